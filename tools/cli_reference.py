@@ -21,10 +21,10 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "cli.md"
 INTRODUCTION = """\
 # The command line
 
-This page is made from the help texts by `tools/cli_reference.py`; `logwright VERB --help` says the same.
+`tools/cli_reference.py` generates this page from the help texts; `logwright VERB --help` prints the same.
 
-Every verb takes every format, detects it when `--format` is not given, prints tables for people, and JSON with
-`--json`. The examples are about the journals that `logwright demo` writes, and work in the directory `demo`:
+Every verb takes every format, detects it unless `--format` is given, and prints tables, or JSON with `--json`. The
+examples use the journals that `logwright demo` writes, and work in the directory `demo`:
 
 ```bash
 logwright demo && cd demo
@@ -32,20 +32,21 @@ logwright demo && cd demo
 
 ## What holds for all verbs
 
-- **Data goes to stdout, talk to stderr.** Warnings and errors are one line each and begin with `logwright: `.
-- **Exit codes**: 0 good, 1 damage found, 2 wrong use or unreadable, 130 after Ctrl-C. A torn tail, which a crash leaves
-  and the next writer cuts off, is a problem for `verify` (1) and a warning for all others (0). When whoever reads the
+- **Data goes to stdout, messages to stderr.** Warnings and errors are one line each and begin with `logwright: `.
+- **Exit codes**: 0 success, 1 damage found, 2 wrong use or unreadable, 130 after Ctrl-C. A torn tail, which a crash
+leaves
+  and the next writer cuts off, is a problem for `verify` (1) and a warning for all others (0). When the reader of the
   output goes away (`| head`), the command ends quietly with 0.
-- **Reading needs no lock and changes nothing**, so every journal can be looked at while it is written.
-- **Links**: one that is named as PATH is followed, and the journal is where it leads. Those that lie in a journal are
+- **Reading needs no lock and changes nothing**, so every journal can be read while it is written.
+- **Links**: a link given as PATH is followed, and the journal is at its target. Links inside a journal are
   never followed.
 - **Damage**: `--mode failfast` stops there with an error, `permissive` shows the damaged range among the records and
-  goes on behind it, `dropmalformed` goes on and says on stderr what was left out. In all of them the exit code is 1.
-- **Offsets**: `--from` is the first one, `--to` the first one that is not meant any more. Operations of a queue have no
+  continues after it, `dropmalformed` continues and lists on stderr what was skipped. The exit code is always 1.
+- **Offsets**: `--from` is the first one, `--to` the first one that is not included. Operations of a queue have no
   offsets; they are named by their places, `FILE@POSITION`.
 - **Times** are nanoseconds since the epoch as a plain number, ISO 8601 (`2026-11-15`, `2026-11-15T22:15:00.5Z`,
   `2026-11-15 22:15+01:00`), `now`, or relative to it (`2 hours ago`, `1h30m ago`). They are shown in UTC, and a time
-  without a zone is UTC; with `--local` both are local. A time stands for the first record that is not earlier.
+  without a zone is UTC; with `--local` both are local. A time means the first record that is not earlier.
 - **Durations** are `90s`, `12h`, `1h30m`, `7 days`. **Sizes** are bytes, or `64k`, `10MiB` (by 1024), `2GB` (by 1000).
 - **JSON** is one object a line, in ASCII. Bytes are base64. Every record has `file` (relative to PATH), `position` and
   `size`, then for sej `offset`, `timestamp` (nanoseconds, or null), `type`, `key`, `value`, below a root of shards also

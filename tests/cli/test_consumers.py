@@ -233,14 +233,14 @@ def test_without_a_terminal_to_ask_on_nothing_goes_unless_told(options: tuple[st
 def test_a_pipe_behind_stderr_is_no_consent(demo: Path) -> None:
     outcome = shell("logwright clean orders 2>&1 | cat", demo)
     assert (outcome.code, len(segments(demo / "orders"))) == (2, 6)
-    assert outcome.out.startswith("logwright: error: removing segments of orders for good needs a yes")
+    assert outcome.out.startswith("logwright: error: removing segments of orders for good needs confirmation")
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
         (("--max-age", "old"), "is not a duration"),
-        (("--max-bytes", "much"), "is no size"),
+        (("--max-bytes", "much"), "is not a size"),
         (("--ignore-consumer", "nobody"), "no consumer 'nobody'"),
         (("--keep", "0"), "--keep"),
     ],

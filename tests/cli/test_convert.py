@@ -88,7 +88,7 @@ def test_nothing_is_overwritten(samples: Path, demo: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "destination", "options", "words"),
     [
-        ("orders", "out", (), "say it by --to"),
+        ("orders", "out", (), "give it with --to"),
         ("nowhere", "out.parquet", (), "no such file"),
         ("notes.txt", "out.parquet", (), "is not a journal"),
         ("notes.txt", "out", ("--to", "sej", "--format", "parquet"), "cannot be read as Parquet"),
@@ -150,7 +150,7 @@ def test_a_store_becomes_messages_and_messages_a_store(samples: Path, tmp_path: 
     expected = [change for change in changes(samples / "stores" / "fleet.jrn") if change[2] is not None]
     outcome = run("convert", samples / "stores", tmp_path / "messages", "--to", "sej")
     assert outcome.code == 0
-    assert "left out: 22 records that hold no value, which sej has no place for" in outcome.err
+    assert "left out: 22 records without a value, which sej cannot store" in outcome.err
     assert run("convert", tmp_path / "messages", tmp_path / "back", "--to", "versioned").err == ""
     assert changes(tmp_path / "back" / "back.jrn") == expected
 
@@ -168,4 +168,4 @@ def test_what_a_store_has_no_place_for_is_told_and_what_is_no_change_is_refused(
     assert (outcome.code, "left out: the type of 1 records" in outcome.err) == (0, True)
     assert changes(tmp_path / "typed" / "typed.jrn") == [(5, "key", {"a": 1})]
     strict = run("convert", tmp_path / "journal", tmp_path / "strict", "--to", "versioned", "--strict")
-    assert_one_error_line(strict, 2, "versioned has no place for the type of 1 records")
+    assert_one_error_line(strict, 2, "versioned cannot store the type of 1 records")

@@ -229,7 +229,7 @@ def test_convert_to_parquet_to_messages_and_back(queues: Path, tmp_path: Path) -
     assert (tmp_path / "again" / "bikes").read_bytes() == (queues / "bikes").read_bytes()
     outcome = run("convert", queues / "cars", tmp_path / "messages", "--to", "sej")
     assert outcome.code == 0
-    assert "2 records that hold no value" in outcome.err
+    assert "2 records without a value" in outcome.err
     values = [record["value"] for record in run("dump", tmp_path / "messages", "--json").objects]
     assert values == [text(b'{"n": 1}'), text(b"B"), text(b"\xff")]
     assert run("convert", tmp_path / "messages", tmp_path / "jobs", "--to", "kestrel").code == 0
@@ -275,7 +275,7 @@ def test_all_queues_of_a_directory_become_one_journal_and_queues_again(queues: P
 def test_what_waits_goes_along_without_what_was_removed(queues: Path, tmp_path: Path) -> None:
     outcome = run("convert", queues, tmp_path / "messages", "--to", "sej", "--waiting", "--json")
     assert outcome.object["records"] == 3
-    assert outcome.err == "logwright: warning: left out: the expiry of 1 records, which sej has no place for\n"
+    assert outcome.err == "logwright: warning: left out: the expiry of 1 records, which sej cannot store\n"
     records = run("dump", tmp_path / "messages", "--json").objects
     assert [(record["key"], record["value"]) for record in records] == [
         (text(b"bikes"), text(b'{"n": 1}')),
@@ -306,15 +306,15 @@ def test_what_waits_becomes_parquet(queues: Path, tmp_path: Path) -> None:
 def test_what_has_no_place_is_told_and_with_strict_refused(queues: Path, samples: Path, tmp_path: Path) -> None:
     outcome = run("convert", queues / "cars", tmp_path / "messages", "--to", "sej")
     assert outcome.err.splitlines() == [
-        "logwright: warning: left out: 2 records that hold no value, which sej has no place for",
-        "logwright: warning: left out: the expiry of 1 records, which sej has no place for",
+        "logwright: warning: left out: 2 records without a value, which sej cannot store",
+        "logwright: warning: left out: the expiry of 1 records, which sej cannot store",
     ]
     typed = sum(record["type"] != 0 for record in run("dump", samples / "orders", "--json").objects)
     outcome = run("convert", samples / "orders", tmp_path / "items", "--to", "kestrel")
     assert [line.partition("left out: ")[2] for line in outcome.err.splitlines()] == [
-        "the key of 3000 records, which kestrel has no place for",
-        f"the type of {typed} records, which kestrel has no place for",
-        "the fraction of a millisecond of 3000 records, which kestrel has no place for",
+        "the key of 3000 records, which kestrel cannot store",
+        f"the type of {typed} records, which kestrel cannot store",
+        "the fraction of a millisecond of 3000 records, which kestrel cannot store",
     ]
     for source, target in ((queues / "cars", "sej"), (samples / "orders", "kestrel")):
         outcome = run("convert", source, tmp_path / "strict", "--to", target, "--strict")
@@ -358,6 +358,6 @@ def test_damage_stops_it_or_what_waits_is_what_is_whole(queues: Path, tmp_path: 
     assert_one_error_line(outcome, 1, f"{queues / 'cars'} @ 1: ")
     outcome = run("convert", queues / "cars", tmp_path / "out", *chosen, "--mode", "permissive")
     kinds = [line.rpartition(", ")[2] for line in outcome.err.splitlines()]
-    assert (outcome.code, kinds) == (1, ["which sej has no place for", "malformed)", "torn_tail)"])
+    assert (outcome.code, kinds) == (1, ["which sej cannot store", "malformed)", "torn_tail)"])
     values = [record["value"] for record in run("dump", tmp_path / "out", "--json").objects]
     assert values == [text(b"B"), text(b"\xff")]

@@ -15,7 +15,7 @@ from logwright.cli.pipeline import _Display, _spark_settings, _Stopping
 from logwright.errors import WrongUse
 from logwright.pipeline import JournalRule, Settings, TableRule
 from logwright.pipeline.checks import check_settings, unused_rules
-from logwright.pipeline.failures import SparkFailed, said_by, telling_where
+from logwright.pipeline.failures import SparkFailed, error_from, naming_full_disk
 from logwright.pipeline.own_spark import reason_in
 from logwright.pipeline.tables import TABLES
 from logwright.spark.reading import Journal
@@ -50,16 +50,16 @@ def test_a_root_that_is_not_there_or_has_no_journal_is_said(tmp_path: Path) -> N
 
 
 def test_tables_go_neither_around_the_journals_nor_into_one(demo: Path) -> None:
-    assert "where the tables are to go" in error_of(pipeline(demo, demo.parent))
-    assert "where the tables are to go" in error_of(pipeline(demo, demo))
-    assert "which is no place for tables" in error_of(pipeline(demo, demo / "orders" / "tables"))
+    assert "choose another directory for the tables" in error_of(pipeline(demo, demo.parent))
+    assert "choose another directory for the tables" in error_of(pipeline(demo, demo))
+    assert "choose another directory for the tables" in error_of(pipeline(demo, demo / "orders" / "tables"))
     assert "not to a remote store" in error_of(pipeline(demo, "s3://bucket/tables"))
 
 
 def test_a_directory_with_other_things_is_not_written_to(demo: Path, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "thesis.txt").write_text("precious")
-    assert "holds other things (thesis.txt, …)" in error_of(pipeline(demo, tmp_path / "out"))
+    assert "contains other files (thesis.txt, …)" in error_of(pipeline(demo, tmp_path / "out"))
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["thesis.txt"]
 
 
@@ -80,7 +80,7 @@ def test_what_is_chosen_and_not_known_is_said(demo: Path, tmp_path: Path) -> Non
     [
         ("[table.messages]\npartition_by = ['jornal']", "table.messages.partition_by: there is no 'jornal'; there are"),
         ("[table.files]\npartition_by = ['date']", "table.files.partition_by: there is no 'date'; there are format, "),
-        ("format = 'csv'\n[options]\nHeader = false", "options.header: tables in csv are read again by the names"),
+        ("format = 'csv'\n[options]\nHeader = false", "options.header: must be true, because csv tables are read back"),
         ("[[journal]]\nmatch = 'a'\ndecode = 'avro'\nschema = 'missing.avsc'", "missing.avsc: no such file"),
         ("[[journal]]\nmatch = 'a'\ndecode = 'avro'\nschema = 'p.toml'", "p.toml: this is no Avro schema: "),
     ],
@@ -105,7 +105,7 @@ def test_partitions_can_be_made_of_columns_that_only_decoding_gives() -> None:
 def test_rules_that_fit_no_journal_are_told_but_for_those_that_exclude() -> None:
     rules = [JournalRule("orders/*"), JournalRule("ord*"), JournalRule("scratch", exclude=True)]
     told = unused_rules(rules, [Journal("sej", "/journals/orders", "orders")])
-    assert told == ["no journal fits the rule match = 'orders/*'"]
+    assert told == ["no journal matches the rule match = 'orders/*'"]
 
 
 def test_settings_of_spark_keep_their_names() -> None:
@@ -141,11 +141,11 @@ def test_without_pyspark_one_line_says_so(tmp_path: Path, verb: str) -> None:
 
 def test_of_a_stack_of_exceptions_the_root_is_told_in_one_line() -> None:
     java = "An error occurred\norg.apache.SparkException: outer\n\tat a.b\nCaused by: x.Y: the root\n\tat c.d\n"
-    assert str(said_by(java)) == "Spark failed: x.Y: the root"
+    assert str(error_from(java)) == "Spark failed: x.Y: the root"
     python = "Job aborted\nTraceback (most recent call last):\n  File 'x'\nValueError: bad value\n\tat a.b\n"
-    assert str(said_by(python)) == "Spark failed: ValueError: bad value"
-    assert str(said_by("[PATH_NOT_FOUND] no path\n== SQL ==\nmore")) == "Spark failed: [PATH_NOT_FOUND] no path"
-    assert isinstance(said_by(""), SparkFailed)
+    assert str(error_from(python)) == "Spark failed: ValueError: bad value"
+    assert str(error_from("[PATH_NOT_FOUND] no path\n== SQL ==\nmore")) == "Spark failed: [PATH_NOT_FOUND] no path"
+    assert isinstance(error_from(""), SparkFailed)
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_why_spark_did_not_start_is_found_in_its_log(log: str, reason: str) -> N
 
 def test_a_full_disk_is_told_with_the_places_that_are_meant() -> None:
     told = r"No space left on device: the tables go to /tables, and Spark's own files"
-    with pytest.raises(SparkFailed, match=told), telling_where("/tables"):
+    with pytest.raises(SparkFailed, match=told), naming_full_disk("/tables"):
         raise SparkFailed("Spark failed: java.io.IOException: No space left on device")
 
 

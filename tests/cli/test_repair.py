@@ -167,13 +167,13 @@ def test_without_a_terminal_to_ask_on_nothing_is_repaired_or_taken_back_unless_t
     before = read_tree(REAL_DISK, path)
     for options in ((), ("--json",)):
         outcome = run("repair", path, *options)
-        assert_one_error_line(outcome, 2, f"repairing {path} needs a yes", "--plan shows it, --yes does it")
+        assert_one_error_line(outcome, 2, f"repairing {path} needs confirmation", "--plan shows it, --yes does it")
         assert outcome.out == ""
     assert differences(before, read_tree(REAL_DISK, path)) == []
     assert run("repair", path, "--yes").code == 0
     repaired = read_tree(REAL_DISK, path)
     outcome = run("repair", path, "--undo")
-    assert_one_error_line(outcome, 2, f"taking back a repair of {path} needs a yes", "--yes does it")
+    assert_one_error_line(outcome, 2, f"undoing a repair of {path} needs confirmation", "--yes does it")
     assert "--plan" not in outcome.err
     assert differences(repaired, read_tree(REAL_DISK, path)) == []
 

@@ -167,7 +167,7 @@ def test_a_size_counts_by_1024_unless_it_is_in_kilobytes(text: str, size: int) -
 
 @pytest.mark.parametrize("text", ["", "k", "-1", "1.5G", "10 XB"])
 def test_what_is_no_size_is_refused(text: str) -> None:
-    with pytest.raises(WrongUse, match="is no size"):
+    with pytest.raises(WrongUse, match="is not a size"):
         parse_size(text)
 
 

@@ -159,11 +159,11 @@ def test_a_directory_that_holds_other_things_is_refused() -> None:
     disk = SimulatedDisk()
     make_directories(disk, OUT)
     write(disk, OUT / "thesis.txt", b"precious")
-    with pytest.raises(WrongUse, match=r"holds other things \(thesis.txt"):
+    with pytest.raises(WrongUse, match=r"contains other files \(thesis.txt"):
         Output.open(OUT, disk=disk)
     assert disk.list_directory(OUT) == ["thesis.txt"]
     write(disk, Path("/file"), b"")
-    with pytest.raises(WrongUse, match="/file is no directory"):
+    with pytest.raises(WrongUse, match="/file is not a directory"):
         Output.open(Path("/file"), disk=disk)
 
 
@@ -206,7 +206,7 @@ def test_a_file_that_is_not_what_was_reported_is_not_published() -> None:
     with Output.open(OUT, disk=disk) as output:
         staging = output.stage()
         write(disk, staging.path / "a", b"short")
-        with pytest.raises(DamagedJournal, match="5 bytes are here, 50 were staged"):
+        with pytest.raises(DamagedJournal, match="the file has 5 bytes, but 50 were staged"):
             staging.publish([Move("a", "events/part-00000002-00000.parquet", 50)], [], {})
         with pytest.raises(NotFound):
             staging.publish([Move("b", "events/part-00000002-00000.parquet", 1)], [], {})

@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from logwright.pipeline import figures
-from logwright.pipeline.figures import Figures, gather
-from logwright.pipeline.reducing import PageRow, SegmentRow, StoreRow
+from logwright.pipeline.report import figures
+from logwright.pipeline.report.figures import Figures, gather
+from logwright.pipeline.report.reducing import PageRow, SegmentRow, StoreRow
 from logwright.pipeline.tables import DAMAGE, FILES
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
@@ -79,7 +79,7 @@ def test_journals_and_activity_are_summed_and_the_rest_is_counted() -> None:
 
     over_time = found.activity
     assert over_time is not None
-    assert (over_time.before, over_time.behind) == (7, 0), "what lies decades before the rest is not drawn, but counted"
+    assert (over_time.before, over_time.after) == (7, 0), "what lies decades before the rest is not drawn, but counted"
     assert over_time.untimed == sum(range(len(JOURNALS)))
     assert over_time.width == 600
     assert over_time.buckets <= figures.MOST_BUCKETS

@@ -23,7 +23,7 @@ from logwright.core.times import shown_time
 from logwright.errors import DamagedJournal, HistoryUnavailable, LogwrightError, StorageFailed, UnknownFormat
 from logwright.pipeline import parquet
 from logwright.pipeline.ingest import Ingested, IngestReader
-from logwright.pipeline.planning import PipelineStream, Plan, everything
+from logwright.pipeline.plan import PipelineStream, Plan, everything
 from logwright.pipeline.settings import JournalRule, Settings
 from logwright.pipeline.tables import DAMAGE, EVENTS
 from logwright.sej import Reader, ShardedWriter, Writer

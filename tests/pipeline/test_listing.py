@@ -77,9 +77,9 @@ def test_what_is_behind_the_last_whole_records_is_told(tmp_path: Path) -> None:
     (tmp_path / "mixed" / "2.000" / "jnl").mkdir(parents=True)
     told = tails_of(find_journals(str(tmp_path), None))
     assert [tail.rpartition(" (")[0] for tail in told] == [
-        "noise: jnl/0000000000000000.jnl @ 0: it ends with 5,000 bytes that are not a whole record, and in no table",
-        r"queues: \xff @ 22: it ends with 1 byte that is not a whole record, and in no table",
-        "torn: jnl/0000000000000000.jnl @ 26: it ends with 12 bytes that are not a whole record, and in no table",
+        "noise: jnl/0000000000000000.jnl @ 0: 5,000 bytes at the end are not a complete record, and in no table",
+        r"queues: \xff @ 22: 1 byte at the end is not a complete record, and in no table",
+        "torn: jnl/0000000000000000.jnl @ 26: 12 bytes at the end are not a complete record, and in no table",
     ]
 
 
@@ -95,7 +95,7 @@ def test_what_waits_for_the_end_of_a_value_is_told(tmp_path: Path) -> None:
     path = tmp_path / "outer" / "jnl" / "0000000000000000.jnl"
     path.write_bytes(path.read_bytes()[:-4])
     (told,) = tails_of([Journal("sej", str(tmp_path / "outer"), "outer")])
-    assert told.startswith(f"outer: jnl/0000000000000000.jnl @ {31 * at}: it ends with {22 + len(inner):,} bytes that")
+    assert told.startswith(f"outer: jnl/0000000000000000.jnl @ {31 * at}: {22 + len(inner):,} bytes at")
 
 
 def test_nothing_is_two_empty_tables() -> None:

@@ -12,9 +12,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from logwright.pipeline import figures, plots, units
-from logwright.pipeline.drawing import Markup, element, label, shown
-from logwright.pipeline.figures import (
+from logwright.pipeline.report import figures, plots, units
+from logwright.pipeline.report.figures import (
     Activity,
     ConsumerFigures,
     DamagedFile,
@@ -26,8 +25,9 @@ from logwright.pipeline.figures import (
     Series,
     TableFigures,
 )
-from logwright.pipeline.reducing import PageRow, SegmentRow, StoreRow
-from logwright.pipeline.report import render_report, write_report
+from logwright.pipeline.report.markup import Markup, element, label, shown
+from logwright.pipeline.report.page import render_report, write_report
+from logwright.pipeline.report.reducing import PageRow, SegmentRow, StoreRow
 
 START = 1_790_000_040
 HOSTILE = [
@@ -284,9 +284,9 @@ def test_no_damage_no_consumers_and_no_times_are_said() -> None:
 
 
 def test_ends_that_are_not_read_are_listed_and_nothing_is_called_sound() -> None:
-    tails = [f"a: jnl/{number} @ 7: it ends with 3 bytes that are not a whole record" for number in range(62)]
+    tails = [f"a: jnl/{number} @ 7: 3 bytes at the end are not a complete record" for number in range(62)]
     tree = parsed(render_report(replace(sample(["a"]), damage=DamageFigures(), tails=tails[:2])))
-    assert card(tree, "Damage") == ("none", "2 files with an end that is no record", "warn")
+    assert card(tree, "Damage") == ("none", "2 files with an incomplete end", "warn")
     assert texts(section(tree, "Damage"), "ul[@class='notes']/li") == tails[:2]
     many = texts(section(parsed(render_report(replace(sample(["a"]), tails=tails))), "Damage"), "ul[@class='notes']/li")
     assert many == [*tails[:60], "and 2 other files"]

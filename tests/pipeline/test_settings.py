@@ -110,8 +110,8 @@ BASE = 'journals = "a"\nout = "b"\n'
 @pytest.mark.parametrize(
     ("text", "wrong"),
     [
-        ("journals = 'a'", "does not say out"),
-        ("out = 'a'", "does not say journals"),
+        ("journals = 'a'", "out is neither in this file"),
+        ("out = 'a'", "journals is neither in this file"),
         ("= 1", "pipeline.toml: "),
         (BASE + "formatt = 'orc'", "'formatt' is not known; known are journals, out"),
         (BASE + "mode = 'lenient'", "there is no 'lenient'; there are failfast, permissive, dropmalformed"),
@@ -128,7 +128,7 @@ BASE = 'journals = "a"\nout = "b"\n'
         (BASE + "table = 3", "table must be a table, not 3"),
         (BASE + "[table.events]\nby = ['a']", "'by' is not known in table.events; known are partition_by, options"),
         (BASE + "[journal]\nmatch = 'a'", r"under \[\[journal\]\], with two brackets"),
-        (BASE + "[[journal]]\ndecode = 'json'", "must say which journals it is about"),
+        (BASE + "[[journal]]\ndecode = 'json'", "needs a match, for example"),
         (BASE + "[[journal]]\nmatch = 'a'\ndecode = 'xml'", "there is no 'xml'; there are json, msgpack, bonjson"),
         (BASE + "[[journal]]\nmatch = 'a'\ndecode = 'avro'", "a schema belong together"),
         (BASE + "[[journal]]\nmatch = 'a'\nschema = 'x'", "a schema belong together"),

@@ -15,7 +15,7 @@ from logwright.appendfile import Checkpoint, Data, Reader, Segment, Writer
 from logwright.errors import HistoryUnavailable
 from logwright.pipeline import tables
 from logwright.pipeline.checks import COLUMNS
-from logwright.pipeline.segments import segments
+from logwright.pipeline.tables.segments import segments
 from logwright.spark.stream import JournalStream
 from tests.appendfile.samples import add_lost
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from logwright.pipeline import figures
-from logwright.pipeline.reducing import activity_rows
+from logwright.pipeline.report import figures
+from logwright.pipeline.report.reducing import activity_rows
 from logwright.pipeline.tables import DAMAGE
 from tests.pipeline.test_figures import (
     ACTIVITY,
@@ -39,7 +39,7 @@ def test_what_is_too_large_to_be_fetched_is_summed_up_first(spark: Any) -> None:
     assert whole.activity is not None
     assert (summed.activity.width, summed.activity.buckets) == (whole.activity.width, whole.activity.buckets)
     assert summed.activity.before == whole.activity.before == 7
-    assert summed.activity.behind == whole.activity.behind == 6
+    assert summed.activity.after == whole.activity.after == 6
     assert summed.activity.untimed == whole.activity.untimed == sum(range(len(JOURNALS)))
     for one, other in zip(summed.activity.series, whole.activity.series, strict=True):
         assert (one.name, sum(one.records), sum(one.bytes)) == (other.name, sum(other.records), sum(other.bytes))

@@ -57,7 +57,7 @@ def test_csv_tables_grow_and_are_restored_by_what_is_noted_beside_them(spark: An
         grow(root, number)
         result = run(settings, spark)
     assert result.tables["events"].rows == 16
-    assert result.notes == ["no journal fits the rule match = 'nothing/*'"]
+    assert result.notes == ["no journal matches the rule match = 'nothing/*'"]
 
     messages = raw_rows(out, "messages", "csv")
     assert [base64.b64decode(row["value"]) for row in messages] == [*VALUES, *VALUES]

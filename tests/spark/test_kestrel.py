@@ -23,7 +23,7 @@ from logwright.kestrel.files.reader import Reader
 from logwright.kestrel.files.writer import Writer
 from logwright.kestrel.model.replay import QueueItem
 from logwright.pipeline import tables
-from logwright.pipeline.queue_items import queue_items
+from logwright.pipeline.tables.queue_items import queue_items
 from logwright.spark.reading import list_journals
 from logwright.spark.stream import JournalStream
 from tests.kestrel.journals import lived_queue, random_queue

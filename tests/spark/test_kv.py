@@ -13,7 +13,7 @@ import pytest
 
 from logwright.errors import HistoryUnavailable
 from logwright.pipeline import tables
-from logwright.pipeline.kv import kv_history, kv_state
+from logwright.pipeline.tables.kv import kv_history, kv_state
 from logwright.versioned import VersionedRecovery
 from logwright.versioned.bytes.codec import plain_value
 from tests.versioned.histories import KEYS, random_history

@@ -24,7 +24,7 @@ from logwright.pipeline import JournalRule, Settings, TableRule, tables
 from logwright.pipeline.commit import is_being_changed, read_checkpoint, table_files
 from logwright.pipeline.failures import SparkFailed
 from logwright.pipeline.ingest import ingest, to_parquet
-from logwright.pipeline.planning import Plan
+from logwright.pipeline.plan import Plan
 from logwright.pipeline.restore import restore
 from logwright.pipeline.run import Result, run
 from logwright.sej import Offset, Reader, ShardedWriter, Writer
@@ -461,7 +461,7 @@ def test_the_examples_run_on_the_sample_journals(spark: Any, demo: Path) -> None
         shutil.rmtree(demo / name)
     again = command("pipeline", "run", "--journals", ".", "--out", "growing", "--incremental")
     assert again.code == 0
-    assert "logwright: nothing is new" in again.err.splitlines()
+    assert "logwright: no new records" in again.err.splitlines()
     failing = command("pipeline", "run", "--journals", "damaged", "--out", "never", "--mode", "failfast")
     assert failing.code == 1
     assert failing.err.splitlines()[-1].startswith("logwright: error: damaged/jnl/")

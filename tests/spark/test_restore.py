@@ -316,7 +316,7 @@ def test_what_is_there_is_not_overwritten_and_patterns_choose(spark: Any, world:
     with pytest.raises(WrongUse, match="/out/broken is there already, and is not overwritten"):
         restore(str(world.tables), str(world.out), spark=spark)
     assert hashes_of(world.out) == before
-    with pytest.raises(WrongUse, match=r"no journal fits 'nothing/\*'"):
+    with pytest.raises(WrongUse, match=r"no journal matches 'nothing/\*'"):
         restore(str(world.tables), str(tmp_path / "out"), journals=["golden/*", "nothing/*"], spark=spark)
     assert not (tmp_path / "out").exists()
     chosen = restore(str(world.tables), str(tmp_path / "out"), journals=["golden/one", "deep/*"], spark=spark)
@@ -387,7 +387,7 @@ def doubled(rows: pa.Table) -> pa.Table:
     (lambda rows: renamed(rows, "journal", "../elsewhere"), WrongUse, "'../elsewhere' cannot be the name of a journal"),
     (lambda rows: renamed(rows, "file", "../0.jnl"), WrongUse, "'../0.jnl' cannot be the name of a segment"),
     (lambda rows: renamed(rows, "format", "unheard of"), LogwrightError, "there is no format 'unheard of'"),
-    (lambda rows: rows.drop_columns("file"), WrongUse, "rows that do not say where they are from"),
+    (lambda rows: rows.drop_columns("file"), WrongUse, "rows without a journal or a file"),
 ])  # fmt: skip
 def test_tables_that_are_no_journals_are_refused_and_leave_nothing(
     spark: Any, world: World, tmp_path: Path, change: Any, kind: type[LogwrightError], message: str

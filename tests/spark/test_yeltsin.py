@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from logwright.pipeline import tables
-from logwright.pipeline.pages import page_versions, transactions
+from logwright.pipeline.tables.pages import page_versions, transactions
 from logwright.yeltsin.bytes.records import Modify
 from logwright.yeltsin.files import repair
 from logwright.yeltsin.files.reader import Reader

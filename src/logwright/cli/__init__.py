@@ -1,11 +1,11 @@
 """The command line: one verb, one file.
 
-Data goes to stdout and talk to stderr. The exit code is 0 for good, 1 for damage found, 2 for wrong use or files that
-cannot be read, and 130 after Ctrl-C. Whatever the input is, an error is one line and never a traceback. When whoever
-reads our output goes away (`| head`), we end quietly.
+Data goes to stdout, messages to stderr. The exit code is 0 for success, 1 for damage found, 2 for wrong use or
+unreadable files, and 130 after Ctrl-C. An error is always one line, never a traceback. When the reader of our output
+goes away (`| head`), we exit silently.
 
-A verb is loaded when it is used, and what it needs (pyarrow, rich) when it gets that far, so `--help` and completion
-are quick.
+A verb is imported when it is used, and its libraries (pyarrow, rich) when they are needed, so `--help` and completion
+are fast.
 """
 
 from __future__ import annotations
@@ -21,34 +21,34 @@ import click
 from .. import __version__
 from ..errors import DamagedJournal, LogwrightError
 from .arguments import CONTEXT_SETTINGS, DAMAGE_FOUND, GOOD, WRONG_USE, Verb
-from .output import talk
+from .output import inform
 
 PROGRAM: Final = "logwright"
 COMPLETION_VARIABLE: Final = "_LOGWRIGHT_COMPLETE"
 VERBS: Final = {
     "inspect": "What this is: format, files, records, bytes, first and last, health.",
     "dump": "Every record in journal order.",
-    "tail": "The last records, and those that come.",
-    "count": "How many records, in a range.",
+    "tail": "The last records; with -f also new ones.",
+    "count": "Count records, in a range.",
     "verify": "Check everything; each problem with its file and position.",
-    "repair": "Preview, do, or take back a repair.",
-    "state": "What the journal stands for, now or at a time.",
-    "history": "How one key or item came to be.",
+    "repair": "Preview, carry out or undo a repair.",
+    "state": "The state of the journal, now or at a time.",
+    "history": "All changes of one key or item.",
     "diff": "What changed between two points.",
     "convert": "To Parquet, to another journal, or from Parquet.",
-    "offsets": "How far the consumers have come.",
+    "offsets": "The offsets of the consumers.",
     "reset": "Move a consumer to an offset or a time.",
     "clean": "Remove old segments that no consumer needs.",
-    "unpark": "Put items back that have failed too often.",
+    "unpark": "Put parked items back into their queue.",
     "serve": "Servers over journals.",
-    "copy": "A journal to a hub, and back.",
+    "copy": "Copy a journal to a hub, or back.",
     "pipeline": "Journals as tables on Spark, and back.",
-    "demo": "Write sample journals, and show what can be done with them.",
+    "demo": "Write sample journals, and run the other verbs on them.",
     "completion": "The completion script of a shell.",
 }
-"""The verbs, and what the list of them says of each: told here, so that listing them loads none of them."""
+"""The verbs and their descriptions: kept here, so that listing them imports none of them."""
 _INTERRUPTED: Final = 130
-"""What shells report for a program that Ctrl-C ended: 128 and the signal's number."""
+"""What shells report for a program ended by Ctrl-C: 128 plus the signal's number."""
 
 
 class Verbs(click.Group):
@@ -122,13 +122,13 @@ def _command(verb: str) -> click.Command | None:
 def commands() -> None:
     """Read, check, repair and convert append-only journals.
 
-    Every verb detects the format, prints tables for people and JSON with --json; its --help has examples. Data goes to
-    stdout, talk to stderr. Exit codes: 0 good, 1 damage found, 2 wrong use or unreadable.
+    Every verb detects the format, and prints tables, or JSON with --json; its --help has examples. Data goes to stdout,
+    messages to stderr. Exit codes: 0 success, 1 damage found, 2 wrong use or unreadable.
     """
 
 
 def every_verb() -> Iterator[tuple[str, Verb]]:
-    """All verbs with their names as they are typed, those of groups (`pipeline run`) included."""
+    """All verbs with their full names, including those of groups (`pipeline run`)."""
     context = click.Context(commands, info_name=PROGRAM)
     for name in VERBS:
         command = commands.get_command(context, name)
@@ -140,7 +140,7 @@ def every_verb() -> Iterator[tuple[str, Verb]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command line; its exit code."""
+    """Run one command line, and return its exit code."""
     _prepare_streams()
     try:
         code = _run(sys.argv[1:] if arguments is None else list(arguments))
@@ -158,11 +158,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (LogwrightError, OSError) as error:
         return _fail(str(error), WRONG_USE)
     except MemoryError:
-        return _fail("there is not enough memory for this", WRONG_USE)
+        return _fail("not enough memory", WRONG_USE)
 
 
 def _prepare_streams() -> None:
-    """Let neither a closed stream nor a name that is no valid text end us."""
+    """Make output survive closed streams and names that are not valid text."""
     if sys.stdout is None:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # for as long as the process lives
     if sys.stderr is None:
@@ -190,15 +190,15 @@ def _usage_message(error: click.ClickException) -> str:
 
 def _fail(message: str, code: int) -> int:
     try:
-        sys.stdout.flush()  # what was printed before comes before the error, also in a file that takes both
+        sys.stdout.flush()  # keep the order of output and error if both go to one file
     except OSError:
         _discard_output()
-    talk(f"error: {message}")
+    inform(f"error: {message}")
     return code
 
 
 def _discard_output() -> None:
-    """Nobody reads any more: send what is still buffered nowhere, so that leaving does not fail on it again."""
+    """Redirect buffered output to nowhere after the reader is gone, so that the exit does not fail again."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(nowhere, sys.stdout.fileno())

@@ -1,8 +1,8 @@
-"""What the verbs have in common: their class, their options, and how they open a journal.
+"""What the verbs share: their class, their options, and how they open a journal.
 
-A verb is a `click.Command` made by `verb`, with examples that its help shows, that `docs/cli.md` lists, and that a test
-runs. It returns its exit code: None or 0 for good, 1 for damage found. What is wrong with the call or with the files
-is raised, and `main` makes one line and an exit code of it.
+A verb is a `click.Command` made by `verb`. Its examples are in its help and in `docs/cli.md`, and a test runs them. It
+returns its exit code: None or 0 for success, 1 for damage found. Errors are raised; `main` turns them into one line and
+an exit code.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .times import parse_time
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 Example = tuple[str, str]
-"""What it does, and the command line that does it."""
+"""A description and a command line."""
 
 GOOD: Final = 0
 DAMAGE_FOUND: Final = 1
@@ -53,7 +53,7 @@ class Verb(click.Command):
 
 
 def verb(name: str, *, examples: Sequence[Example]) -> Callable[[Callable[..., Any]], Verb]:
-    """Make a verb of a function; its docstring is the help."""
+    """Turn a function into a verb; its docstring is the help."""
     return click.command(name, cls=Verb, examples=examples, context_settings=CONTEXT_SETTINGS)
 
 
@@ -61,9 +61,9 @@ def verb(name: str, *, examples: Sequence[Example]) -> Callable[[Callable[..., A
 
 
 class JournalPath(click.Path):
-    """The path of a journal. A link to a file is followed here, where somebody has named it, and nowhere else.
+    """The path of a journal. A link to a file is followed here, where the user has named it, and nowhere else.
 
-    So the journal is where the file is: its other files, its locks and what is kept beside it are there as well.
+    The journal is where the file is, with its other files, its locks and its `.logwright` directory.
     """
 
     def __init__(self) -> None:
@@ -79,8 +79,12 @@ class JournalPath(click.Path):
 path_argument = click.argument("path", type=JournalPath())
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, one object a line.")
 local_option = click.option("--local", is_flag=True, help="Show and read times in local time instead of UTC.")
-since_option = click.option("--since", metavar="TIME", help="From the first record on that is not earlier than this.")
-until_option = click.option("--until", metavar="TIME", help="Up to the first record that is not earlier than this.")
+since_option = click.option(
+    "--since", metavar="TIME", help="Begin with the first record that is not earlier than this."
+)
+until_option = click.option(
+    "--until", metavar="TIME", help="End before the first record that is not earlier than this."
+)
 type_option = click.option(
     "--type",
     "type_",
@@ -88,26 +92,24 @@ type_option = click.option(
     type=click.IntRange(0, 255),
     help="Only records of this type, where records have one.",
 )
-yes_option = click.option(
-    "-y", "--yes", is_flag=True, help="Do it without asking; needed where there is no terminal to ask on."
-)
+yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation; required without a terminal.")
 mode_option = click.option(
     "--mode",
     type=click.Choice(MODES),
     default="failfast",
     show_default=True,
-    help="At damage: stop, show it and go on, or leave it out and go on.",
+    help="At damage: stop, show it and continue, or skip it.",
 )
 format_option = click.option(
     "--format",
     "format_name",
     type=click.Choice(list(FORMATS)),
-    help="The format of the journal; detected when it is not given.",
+    help="The format of the journal; detected by default.",
 )
 
 
 def decode_options(function: Decorated) -> Decorated:
-    """`--decode --schema`: what the values are, for `rows.Printer`."""
+    """`--decode --schema`: how to decode values, for `rows.Printer`."""
     for option in (
         click.option(
             "--schema",
@@ -122,7 +124,7 @@ def decode_options(function: Decorated) -> Decorated:
 
 
 class _Number(click.ParamType):  # type: ignore[type-arg]
-    """The number of a record, or, where a format has files to tell them by, `FILE@POSITION`."""
+    """The number of a record, or its place, `FILE@POSITION`."""
 
     name = "number"
 
@@ -131,7 +133,7 @@ class _Number(click.ParamType):  # type: ignore[type-arg]
         if text.isascii() and text.isdigit():
             return int(text)
         if "@" not in text:
-            self.fail(f"{text!r} is neither a number from 0 on nor FILE@POSITION", param, ctx)
+            self.fail(f"{text!r} is neither a number (0 or more) nor FILE@POSITION", param, ctx)
         return text
 
 
@@ -139,15 +141,13 @@ NUMBER: Final = _Number()
 
 
 def range_options(function: Decorated) -> Decorated:
-    """`--from --to --since --until --local`: which records are meant."""
+    """`--from --to --since --until --local`: a range of records."""
     for option in (
         local_option,
         until_option,
         since_option,
-        click.option(
-            "--to", "stop", metavar="NUMBER", type=NUMBER, help="Up to, without, this offset or FILE@POSITION."
-        ),
-        click.option("--from", "start", metavar="NUMBER", type=NUMBER, help="From this offset or FILE@POSITION on."),
+        click.option("--to", "stop", metavar="NUMBER", type=NUMBER, help="End before this offset or FILE@POSITION."),
+        click.option("--from", "start", metavar="NUMBER", type=NUMBER, help="Begin at this offset or FILE@POSITION."),
     ):
         function = option(function)
     return function
@@ -157,20 +157,20 @@ def range_options(function: Decorated) -> Decorated:
 
 
 def chosen_format(path: Path, format_name: str | None) -> Format:
-    """The format that was asked for, or the one that the files look like."""
+    """The given format, or the one detected."""
     return detect(path) if format_name is None else find_format(format_name)
 
 
 @contextmanager
 def opened(path: Path, format_name: str | None) -> Iterator[Reader]:
-    """A journal opened for reading. Damage is raised with the path as the user gave it."""
-    with damage_placed(path), open_journal(path, format_name) as reader:
+    """Open a journal for reading. Damage is raised with the path that the user gave."""
+    with naming_path(path), open_journal(path, format_name) as reader:
         yield reader
 
 
 @contextmanager
-def damage_placed(path: Path) -> Iterator[None]:
-    """Let damage in the journal at a path be told with that path, and not only with the file's name within it."""
+def naming_path(path: Path) -> Iterator[None]:
+    """Raise damage with the path that the user gave, not only with the file's name within the journal."""
     try:
         yield
     except DamagedJournal as error:
@@ -180,14 +180,14 @@ def damage_placed(path: Path) -> Iterator[None]:
         raise type(error)(place(path, str(file)), error.position, error.reason) from error
 
 
-def tell_torn_tails(reader: Reader) -> None:
-    """Warn of the tails that a crash left and that the last pass met. They are no damage: a writer cuts them off."""
+def warn_of_torn_tails(reader: Reader) -> None:
+    """Warn of torn tails that the last pass found. They are not damage: the next writer cuts them off."""
     for damage in reader.all_torn_tails():
         warn(f"{describe(reader.path, damage)}: the next writer cuts it off and keeps it")
 
 
-def heedful(mode: Mode) -> Mode:
-    """The mode to scan in, so that what `dropmalformed` leaves out is not left out in silence."""
+def scan_mode(mode: Mode) -> Mode:
+    """The mode to scan in: also for `dropmalformed` damage must be seen, so that it can be reported."""
     return "failfast" if mode == "failfast" else "permissive"
 
 
@@ -199,9 +199,9 @@ def resolve_range(
     until: str | None,
     local: bool,
 ) -> tuple[Any, Any]:
-    """The range of record numbers that offsets, places and times mean together, as `Reader.scan` takes it.
+    """The range of record numbers, for `Reader.scan`, that offsets, places and times define together.
 
-    Where there are several parts, such as shards, a time is another number in each: then a bound is a dictionary.
+    In a journal of several parts, such as shards, a time is a different number in each: then a bound is a dictionary.
     """
     first, end = _find(reader, start), _find(reader, stop)
     if since is not None:
@@ -227,10 +227,10 @@ def _combine(found: Any, given: Any, choose: Callable[[int, int], int]) -> Any:
 
 
 def find_point(reader: Reader, text: str, local: bool) -> int:
-    """The record number that a point in a journal's past means: a number, a place, or a time.
+    """The record number of a point in a journal's past, given as a number, a place, or a time.
 
-    A journal whose states are known by time is asked by time only: a number is nanoseconds. One whose records have no
-    times knows of one time all the same, which is now.
+    In a format whose states are found by time, a number is a time in nanoseconds. In one whose records have no times,
+    the only possible time is "now".
     """
     if reader.states_by_time:
         return parse_time(text, local=local)
@@ -243,12 +243,12 @@ def find_point(reader: Reader, text: str, local: bool) -> int:
     else:
         found = reader.find_moment(parse_time(text, local=local))
     if isinstance(found, dict):
-        raise WrongUse(f"{reader.path}: that is another number in each of its parts; ask for one part at a time")
+        raise WrongUse(f"{reader.path}: a different number in each part of the journal; give the path of one part")
     return found
 
 
 def is_of_type(located: Located, type_: int | None) -> bool:
-    """Whether a record has a type, if one is asked for."""
+    """Whether a record has the given type, if there is one."""
     if type_ is None:
         return True
     found = getattr(located.record, "type", None)
@@ -258,16 +258,16 @@ def is_of_type(located: Located, type_: int | None) -> bool:
 
 
 def must_ask(what: str, yes: bool, *, preview: str = "--plan shows it, ") -> bool:
-    """Whether to ask before doing `what`; `WrongUse` where we must and cannot, as silence is no consent."""
+    """Whether to ask before doing `what`. Raises `WrongUse` if there is no terminal to ask on."""
     if yes:
         return False
     if not is_terminal(sys.stdin) or not is_terminal(sys.stderr):
-        raise WrongUse(f"{what} needs a yes, and there is no terminal to ask on: {preview}--yes does it")
+        raise WrongUse(f"{what} needs confirmation, and there is no terminal: {preview}--yes does it")
     return True
 
 
-def agreed(question: str) -> bool:
-    """The answer of whoever is at the terminal."""
+def confirmed(question: str) -> bool:
+    """Ask the user; whether the answer is yes."""
     return click.confirm(question, err=True)
 
 
@@ -275,7 +275,7 @@ def agreed(question: str) -> bool:
 
 
 def consumers_of(path: Path, format_name: str | None) -> Consumers:
-    """The consumers of a format; `WrongUse` when it has none."""
+    """The consumers of a format; raises `WrongUse` if it has none."""
     format = chosen_format(path, format_name)
     if format.consumers is None:
         raise WrongUse(f"{path}: journals of the format {format.name} have no consumers")
@@ -283,7 +283,7 @@ def consumers_of(path: Path, format_name: str | None) -> Consumers:
 
 
 def stored_offsets(consumers: Consumers, directory: Path) -> tuple[dict[str, int | None], bool]:
-    """Where each consumer of a journal is, and whether all offsets could be read; a warning tells of each other one."""
+    """The offset of each consumer of a journal, and whether all could be read; warns of those that could not."""
     found: dict[str, int | None] = {}
     names = consumers.names(directory)
     for name in names:
@@ -292,5 +292,5 @@ def stored_offsets(consumers: Consumers, directory: Path) -> tuple[dict[str, int
         except DamagedJournal as error:
             warn(f"{place(directory, str(error.file))} @ {error.position}: {error.reason}")
         except StorageFailed as error:
-            warn(f"where the consumer {name!r} is cannot be read: {error}")
+            warn(f"the offset of the consumer {name!r} cannot be read: {error}")
     return found, len(found) == len(names)

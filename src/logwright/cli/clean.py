@@ -1,4 +1,4 @@
-"""`logwright clean`: removes old segments that no consumer needs any more."""
+"""`logwright clean`: removes old segments that no consumer needs."""
 
 from __future__ import annotations
 
@@ -10,35 +10,43 @@ import click
 from ..core.format import Cleaning, Consumers
 from ..errors import NotFound
 from .arguments import (
-    agreed,
+    confirmed,
     consumers_of,
-    damage_placed,
     format_option,
     json_option,
     must_ask,
+    naming_path,
     opened,
     path_argument,
     verb,
     yes_option,
 )
-from .output import Column, Table, print_json, print_line, talk
+from .output import Column, Table, inform, print_json, print_line
 from .times import NANOSECONDS, format_size, parse_duration, parse_size
 
 
 @verb(
     "clean",
     examples=[
-        ("what would go: whatever every consumer has passed", "logwright clean orders --plan"),
-        ("what is older than a week, if every consumer has passed it", "logwright clean orders --max-age 7d --yes"),
-        ("at most 200 KB, always the two newest segments", "logwright clean orders --max-bytes 200KB --keep 2 --yes"),
-        ("without waiting for a consumer that is gone", "logwright clean orders --ignore-consumer report --plan"),
+        ("list what would be removed: segments that every consumer has passed", "logwright clean orders --plan"),
+        (
+            "remove segments older than a week that every consumer has passed",
+            "logwright clean orders --max-age 7d --yes",
+        ),
+        (
+            "keep at most 200 KB, and always the two newest segments",
+            "logwright clean orders --max-bytes 200KB --keep 2 --yes",
+        ),
+        ("ignore a consumer that is no longer used", "logwright clean orders --ignore-consumer report --plan"),
     ],
 )
 @path_argument
-@click.option("--plan", "only_plan", is_flag=True, help="Say what would go, and change nothing.")
-@click.option("--max-age", metavar="DURATION", help="Only what is older: 90s, 12h, 7d, 1h30m.")
-@click.option("--max-bytes", metavar="SIZE", help="Only what makes the journal larger than this: 4096, 64k, 10GiB.")
-@click.option("--keep", metavar="N", type=click.IntRange(min=1), default=1, help="Always the N newest segments stay.")
+@click.option("--plan", "only_plan", is_flag=True, help="Print what would be removed, and change nothing.")
+@click.option("--max-age", metavar="DURATION", help="Only remove segments older than this: 90s, 12h, 7d, 1h30m.")
+@click.option(
+    "--max-bytes", metavar="SIZE", help="Only remove until the journal is at most this large: 4096, 64k, 10GiB."
+)
+@click.option("--keep", metavar="N", type=click.IntRange(min=1), default=1, help="Always keep the N newest segments.")
 @click.option("--ignore-consumer", "ignored", metavar="NAME", multiple=True, help="Do not wait for this consumer.")
 @yes_option
 @format_option
@@ -54,11 +62,10 @@ def command(
     format_name: str | None,
     as_json: bool,
 ) -> None:
-    """Remove whole old segments that every consumer has passed. What goes is gone for good.
+    """Remove old segments that every consumer has passed. This cannot be undone.
 
-    Without a limit everything goes that all consumers have passed; a journal without consumers needs a limit. The last
-    segment always stays. Works while a writer appends. Asks first; where there is no
-    terminal to ask on it needs --yes.
+    Without a limit all segments are removed that all consumers have passed; a journal without consumers needs a limit.
+    The last segment is always kept. Works while a writer appends. Asks first; without a terminal it needs --yes.
     """
     consumers = consumers_of(path, format_name)
     rules: dict[str, Any] = {"keep_segments": keep}
@@ -74,7 +81,7 @@ def command(
                 raise NotFound(f"{path}: there is no consumer {name!r} to ignore")
         plans = []
         for journal, names in zip(journals, ignorable, strict=True):
-            with damage_placed(journal.directory):
+            with naming_path(journal.directory):
                 plans.append(consumers.clean(journal.directory, only_plan=True, ignore_consumers=names, **rules))
         segments = sum(len(plan.removed) for plan in plans)
         size = sum(plan.removed_bytes for plan in plans)
@@ -83,9 +90,9 @@ def command(
             if not as_json:
                 for plan in plans:
                     _print_plan(plan, "goes")
-            doing = agreed(f"Remove {segments} segments ({format_size(size)}) for good?")
+            doing = confirmed(f"Remove {segments} segments ({format_size(size)}) for good?")
             if not doing:
-                talk("nothing was removed")
+                inform("nothing was removed")
                 return
         for journal, names, plan in zip(journals, ignorable, plans, strict=True):
             result = plan
@@ -98,13 +105,13 @@ def command(
 
 
 def _ignorable(consumers: Consumers, directory: Path, ignored: tuple[str, ...]) -> list[str]:
-    """Which of the consumers to be ignored a journal has: a shard need not have all of them."""
+    """The consumers to ignore that a journal has: a shard may not have all of them."""
     known = consumers.names(directory)
     return [name for name in ignored if name in known]
 
 
 def _print_plan(plan: Cleaning, word: str) -> None:
-    """What becomes of each segment, and why."""
+    """Print the verdict on each segment and its reason."""
     what = "removed" if word == "removed" else "would go"
     count = f"{len(plan.removed)} of {len(plan.verdicts)} segments {what}"
     print_line(f"{plan.directory}: {count} ({format_size(plan.removed_bytes)})")

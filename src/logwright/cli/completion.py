@@ -1,4 +1,4 @@
-"""`logwright completion`: the script that teaches a shell our verbs and options."""
+"""`logwright completion`: prints the completion script of a shell."""
 
 from __future__ import annotations
 

@@ -22,11 +22,11 @@ from .arguments import (
     GOOD,
     JournalPath,
     chosen_format,
-    damage_placed,
-    heedful,
     json_option,
     local_option,
     mode_option,
+    naming_path,
+    scan_mode,
     since_option,
     until_option,
     verb,
@@ -47,8 +47,8 @@ _PARQUET_MAGIC: Final = b"PAR1"
         ("to Parquet, which DuckDB, Polars and Spark read", "logwright convert orders orders.parquet --to parquet"),
         ("and back", "logwright convert orders.parquet again --to sej"),
         ("an hour of it", "logwright convert orders ten.parquet --since 2026-01-15T10:00Z --until 2026-01-15T11:00Z"),
-        ("all that is whole of a damaged journal", "logwright convert damaged salvaged --to sej --mode permissive"),
-        ("what waits in a queue, as messages", "logwright convert queues/mail unsent --to sej --waiting"),
+        ("the complete records of a damaged journal", "logwright convert damaged salvaged --to sej --mode permissive"),
+        ("the waiting items of a queue, as messages", "logwright convert queues/mail unsent --to sej --waiting"),
         (
             "all queues as one journal, and back",
             "logwright convert queues all --to sej && logwright convert all back --to kestrel --by-key",
@@ -61,13 +61,15 @@ _PARQUET_MAGIC: Final = b"PAR1"
     "--to",
     "target",
     type=click.Choice([PARQUET, *FORMATS]),
-    help="What to make; can be left out when DESTINATION ends in .parquet.",
+    help="The format to write; optional if DESTINATION ends in .parquet.",
 )
-@click.option(
-    "--waiting", is_flag=True, help="Of a queue only what whoever opens it finds: no items that were removed."
-)
+@click.option("--waiting", is_flag=True, help="Only the items that wait in a queue, not those that were removed.")
 @click.option("--by-key", is_flag=True, help="To kestrel: the key of a message names its queue.")
-@click.option("--strict", is_flag=True, help="Refuse what DESTINATION has no place for, instead of leaving it out.")
+@click.option(
+    "--strict",
+    is_flag=True,
+    help="Fail if the format of DESTINATION cannot store something, instead of leaving it out.",
+)
 @since_option
 @until_option
 @local_option
@@ -76,7 +78,7 @@ _PARQUET_MAGIC: Final = b"PAR1"
     "--format",
     "format_name",
     type=click.Choice([PARQUET, *FORMATS]),
-    help="What SOURCE is; detected when it is not given.",
+    help="The format of SOURCE; detected by default.",
 )
 @json_option
 def command(
@@ -95,35 +97,35 @@ def command(
 ) -> int:
     """Convert a journal to Parquet or to another journal, or Parquet to a journal.
 
-    Streams, so the size does not matter. DESTINATION gets its name when all of it is on the disk, and what is there
-    already is never overwritten. Records that go into a journal get new offsets, from 0.
+    Needs little memory for any size. DESTINATION gets its name after all of it has been synced; existing files are
+    never overwritten. Records written to a journal get new offsets, from 0.
 
-    From kestrel to sej every item that was added becomes a message: its data the value, its queue the key, its time the
-    time; with --waiting only those that are still there. To kestrel every message becomes an item of the queue that is
-    called like DESTINATION, or that its key names (--by-key). What has no place there (expiries in sej, types, keys and
-    fractions of a millisecond in kestrel) is left out, and counted on stderr.
+    From kestrel to sej every item that was added becomes a message: its data is the value, its queue the key, its time
+    the time; with --waiting only items that still wait. To kestrel every message becomes an item of the queue named
+    DESTINATION, or named by its key (--by-key). What a format cannot store (expiries in sej; types, keys and fractions
+    of a millisecond in kestrel) is left out, and counted on stderr.
 
-    From versioned every change that sets a key becomes a message: its JSON the value, its key the key, its time the
-    time. To versioned it is the other way round, into the store that is called like DESTINATION: values must be JSON.
+    From versioned every change that sets a key becomes a message: its JSON is the value, its key the key, its time the
+    time. To versioned it is the reverse, into the store named DESTINATION: values must be JSON.
     """
     target = target or (PARQUET if destination.suffix == f".{PARQUET}" else None)
     if target is None:
-        raise WrongUse(f"what shall {destination} be? say it by --to")
+        raise WrongUse(f"the format of {destination} is unknown: give it with --to")
     origin = format_name or (PARQUET if _is_parquet(source) else chosen_format(source, None).name)
     if REAL_DISK.exists(destination):
-        raise WrongUse(f"{destination} is there already; nothing is overwritten")
-    if target == PARQUET and not REAL_DISK.is_directory(destination.parent):  # a journal makes its own
+        raise WrongUse(f"{destination} already exists; nothing was overwritten")
+    if target == PARQUET and not REAL_DISK.is_directory(destination.parent):  # a journal creates its directory
         raise NotFound(f"{destination.parent}: no such directory")
     chosen: dict[str, Any] = {
         "from_time": None if since is None else parse_time(since, local=local),
         "to_time": None if until is None else parse_time(until, local=local),
     }
     _check_choice(origin, target, waiting, by_key, since is not None or until is not None)
-    with damage_placed(source), progress_bar("converting") as progress:
+    with naming_path(source), progress_bar("converting") as progress:
         if origin == PARQUET:
             result = _from_parquet(source, destination, target, progress)
         else:
-            chosen.update(mode=heedful(mode), format=origin)
+            chosen.update(mode=scan_mode(mode), format=origin)
             chosen = {"mode": chosen["mode"], "format": origin} if waiting else {**chosen, "progress": progress}
             result = _from_journal(source, destination, _Change(origin, target, waiting, by_key, strict), chosen)
     for damage in (*result.damages, *result.torn_tails):
@@ -139,7 +141,7 @@ def command(
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """Of which format what is, of which it shall be, and what was asked for on the way."""
+    """The source, its format, the target format, and the options of a conversion."""
 
     origin: str
     target: str
@@ -150,11 +152,11 @@ class _Change:
 
 def _check_choice(origin: str, target: str, waiting: bool, by_key: bool, has_range: bool) -> None:
     if origin == PARQUET and (has_range or waiting or by_key):
-        raise WrongUse("what goes along, and where, can be chosen from a journal only, not from Parquet")
+        raise WrongUse("these options select records of a journal; they do not work on Parquet")
     if waiting and has_range:
-        raise WrongUse("what waits is what waits now: --waiting goes with neither --since nor --until")
+        raise WrongUse("--waiting selects the items that wait now: it excludes --since and --until")
     if by_key and (target != "kestrel" or origin == "kestrel"):
-        raise WrongUse("--by-key is for messages that become items of queues: --to kestrel")
+        raise WrongUse("--by-key needs --to kestrel")
 
 
 def _from_journal(source: Path, destination: Path, change: _Change, chosen: dict[str, Any]) -> Converted:
@@ -181,10 +183,10 @@ def _from_journal(source: Path, destination: Path, change: _Change, chosen: dict
 
     size = _write_journal(destination, change.target, fill)
     if rows < found.rows:
-        warn(f"left out: {found.rows - rows} records that hold no value, which {change.target} has no place for")
+        warn(f"left out: {found.rows - rows} records without a value, which {change.target} cannot store")
     for what, count in left_out.items():
         if count:
-            warn(f"left out: the {what} of {count} records, which {change.target} has no place for")
+            warn(f"left out: the {what} of {count} records, which {change.target} cannot store")
     return arrow.Converted(rows, size, found.damages, found.torn_tails, found.losses)
 
 
@@ -197,12 +199,12 @@ def _as_messages(change: _Change, batch: Any) -> Any:
 
 
 def _refuse(source: Path, change: _Change, left_out: Counter[str], without_value: int) -> None:
-    """Raise `WrongUse` when something would be left out."""
+    """Raise `WrongUse` if something would be left out."""
     lost = [f"the {what} of {count} records" for what, count in left_out.items() if count]
     if without_value:
-        lost.append(f"{without_value} records that hold no value")
+        lost.append(f"{without_value} records without a value")
     if lost:
-        raise WrongUse(f"{source}: {change.target} has no place for {', '.join(lost)}")
+        raise WrongUse(f"{source}: {change.target} cannot store {', '.join(lost)}")
 
 
 def _from_parquet(source: Path, destination: Path, target: str, progress: Progress | None) -> Converted:
@@ -224,14 +226,14 @@ def _from_parquet(source: Path, destination: Path, target: str, progress: Progre
 
 
 def _has_times(format: str) -> bool:
-    """Whether records of a format are found by their times, which a conversion keeps, and not by numbers."""
+    """Whether losses of a format are identified by times, which a conversion keeps, and not by record numbers."""
     return find_format(format).states is not None
 
 
 def _write_journal(destination: Path, target: str, fill: Callable[[Any], list[Loss]]) -> int:
-    """Write a journal under another name, and give it its own once it is complete; its size.
+    """Write a journal under a temporary name, rename it when it is complete, and return its size.
 
-    `fill` gives the losses that the new journal inherits.
+    `fill` returns the losses that the new journal inherits.
     """
     format = find_format(target)
     partial = destination.with_name(f".{destination.name}.partial")

@@ -1,4 +1,4 @@
-"""`logwright copy`: a sej journal to a hub, once or for as long as it is written, and back."""
+"""`logwright copy`: copies a sej journal to a hub, once or continuously, or back."""
 
 from __future__ import annotations
 
@@ -12,55 +12,57 @@ import click
 
 from ..core.format import find_format
 from ..errors import LogwrightError, WrongUse
-from .arguments import chosen_format, damage_placed, format_option, json_option, path_argument, verb
+from .arguments import chosen_format, format_option, json_option, naming_path, path_argument, verb
 from .output import print_json, print_line, progress_bar
-from .serve_hub import hub_package
-from .serving import logged_aloud, until_stopped
+from .serve.common import logs_on_stderr, until_stopped
+from .serve.hub import hub_package
 from .times import format_size
 
 
 @verb(
     "copy",
     examples=[
-        ("what there is, to a hub on this machine", "logwright copy orders 127.0.0.1:7878 --client web1"),
+        ("copy a journal to a hub on this machine", "logwright copy orders 127.0.0.1:7878 --client web1"),
         (
-            "and go on with what is appended, until Ctrl-C",
+            "and continue with new messages, until Ctrl-C",
             "logwright copy orders 127.0.0.1:7878 --client web1 --follow",
         ),
         (
-            "the shards below a root, under a name of theirs",
+            "copy the shards below a root, under a common name",
             "logwright copy events 127.0.0.1:7878 --client web1 --name events",
         ),
         (
-            "on a new machine, from the hub",
+            "restore a journal from the hub on a new machine",
             "logwright copy restored 127.0.0.1:7878 --client web1 --name orders --restore",
         ),
     ],
 )
 @path_argument
 @click.argument("address", metavar="HOST:PORT")
-@click.option("--client", metavar="ID", required=True, help="Whose journal this is: letters, digits, _ and -.")
-@click.option("--name", metavar="NAME", help="What it is called on the hub; by default as its directory.")
 @click.option(
-    "--follow", is_flag=True, help="Go on with what is appended, also after failures, until SIGTERM or Ctrl-C."
+    "--client", metavar="ID", required=True, help="The name of this client on the hub: letters, digits, _ and -."
 )
-@click.option("--restore", "backwards", is_flag=True, help="The other way: write the journal from the copy on the hub.")
+@click.option("--name", metavar="NAME", help="The name of the journal on the hub; by default that of its directory.")
+@click.option(
+    "--follow", is_flag=True, help="Continue with new messages, also after failures, until SIGTERM or Ctrl-C."
+)
+@click.option("--restore", "backwards", is_flag=True, help="Write the journal from the copy on the hub.")
 @click.option(
     "--shards", is_flag=True, help="With --restore: all shards that were copied without --name, each below PATH."
 )
 @click.option("--token", metavar="FILE", type=click.Path(path_type=Path), help="A file with the token; mode 600.")
-@click.option("--tls", is_flag=True, help="Use TLS, with the authorities that this machine trusts.")
+@click.option("--tls", is_flag=True, help="Use TLS with the certificate authorities of this machine.")
 @click.option(
     "--tls-authority",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Use TLS; who signed the hub's certificate.",
+    help="Use TLS with this authority (PEM), which signed the hub's certificate.",
 )
 @click.option(
     "--tls-certificate", metavar="FILE", type=click.Path(path_type=Path), help="The client's certificate (PEM)."
 )
 @click.option("--tls-key", metavar="FILE", type=click.Path(path_type=Path), help="Its key (PEM); mode 600.")
-@click.option("--insecure", is_flag=True, help="Send it elsewhere without TLS.")
+@click.option("--insecure", is_flag=True, help="Allow a connection to another machine without TLS.")
 @format_option
 @json_option
 def command(
@@ -80,19 +82,20 @@ def command(
     format_name: str | None,
     as_json: bool,
 ) -> None:
-    """Copy a sej journal, or all shards below a root, to a hub; with --restore from there.
+    """Copy a sej journal, or all shards below a root, to a hub; with --restore from a hub.
 
-    What the hub has already is not sent again, so it can be interrupted and repeated at will. The copy has the same
-    bytes in the same files. Something missing between is an error, and so is a copy of another journal.
+    Messages that the hub already has are not sent again, so a copy can be interrupted and repeated. The copy has the
+    same bytes in the same files. A gap between the copy and the journal is an error, and so is a copy of another
+    journal.
     """
     if follow and backwards:
-        raise WrongUse("--follow is for copies to a hub: --restore has an end")
+        raise WrongUse("--follow does not work with --restore")
     if shards and (not backwards or name is not None):
-        raise WrongUse("--shards goes with --restore and without --name: it is for shards that were copied without one")
+        raise WrongUse("--shards needs --restore and excludes --name: it restores shards copied without a name")
     room = hub_package()
     format = find_format("sej") if backwards and format_name is None else chosen_format(path, format_name)
     if format.name != "sej":
-        raise WrongUse(f"{path}: a hub takes sej journals, and this is one of the format {format.name}")
+        raise WrongUse(f"{path}: a hub stores sej journals only; this is a {format.name} journal")
     access = room.Access.load(
         address,
         token=token,
@@ -102,7 +105,7 @@ def command(
         key=tls_key,
         insecure=insecure,
     )
-    with _damage_placed(path, room), logged_aloud():
+    with _naming_path(path, room), logs_on_stderr():
         if backwards:
             with _counting_bar(path) as progress:
                 options = {"client": client, "name": name, "all_shards": shards, "progress": progress}
@@ -114,10 +117,10 @@ def command(
 
 
 @contextlib.contextmanager
-def _damage_placed(path: Path, room: Any) -> Iterator[None]:
-    """Let damage be told with the path that it is in, unless it is in the copy: the hub tells where that is."""
+def _naming_path(path: Path, room: Any) -> Iterator[None]:
+    """Raise damage with the path that the user gave, unless it is in the copy on the hub."""
     in_copy: LogwrightError | None = None
-    with damage_placed(path):
+    with naming_path(path):
         try:
             yield
         except room.DamagedCopy as error:
@@ -127,7 +130,7 @@ def _damage_placed(path: Path, room: Any) -> Iterator[None]:
 
 
 async def _send(room: Any, access: Any, path: Path, client: str, name: str | None, follow: bool, as_json: bool) -> None:
-    """Send until it is done, or until somebody stops us: then as far as it came."""
+    """Send until everything is sent, or until a signal stops it; the results so far."""
     failures: list[LogwrightError] = []
 
     def told(sent: Any) -> None:
@@ -146,7 +149,7 @@ async def _send(room: Any, access: Any, path: Path, client: str, name: str | Non
                 sending.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
                     await sending
-                if failures:  # of one shard of many: the others went on, but all is not well
+                if failures:  # an error of one shard; the others were copied
                     raise failures[0]
                 if not follow:
                     raise KeyboardInterrupt
@@ -165,7 +168,7 @@ def _bar(path: Path, follow: bool) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def _counting_bar(path: Path) -> Iterator[Callable[[int], None] | None]:
-    """A bar that is told what has come since the last time: how much there is, a hub does not say."""
+    """A progress bar without a total, which a hub does not report; it is called with increments."""
     done_bytes = 0
     with progress_bar(f"restoring {path}") as bar:
         if bar is None:
@@ -186,4 +189,4 @@ def _print(done: Any, more: dict[str, Any], as_json: bool) -> None:
         print_json({**about, **more})
     else:
         size = format_size(done.bytes)
-        print_line(f"{done.journal}: {done.messages} messages ({size}), goes on with offset {done.next_offset}")
+        print_line(f"{done.journal}: {done.messages} messages ({size}), next offset {done.next_offset}")

@@ -1,4 +1,4 @@
-"""`logwright count`: how many records, in a range."""
+"""`logwright count`: counts records, in a range."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from .arguments import (
     path_argument,
     range_options,
     resolve_range,
-    tell_torn_tails,
     type_option,
     verb,
+    warn_of_torn_tails,
 )
 from .output import describe, print_json, print_line, progress_bar, warn
 
@@ -31,9 +31,9 @@ from .output import describe, print_json, print_line, progress_bar, warn
 @verb(
     "count",
     examples=[
-        ("how many records there are", "logwright count orders"),
+        ("count all records", "logwright count orders"),
         ("in a range of time, for a program", "logwright count orders --since 2026-01-15T10:00:00Z --json"),
-        ("from an offset on, over all shards below a root", "logwright count events --from 10"),
+        ("from an offset, in all shards below a root", "logwright count events --from 10"),
     ],
 )
 @path_argument
@@ -44,7 +44,7 @@ from .output import describe, print_json, print_line, progress_bar, warn
     type=click.Choice(MODES),
     default="permissive",
     show_default=True,
-    help="At damage: failfast stops there; the others count what is whole behind it as well.",
+    help="At damage: failfast stops there; the others also count the complete records after it.",
 )
 @format_option
 @json_option
@@ -60,9 +60,9 @@ def command(
     format_name: str | None,
     as_json: bool,
 ) -> int:
-    """Count the whole records, all of them or those in a range.
+    """Count the complete records, all of them or those in a range.
 
-    What is damaged is not counted but reported on stderr, and makes the exit code 1. Known losses are reported too.
+    Damage is reported on stderr and makes the exit code 1. Known losses are reported too.
     """
     from ..sej.files.shard import has_one_unsharded
 
@@ -90,12 +90,12 @@ def command(
         print_json({"records": records}) if as_json else print_line(str(records))
         for damage in damages:
             warn(f"not counted: {describe(path, damage)}")
-        tell_torn_tails(reader)
+        warn_of_torn_tails(reader)
     return DAMAGE_FOUND if damages else GOOD
 
 
 def _count_type(items: Iterable[Located | Damage], type_: int, note: Callable[[Damage], None]) -> int:
-    """How many records have this type. They are looked at one by one: the type is nothing that files are sorted by."""
+    """Count the records of a type, which needs a look at each record."""
     records = 0
     for item in items:
         if isinstance(item, Damage):

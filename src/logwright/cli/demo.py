@@ -1,6 +1,6 @@
-"""`logwright demo`: sample journals to try everything on, and a show of what one can do with them.
+"""`logwright demo`: writes sample journals, and shows what the other verbs do with them.
 
-The contents are the same in every run. The examples in the help of the other verbs are about these journals.
+The contents are the same in every run. The examples in the help of the other verbs use these journals.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from .output import BOLD, Column, Table, escape, print_json, print_line, styled
 from .times import NANOSECONDS, parse_time
 
 MARKER: Final = ".logwright-demo"
-"""A file that says that the directory was made here, and so may be made again."""
+"""A file that marks the directory as made by the demo, which may be replaced."""
 PIPELINE_FILE: Final = "pipeline.toml"
-_PIPELINE_SETTINGS: Final = """\
-# What a command line cannot say: the values of these journals are JSON, and shall be decoded.
+_PIPELINE_SETTINGS: Final = r"""\
+# Decode the values of these journals, which are JSON.
 [[journal]]
 match = "*"
 decode = "json"
@@ -52,7 +52,7 @@ _MOVES: Final = 400
 _ACCOUNT_PAGES: Final = 3
 _ACCOUNT_ROWS: Final = 4
 _QUICK_JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For a JVM with a minute of work: half of its time would go into compiling what is hardly used afterwards."""
+"""For a JVM that runs for a minute: full compilation would take half of its time."""
 _TRANSFERS: Final = 120
 _STORE_BYTES: Final = 8 * 1024
 _SENSORS: Final = 20
@@ -81,21 +81,21 @@ class Sample:
     "demo",
     examples=[
         ("write sample journals into the directory demo", "logwright demo"),
-        ("show what one can do with them", "logwright demo --run"),
-        ("make tables of them on Spark, and a report", "logwright demo --pipeline"),
+        ("run other verbs on them", "logwright demo --run"),
+        ("make tables and a report from them on Spark", "logwright demo --pipeline"),
     ],
 )
 @click.argument("directory", type=click.Path(path_type=Path), default=Path("demo"))
-@click.option("--run", is_flag=True, help="Run other verbs on the journals, and print what they print.")
+@click.option("--run", is_flag=True, help="Run other verbs on the journals, and print their output.")
 @click.option("--pipeline", is_flag=True, help="Run the pipeline on the journals: tables in DIRECTORY-tables.")
 @click.option("--format", "format_name", type=click.Choice(list(FORMATS)), help="Only journals of this format.")
 @json_option
 def command(directory: Path, run: bool, pipeline: bool, format_name: str | None, as_json: bool) -> int:
     """Write sample journals into DIRECTORY (by default demo), the same in every run.
 
-    A directory that this verb has made is made anew; any other one must be empty.
+    A directory made by this verb is replaced; any other one must be empty.
     """
-    _make_room(directory)
+    _empty_directory(directory)
     samples = [sample for name, write in _WRITERS.items() if format_name in (None, name) for sample in write(directory)]
     if as_json:
         print_json({"directory": str(directory), "journals": [sample.as_json(directory) for sample in samples]})
@@ -107,13 +107,13 @@ def command(directory: Path, run: bool, pipeline: bool, format_name: str | None,
     return max(code, _show_pipeline(directory)) if pipeline else code
 
 
-def _make_room(directory: Path) -> None:
-    """An empty directory with our marker in it."""
+def _empty_directory(directory: Path) -> None:
+    """Make an empty directory with our marker in it."""
     if directory.is_dir() and (directory / MARKER).is_file():
         for entry in directory.iterdir():
             shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
     elif directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-        raise WrongUse(f"{directory} is there already and was not made by this demo: give another directory")
+        raise WrongUse(f"{directory} already exists and was not made by this demo: choose another directory")
     directory.mkdir(parents=True, exist_ok=True)
     (directory / MARKER).write_text("Made by `logwright demo`, which may remove everything here.\n")
     (directory / PIPELINE_FILE).write_text(_PIPELINE_SETTINGS)
@@ -166,7 +166,7 @@ def _write_orders(path: Path, orders: list[tuple[int, bytes, int, bytes]]) -> No
 
 
 def _tear(path: Path) -> None:
-    """Leave what a crash in the middle of a write leaves."""
+    """Cut the last message short, as a crash in the middle of a write does."""
     last = max((path / "jnl").glob("*.jnl"))
     with last.open("r+b") as file:
         file.truncate(last.stat().st_size - _TORN_BYTES)
@@ -201,7 +201,7 @@ def _write_kestrel(directory: Path) -> list[Sample]:
 
 
 def _write_mail(path: Path, random_numbers: random.Random) -> int:
-    """A queue that is read by somebody who reserves each mail, and now and then fails to send it."""
+    """A queue whose consumer reserves each mail, and sometimes fails to send it."""
     now_ms = parse_time(_FIRST_TIME) // 1_000_000
     operations = 0
     with kestrel.Writer(path) as writer:
@@ -215,7 +215,7 @@ def _write_mail(path: Path, random_numbers: random.Random) -> int:
             fails = random_numbers.random() < 0.1
             if fails:
                 writer.unremove(number + 1)
-                writer.remove()  # after a failure it is sent without being reserved
+                writer.remove()  # after a failure it is removed without a reservation
             else:
                 writer.confirm_remove(number + 1)
             operations += 3 if fails else 2
@@ -249,7 +249,7 @@ def _write_versioned(directory: Path) -> list[Sample]:
 
 
 def _write_fleet(stores: Path, random_numbers: random.Random) -> int:
-    """Where the trucks of a small shop are: every few minutes one of them tells, and now and then one is sold."""
+    """The positions of the trucks of a small shop: every few minutes one reports, and sometimes one is sold."""
     now = parse_time(_FIRST_TIME)
     options: dict[str, Any] = {"capacity": _STORE_BYTES, "background": False, "clock": lambda: now}
     with versioned.VersionedKVStore.open(stores, "fleet", **options) as store:
@@ -279,7 +279,7 @@ def _write_yeltsin(directory: Path) -> list[Sample]:
 
 
 def _write_accounts(path: Path, random_numbers: random.Random) -> int:
-    """Goods are moved from one account to another, and both change or none: a row of twelve digits for each."""
+    """Transfers between accounts, each in one transaction; an account is a row of twelve digits."""
     now = parse_time(_FIRST_TIME) // NANOSECONDS
     pages = [65566 + number * 65536 for number in range(_ACCOUNT_PAGES)]
     rows = {(page, row): 1000 for page in pages for row in range(_ACCOUNT_ROWS)}
@@ -296,7 +296,7 @@ def _write_accounts(path: Path, random_numbers: random.Random) -> int:
             now += random_numbers.randrange(1, 60)
             moves = []
             amount = random_numbers.randrange(1, 500)
-            is_void = number % 17 == 16  # somebody had not enough
+            is_void = number % 17 == 16  # not enough in the account
             for change, place in zip((-amount, amount), random_numbers.sample(list(rows), 2), strict=True):
                 page, row = place
                 before, after = b"%011d\n" % rows[place], b"%011d\n" % (rows[place] + change)
@@ -310,7 +310,7 @@ def _write_accounts(path: Path, random_numbers: random.Random) -> int:
 
 
 def _write_appendfile(directory: Path) -> list[Sample]:
-    """What sensors tell, a segment for each round. The program was started three times, and never caught up."""
+    """Readings of sensors, one segment for each round. The program was started three times, and never caught up."""
     random_numbers = random.Random(_SEED)
     path = directory / "readings"
     for rounds, done in ((6, 3), (2, 0), (1, 0)):
@@ -342,8 +342,8 @@ assert set(_WRITERS) <= set(FORMATS)
 
 
 @dataclass(frozen=True, slots=True)
-class _Act:
-    """A command of the show, what it is for, and the exit code that it should have."""
+class _Command:
+    """A command of the demo, its purpose, and its expected exit code."""
 
     purpose: str
     line: str
@@ -351,34 +351,36 @@ class _Act:
 
 
 _ACTS: Final = (
-    _Act("What is in this directory?", "inspect {0}/orders"),
-    _Act("Its first messages, with their values decoded:", "dump {0}/orders --limit 5 --decode json"),
-    _Act("The same for a program:", "dump {0}/orders --limit 2 --json --decode json"),
-    _Act("How many came from ten to eleven?", "count {0}/orders --since 2026-01-15T10:00Z --until 2026-01-15T11:00Z"),
-    _Act("Is every byte as it should be?", "verify {0}/orders"),
-    _Act("And of the copy that a crash cut short?", "verify {0}/torn", DAMAGE_FOUND),
-    _Act("What would a repair do?", "repair {0}/torn --plan"),
-    _Act("Do it. What is cut off is kept:", "repair {0}/torn --yes"),
-    _Act("And now?", "verify {0}/torn"),
-    _Act("How far have the consumers come?", "offsets {0}/orders"),
-    _Act("What could be removed, now that they have passed it?", "clean {0}/orders --plan"),
-    _Act("The latest messages of all shards:", "tail {0}/events -n 3"),
-    _Act("What waits in a queue, and what somebody has reserved?", "state {0}/queues/jobs"),
-    _Act("What became of its third mail?", "history {0}/queues/mail mail@103"),
-    _Act("Where were the trucks at ten?", "state {0}/stores --at 2026-01-15T10:00Z"),
-    _Act("Where has one of them been?", "history {0}/stores truck/7"),
-    _Act("And what has changed within half an hour?", "diff {0}/stores 2026-01-15T10:00Z 2026-01-15T10:30Z"),
-    _Act("What was on the pages of a table before its tenth transaction?", "state {0}/pages --at 10"),
-    _Act("Which bytes did that transaction change?", "diff {0}/pages/accounts.jrnl 40 41"),
-    _Act("What would a program get back that checked three rounds, and was killed?", "state {0}/readings"),
-    _Act("To Parquet, for everything that reads it:", "convert {0}/orders {0}/orders.parquet --to parquet"),
-    _Act("And back to a journal:", "convert {0}/orders.parquet {0}/again --to sej"),
-    _Act("Which has the same messages:", "tail {0}/again -n 2"),
+    _Command("What is in this directory?", "inspect {0}/orders"),
+    _Command("Its first messages, with their values decoded:", "dump {0}/orders --limit 5 --decode json"),
+    _Command("The same for a program:", "dump {0}/orders --limit 2 --json --decode json"),
+    _Command(
+        "How many came from ten to eleven?", "count {0}/orders --since 2026-01-15T10:00Z --until 2026-01-15T11:00Z"
+    ),
+    _Command("Is every byte as it should be?", "verify {0}/orders"),
+    _Command("And of the copy that a crash cut short?", "verify {0}/torn", DAMAGE_FOUND),
+    _Command("What would a repair do?", "repair {0}/torn --plan"),
+    _Command("Do it. What is cut off is kept:", "repair {0}/torn --yes"),
+    _Command("And now?", "verify {0}/torn"),
+    _Command("How far have the consumers come?", "offsets {0}/orders"),
+    _Command("What could be removed, now that they have passed it?", "clean {0}/orders --plan"),
+    _Command("The latest messages of all shards:", "tail {0}/events -n 3"),
+    _Command("What waits in a queue, and what somebody has reserved?", "state {0}/queues/jobs"),
+    _Command("What became of its third mail?", "history {0}/queues/mail mail@103"),
+    _Command("Where were the trucks at ten?", "state {0}/stores --at 2026-01-15T10:00Z"),
+    _Command("Where has one of them been?", "history {0}/stores truck/7"),
+    _Command("And what has changed within half an hour?", "diff {0}/stores 2026-01-15T10:00Z 2026-01-15T10:30Z"),
+    _Command("What was on the pages of a table before its tenth transaction?", "state {0}/pages --at 10"),
+    _Command("Which bytes did that transaction change?", "diff {0}/pages/accounts.jrnl 40 41"),
+    _Command("What does recovery return to a program that checked three rounds, and was killed?", "state {0}/readings"),
+    _Command("To Parquet, for everything that reads it:", "convert {0}/orders {0}/orders.parquet --to parquet"),
+    _Command("And back to a journal:", "convert {0}/orders.parquet {0}/again --to sej"),
+    _Command("Which has the same messages:", "tail {0}/again -n 2"),
 )
 
 
 def _show(directory: Path) -> int:
-    """Run the acts; whether each of them ended as it should."""
+    """Run the commands; whether each had its expected exit code."""
     place = shlex.quote(str(directory))
     wrong = sum(_perform(act.purpose, act.line.format(place)) != act.code for act in _ACTS)
     print_line()
@@ -389,7 +391,7 @@ def _show(directory: Path) -> int:
 
 
 def _perform(purpose: str, line: str) -> int:
-    """Run a command line, after a word on what it is for; its exit code."""
+    """Print the purpose of a command line, run it, and return its exit code."""
     from . import main
 
     print_line()
@@ -425,11 +427,11 @@ _SHOWN: Final = {
     "damage": ("journal", "file", "position", "size", "kind", "reason"),
     "files": ("journal", "part", "file", "bytes", "first", "next"),
 }
-"""Which columns of a table fit on a screen; of a table that is not here, all of them are tried."""
+"""The columns of a table that fit on a screen; by default all columns."""
 
 
 def _show_pipeline(directory: Path) -> int:
-    """Make tables of the journals, and show the beginning of each. The damage in the journals is part of the show."""
+    """Make tables from the journals, and show the beginning of each. The journals contain damage on purpose."""
     tables = directory.with_name(f"{directory.name}-tables")
     settings = shlex.quote(str(directory / PIPELINE_FILE))
     places = f"--journals {shlex.quote(str(directory))} --out {shlex.quote(str(tables))}"
@@ -447,7 +449,7 @@ def _show_pipeline(directory: Path) -> int:
 
 def _show_table(path: Path) -> None:
     """The first rows of a table."""
-    from ..pipeline.preview import preview
+    from ..pipeline.parquet import preview
 
     found = preview(path, _ROWS, _SHOWN.get(path.name, ()))
     numbers = {name for row in found.first for name, value in row.items() if isinstance(value, int)}

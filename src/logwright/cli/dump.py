@@ -12,7 +12,6 @@ from .arguments import (
     GOOD,
     decode_options,
     format_option,
-    heedful,
     is_of_type,
     json_option,
     mode_option,
@@ -20,9 +19,10 @@ from .arguments import (
     path_argument,
     range_options,
     resolve_range,
-    tell_torn_tails,
+    scan_mode,
     type_option,
     verb,
+    warn_of_torn_tails,
 )
 from .output import progress_bar
 from .rows import Printer
@@ -34,15 +34,18 @@ from .rows import Printer
         ("the first five records", "logwright dump orders --limit 5"),
         ("as JSON, values decoded, for another program", "logwright dump orders --json --decode json | head -n 3"),
         ("a range of offsets", "logwright dump orders --from 100 --to 110"),
-        ("what came in a minute", "logwright dump orders --since 2026-01-15T10:00:00Z --until 2026-01-15T10:01:00Z"),
-        ("go on behind damage, and show where it is", "logwright dump damaged --mode permissive"),
+        (
+            "the records of one minute",
+            "logwright dump orders --since 2026-01-15T10:00:00Z --until 2026-01-15T10:01:00Z",
+        ),
+        ("continue after damage, and show where it is", "logwright dump damaged --mode permissive"),
         ("a single file, without its journal", "logwright dump orders/jnl/0000000000000000.jnl --limit 3"),
     ],
 )
 @path_argument
 @range_options
 @type_option
-@click.option("--limit", metavar="N", type=click.IntRange(min=0), help="At most so many records.")
+@click.option("--limit", metavar="N", type=click.IntRange(min=0), help="At most this many records.")
 @decode_options
 @mode_option
 @format_option
@@ -74,14 +77,14 @@ def command(
     ):
         first, end = resolve_range(reader, start, stop, since, until, local)
         records = 0
-        items = () if limit == 0 else reader.scan(first, end, mode=heedful(mode), progress=progress)
+        items = () if limit == 0 else reader.scan(first, end, mode=scan_mode(mode), progress=progress)
         for item in items:
             if isinstance(item, Damage):
                 printer.damage(item, show=mode == "permissive")
             elif is_of_type(item, type_):
                 printer.record(item)
                 records += 1
-            if records == limit:  # at once: what lies behind was not asked for, damage included
+            if records == limit:  # stop here: neither records nor damage after it were asked for
                 break
-        tell_torn_tails(reader)
+        warn_of_torn_tails(reader)
     return DAMAGE_FOUND if printer.damaged else GOOD

@@ -1,4 +1,4 @@
-"""`logwright history`: how one key or item came to be what it is."""
+"""`logwright history`: all changes of one key or item."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import Any
 import click
 
 from ..core.bytes.outcome import Damage
-from .arguments import DAMAGE_FOUND, GOOD, format_option, json_option, opened, path_argument, tell_torn_tails, verb
+from .arguments import DAMAGE_FOUND, GOOD, format_option, json_option, opened, path_argument, verb, warn_of_torn_tails
 from .output import RED, Column, Table, describe, escape, print_json, warn
-from .pages import in_hex, is_ranges
+from .rows import in_hex, is_ranges
 from .times import shown_time
 
 
 @verb(
     "history",
     examples=[
-        ("what became of the item that was added first", "logwright history queues/mail mail@0"),
+        ("the changes of the item that was added first", "logwright history queues/mail mail@0"),
         ("for a program", "logwright history queues/mail mail@0 --json"),
         ("every value that a key of a store ever had", "logwright history stores/fleet.jrn truck/7"),
-        ("how a page came to be what it is", "logwright history pages/accounts.jrnl 65566"),
+        ("every version of a page", "logwright history pages/accounts.jrnl 65566"),
     ],
 )
 @path_argument
@@ -33,10 +33,10 @@ def command(path: Path, key: str, format_name: str | None, as_json: bool) -> int
     """Print every change of one key, oldest first.
 
     For kestrel the key is the place where an item was added (FILE@POSITION, as `dump` and `diff` show it), and its
-    changes are when it was added, reserved, put back, and removed or finished. For versioned it is a key of the store,
-    in a directory of several STORE/KEY; every change that is kept is told, from all archives, each once; what is
-    damaged or missing makes the exit code 1. For yeltsin it is a page, by its offset in the table, and what is known of
-    its bytes after each transaction that changed it.
+    changes are added, reserved, put back, and removed or finished. For versioned it is a key of the store, in a
+    directory of several STORE/KEY; every change in the journal and its archives is printed once; damaged or missing
+    archives make the exit code 1. For yeltsin it is the offset of a page in the table, and the changes are the known
+    bytes of the page after each transaction that changed it.
     """
     with opened(path, format_name) as reader:
         changes = reader.history(key)
@@ -47,10 +47,10 @@ def command(path: Path, key: str, format_name: str | None, as_json: bool) -> int
             _print_changes(changes)
         damages: list[Damage] = []
         if reader.states_by_time:
-            damages = list(reader.damages)  # of all files, for all were read
+            damages = list(reader.damages)  # of all files: all were read
         for damage in damages:
             warn(describe(path, damage))
-        tell_torn_tails(reader)
+        warn_of_torn_tails(reader)
     return DAMAGE_FOUND if damages else GOOD
 
 

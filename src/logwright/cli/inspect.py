@@ -1,4 +1,4 @@
-"""`logwright inspect`: what a journal is."""
+"""`logwright inspect`: describes a journal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .times import format_duration, format_size, shown_time
     "inspect",
     examples=[
         ("what is in this directory", "logwright inspect orders"),
-        ("a file that lies about", "logwright inspect orders/jnl/0000000000000000.jnl"),
+        ("a single file", "logwright inspect orders/jnl/0000000000000000.jnl"),
         ("for a program", "logwright inspect events --json"),
     ],
 )
@@ -24,11 +24,11 @@ from .times import format_duration, format_size, shown_time
 @format_option
 @json_option
 def command(path: Path, local: bool, format_name: str | None, as_json: bool) -> int:
-    """Say what a journal is: format, files, records, bytes, first and last record, health.
+    """Describe a journal: format, files, records, bytes, first and last record, health.
 
-    Looks at names, sizes and both ends of each file only, so it is quick on any size and says nothing about what is in
-    between: `verify` does. Needs no lock and changes nothing. Exits with 1 when it sees damage; a torn tail is none.
-    In JSON the value of a first or last record of more than 64 KiB is null.
+    Reads names, sizes and both ends of each file only, so it is fast for any size, but does not find damage in between:
+    use `verify` for that. Needs no lock and changes nothing. Exits with 1 if it finds damage; a torn tail is not
+    damage. In JSON the value of a first or last record of more than 64 KiB is null.
     """
     with opened(path, format_name) as reader:
         summary = reader.summary()
@@ -47,7 +47,7 @@ def _facts(summary: Summary, scale: int, local: bool) -> list[tuple[str, str]]:
         ("health", summary.health),
         ("files", str(summary.files)),
         ("bytes", f"{summary.bytes} ({format_size(summary.bytes)})"),
-        ("records", "unknown without reading all" if summary.records is None else str(summary.records)),
+        ("records", "unknown without a full read" if summary.records is None else str(summary.records)),
         ("first", _record(summary.first, scale, local)),
         ("last", _record(summary.last, scale, local)),
     ]
@@ -62,7 +62,7 @@ def _facts(summary: Summary, scale: int, local: bool) -> list[tuple[str, str]]:
 
 
 def _record(record: dict[str, Any] | None, scale: int, local: bool) -> str:
-    """Where a record is and when it was made, in a line."""
+    """The place and time of a record, in one line."""
     if record is None:
         return "-"
     parts = [f"offset {record['offset']}"] if "offset" in record else []
@@ -80,7 +80,7 @@ def _record(record: dict[str, Any] | None, scale: int, local: bool) -> str:
 
 
 def _span(first: dict[str, Any] | None, last: dict[str, Any] | None, scale: int) -> str | None:
-    """How much time lies between two records."""
+    """The time between two records."""
     times = [record.get("timestamp", record.get("t")) for record in (first, last) if record is not None]
     if len(times) < 2 or times[0] is None or times[1] is None:
         return None
@@ -88,7 +88,7 @@ def _span(first: dict[str, Any] | None, last: dict[str, Any] | None, scale: int)
 
 
 def _details(name: str, detail: Any) -> list[tuple[str, str]]:
-    """What only this format has: a line each, a line for each entry of a dictionary or list."""
+    """The details of this format: one line each, or one for each entry of a dictionary or list."""
     if isinstance(detail, dict):
         return [(f"{name} {key}", _plain(value)) for key, value in detail.items()] or [(name, "none")]
     if isinstance(detail, list):

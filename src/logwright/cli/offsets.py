@@ -1,4 +1,4 @@
-"""`logwright offsets`: how far the consumers of a journal have come."""
+"""`logwright offsets`: the offsets of the consumers of a journal."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .times import format_time
 @verb(
     "offsets",
     examples=[
-        ("how far each consumer has come, and how far it is behind", "logwright offsets orders"),
+        ("the offset and the lag of each consumer", "logwright offsets orders"),
         ("for a program", "logwright offsets orders --json"),
     ],
 )
@@ -35,10 +35,10 @@ from .times import format_time
 def command(path: Path, local: bool, format_name: str | None, as_json: bool) -> int:
     """Print the first and the next offset of a journal and the committed offset of each consumer.
 
-    An offset is the one of the next message that the consumer wants; the table also tells that message's time, and how
-    many there are from it on. A consumer that has not committed yet has no offset (null in JSON). One whose offset
-    cannot be read is told on stderr, and makes the exit code 1. Needs no lock. Below a root of shards there is an
-    answer for each shard.
+    An offset is that of the next message that the consumer reads; the table also has that message's time, and the
+    number of messages from there to the end. A consumer that has not committed yet has no offset (null in JSON). An
+    offset that cannot be read is reported on stderr, and makes the exit code 1. Needs no lock. Below a root of shards
+    there is one result for each shard.
     """
     consumers = consumers_of(path, format_name)
     damaged = False
@@ -60,7 +60,7 @@ def command(path: Path, local: bool, format_name: str | None, as_json: bool) -> 
 
 
 def _time_at(reader: Any, offset: int | None) -> int | None:
-    """The timestamp of the message that a consumer will see next, None when there is none."""
+    """The timestamp of the next message of a consumer; None if there is none."""
     if offset is None:
         return None
     for item in reader.scan(offset, offset + 1, mode="dropmalformed"):
@@ -70,7 +70,7 @@ def _time_at(reader: Any, offset: int | None) -> int | None:
 
 
 def _lag(offset: int | None, first: int, next_offset: int) -> str:
-    """How many messages a consumer has still to see."""
+    """The number of messages that a consumer has not read."""
     if offset is None:
         return "not committed"
     if offset > next_offset:

@@ -1,8 +1,7 @@
-"""What the verbs print: data on stdout, talk on stderr, tables for people, JSON lines for programs.
+"""Output of the verbs: data on stdout, messages on stderr, tables for people, JSON lines for programs.
 
-Nothing that comes from a journal reaches a terminal as it is: control characters would let a value move the cursor or
-change the colours, so they are shown as escapes. A table is cropped to the terminal; into a file or a pipe it goes in
-full, without colours.
+Control characters in journals are printed as escapes, so that a value cannot move the cursor or change the colours. A
+table is cropped to the width of a terminal; in a file or a pipe it is complete and has no colours.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ from typing import IO, Any, Final, Self, TypeAlias
 from ..core.bytes.outcome import Damage
 
 SHOW_AFTER_SECONDS = 1.0
-"""A progress bar appears when something takes longer than this."""
+"""A progress bar appears after this time."""
 ShownProgress: TypeAlias = Callable[[int, int | None], None]
-"""Called with the bytes done and the bytes there are, if somebody knows these."""
+"""Called with the bytes done and the total, if it is known."""
 _MEASURED_ROWS: Final = 50
-"""How many rows are held back to find the widths of a table's columns."""
+"""The number of rows that are buffered to find the widths of a table's columns."""
 _LEAST_WIDTH: Final = 12
-"""What is left of a column of keys or values on a terminal that is too narrow."""
+"""The least width of a flexible column on a narrow terminal."""
 
 BOLD: Final = "1"
 DIM: Final = "2"
@@ -40,26 +39,26 @@ YELLOW: Final = "33"
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=True, separators=(", ", ": "))
 
 
-# --- talk -----------------------------------------------------------------------------------------------------------
+# --- messages -------------------------------------------------------------------------------------------------------
 
 
-def talk(message: str) -> None:
-    """Say something on stderr, in one line."""
+def inform(message: str) -> None:
+    """Print a message on stderr, in one line."""
     print(f"logwright: {one_line(message)}", file=sys.stderr)
 
 
 def warn(message: str) -> None:
-    """Say on stderr that something should be known."""
-    talk(f"warning: {message}")
+    """Print a warning on stderr."""
+    inform(f"warning: {message}")
 
 
 def one_line(text: str) -> str:
-    """Text without line breaks and control characters: they are shown as escapes."""
+    """Text with line breaks and control characters as escapes."""
     return text if text.isprintable() else "".join(c if c.isprintable() else _escape_character(c) for c in text)
 
 
 def place(path: Path, file: str) -> str:
-    """The name under which a user knows a file of a journal; `file` is relative to the journal at `path`."""
+    """The path of a file for messages; `file` is relative to the journal at `path`."""
     return str(path / file) if path.is_dir() else str(path.with_name(file))
 
 
@@ -72,17 +71,17 @@ def describe(path: Path, damage: Damage) -> str:
 
 
 def print_json(value: Any) -> None:
-    """One JSON value on a line of its own. ASCII only, so that no locale can spoil it."""
+    """Print a JSON value on one line, in ASCII, independent of the locale."""
     sys.stdout.write(_ENCODER.encode(value) + "\n")
 
 
 def print_line(text: str = "") -> None:
-    """One line of plain text."""
+    """Print one line of plain text."""
     sys.stdout.write(one_line(text) + "\n")
 
 
 def escape(data: bytes) -> str:
-    r"""Bytes as text if they are UTF-8, else as ASCII; with escapes (`\n`, `\x00`) for what cannot be seen."""
+    r"""Bytes as text if they are UTF-8, else as ASCII; with escapes (`\n`, `\x00`) for unprintable characters."""
     try:
         return one_line(data.decode("utf-8"))
     except UnicodeDecodeError:
@@ -90,11 +89,11 @@ def escape(data: bytes) -> str:
 
 
 def listed(records: list[str]) -> str:
-    """Records in base64: how many, and the first of them."""
+    """The number of records (in base64), and the first of them."""
     if not records:
         return "none"
     first = escape(base64.b64decode(records[0]))
-    return first if len(records) == 1 else f"{len(records)}, from {first} on"
+    return first if len(records) == 1 else f"{len(records)}, first {first}"
 
 
 def _escape_character(character: str) -> str:
@@ -106,13 +105,13 @@ def is_terminal(stream: IO[str] | None) -> bool:
 
 
 def styled(text: str, style: str, stream: IO[str]) -> str:
-    """Text in a terminal's style (the number of an ANSI code), plain where it should not be coloured."""
+    """Text in a style (an ANSI code), or plain if output has no colours."""
     plain = not is_terminal(stream) or bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
     return text if plain else f"\x1b[{style}m{text}\x1b[0m"
 
 
 def cell_width(text: str) -> int:
-    """How many columns a text takes on a terminal."""
+    """The width of a text on a terminal."""
     if text.isascii():
         return len(text)
     from rich.cells import cell_len
@@ -121,7 +120,7 @@ def cell_width(text: str) -> int:
 
 
 def crop(text: str, width: int) -> str:
-    """As much of a text as fits, with an ellipsis when it is not all."""
+    """A text cut to a width, with an ellipsis if it was cut."""
     if cell_width(text) <= width:
         return text
     kept = text[: max(0, width - 1)]
@@ -135,7 +134,7 @@ def crop(text: str, width: int) -> str:
 
 @dataclass(slots=True)
 class Column:
-    """A column of a table. `flexible` ones are cropped when the terminal is too narrow, the others never."""
+    """A column of a table. Only `flexible` ones are cropped if the terminal is too narrow."""
 
     name: str
     right: bool = False
@@ -150,9 +149,9 @@ class _Row(tuple[str, ...]):
 
 
 class Table:
-    """Rows in columns, printed as they come: the first ones are held back until the widths are known.
+    """Prints rows in columns; the first rows are buffered until the widths are known.
 
-    The header comes before the first row; a table without rows has none.
+    A table without rows has no header.
     """
 
     def __init__(self, columns: Sequence[Column] = ()) -> None:
@@ -162,17 +161,17 @@ class Table:
         self._terminal = is_terminal(sys.stdout)
 
     def add(self, *cells: str, style: str = "") -> None:
-        """One row; a cell for each column."""
+        """Add a row, with one cell for each column."""
         row = _Row(one_line(cell) for cell in cells)
         row.style = style
         self._take(row)
 
     def add_line(self, text: str, style: str) -> None:
-        """A line across all columns, for what is no row."""
+        """Add a line across all columns."""
         self._take(_Line(one_line(text), style))
 
     def flush(self) -> None:
-        """Print what is held back, and everything from now on at once."""
+        """Print the buffered rows; later rows are printed at once."""
         waiting, self._waiting = self._waiting or [], None
         rows = [row for row in waiting if not isinstance(row, _Line)]
         if rows:
@@ -242,8 +241,8 @@ class _Line:
 
 
 def print_facts(facts: Sequence[tuple[str, str]]) -> None:
-    """Names and what they stand for, one a line."""
-    shown = [(one_line(name), one_line(fact)) for name, fact in facts]  # a name may be that of a queue or a store
+    """Print names and values, one pair per line."""
+    shown = [(one_line(name), one_line(fact)) for name, fact in facts]  # names of queues may contain anything
     width = max((len(name) for name, _ in shown), default=0)
     for name, fact in shown:
         sys.stdout.write(styled(name.ljust(width), BOLD, sys.stdout) + "  " + fact + "\n")
@@ -256,8 +255,8 @@ def print_facts(facts: Sequence[tuple[str, str]]) -> None:
 def progress_bar(label: str, *, beside_rows: bool = False) -> Iterator[ShownProgress | None]:
     """A bar with percent and time left on stderr, shown on a terminal once something takes longer than a second.
 
-    `beside_rows` says that rows are printed meanwhile: then the bar stays away when they go to the terminal as well.
-    Gives None when nobody would see the bar, so that nothing is counted for it.
+    `beside_rows` says that rows are printed at the same time: then there is no bar if they also go to the terminal.
+    Returns None if no bar is shown, so that callers need not count.
     """
     if not is_terminal(sys.stderr) or (beside_rows and is_terminal(sys.stdout)):
         yield None
@@ -270,7 +269,7 @@ def progress_bar(label: str, *, beside_rows: bool = False) -> Iterator[ShownProg
 
 
 class _Bar:
-    """Loads rich only when there is something to show. Without a total it shows how much is done."""
+    """Imports rich only when the bar is shown. Without a total it shows how much is done."""
 
     def __init__(self, label: str) -> None:
         self._label = label
@@ -292,7 +291,7 @@ class _Bar:
 
         columns = [TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), DownloadColumn()]
         console = Console(file=sys.stderr)
-        # Without redirection: rich would send what we print to stdout to the bar's stream, and so out of the pipe.
+        # No redirection: rich would send our stdout to the bar's stream, and so not to the pipe.
         self._bar = RichProgress(
             *columns,
             TimeRemainingColumn(),

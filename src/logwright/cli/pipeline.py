@@ -1,6 +1,6 @@
-"""`logwright pipeline`: journals as tables on Spark, and tables as journals again.
+"""`logwright pipeline`: makes tables from journals on Spark, and restores journals from tables.
 
-What Spark raises comes out as one line, and its own log nowhere, unless something fails.
+Errors of Spark are printed as one line; its log is kept only if it fails.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import click
 from ..core.bytes.outcome import MODES, Mode
 from ..errors import LogwrightError, WrongUse
 from .arguments import CONTEXT_SETTINGS, DAMAGE_FOUND, GOOD, json_option, verb
-from .output import Column, Table, is_terminal, print_json, print_line, progress_bar, talk, warn
+from .output import Column, Table, inform, is_terminal, print_json, print_line, progress_bar, warn
 from .times import format_size, parse_time
 
 if TYPE_CHECKING:
@@ -48,9 +48,9 @@ def _spark_options(function: Callable[..., Any]) -> Callable[..., Any]:
             "spark_settings",
             metavar="KEY=VALUE",
             multiple=True,
-            help="A setting of Spark's, such as spark.driver.memory=4g; can be given several times.",
+            help="A Spark setting such as spark.driver.memory=4g; can be given several times.",
         ),
-        click.option("--master", default="local[*]", show_default=True, metavar="URL", help="Where Spark is to run."),
+        click.option("--master", default="local[*]", show_default=True, metavar="URL", help="The master URL of Spark."),
     ):
         function = option(function)
     return function
@@ -63,10 +63,10 @@ def _spark_options(function: Callable[..., Any]) -> Callable[..., Any]:
     "run",
     examples=[
         (
-            "all journals below a directory, as Parquet tables and a report",
+            "make Parquet tables and a report from all journals below a directory",
             "logwright pipeline run --journals . --out tables",
         ),
-        ("only what is new since the last time", "logwright pipeline run --journals . --out growing --incremental"),
+        ("add what is new since the last run", "logwright pipeline run --journals . --out growing --incremental"),
         (
             "some of the tables, as JSON",
             "logwright pipeline run --journals orders --out few --tables events,activity --json",
@@ -74,22 +74,20 @@ def _spark_options(function: Callable[..., Any]) -> Callable[..., Any]:
     ],
 )
 @click.option("--journals", metavar="ROOT", help="A journal, or a directory with journals in or below it; or a URI.")
-@click.option("--out", metavar="DIR", help="Where the tables go: a new directory, or one of an earlier run.")
+@click.option("--out", metavar="DIR", help="The directory of the tables: a new one, or that of an earlier run.")
 @click.option("--incremental", is_flag=True, help="Add what is new since the last run, instead of reading everything.")
-@click.option("--follow", is_flag=True, help="Go on with what comes, until stopped by Ctrl-C or SIGTERM.")
+@click.option("--follow", is_flag=True, help="Keep adding new records until stopped by Ctrl-C or SIGTERM.")
 @click.option("--format", "table_format", metavar="NAME", help="The format of the tables: parquet (default), orc, …")
 @click.option(
     "--mode", type=click.Choice(MODES), help="At damage: a row of the table `damage` (permissive, default), …"
 )
-@click.option("--tables", metavar="NAMES", help="Which tables to make, with commas between; all when not given.")
-@click.option(
-    "--at", metavar="TIME", help="As of when `kv_state` is, and items of queues have expired; now by default."
-)
+@click.option("--tables", metavar="NAMES", help="The tables to make, separated by commas; default: all.")
+@click.option("--at", metavar="TIME", help="The time of `kv_state` and of expired items of queues; default: now.")
 @click.option(
     "--config",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="A TOML file that says all of this, and more: rules for journals and tables.",
+    help="A TOML file with all of these settings, and rules for journals and tables.",
 )
 @_spark_options
 @json_option
@@ -107,11 +105,11 @@ def run_command(
     spark_settings: tuple[str, ...],
     as_json: bool,
 ) -> int:
-    """Make tables of all journals at or below a directory, and a report about them.
+    """Make tables and a report from all journals at or below a directory.
 
-    The tables appear together, or not at all, in DIR; those of an earlier run are replaced, or with --incremental
-    added to. What is damaged becomes rows of the table `damage` and does not stop anything; the exit code is 1 then,
-    where a torn tail is not counted.
+    All tables appear in DIR together or not at all. They replace those of an earlier run, or with --incremental are
+    added to them. Damage becomes rows of the table `damage` and does not stop the run; the exit code is 1 then. A torn
+    tail is not damage.
     """
     settings = _settings_of(
         config,
@@ -141,12 +139,12 @@ def run_command(
 def _names_in(tables: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in tables.split(",") if name.strip())
     if not names:
-        raise WrongUse("--tables: name at least one table, or leave it out for all of them")
+        raise WrongUse("--tables: name at least one table, or omit it for all of them")
     return names
 
 
 def _moment(text: str) -> datetime.datetime:
-    """A time as Python has it, which ends at microseconds."""
+    """A time as a datetime, which has microseconds only."""
     micros = parse_time(text) // 1000
     return datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC) + datetime.timedelta(microseconds=micros)
 
@@ -158,15 +156,15 @@ def _settings_of(config: Path | None, **chosen: Any) -> Settings:
         return load(config, **chosen)
     for name in ("journals", "out"):
         if chosen[name] is None:
-            raise WrongUse(f"say --{name}, or a file that does by --config")
+            raise WrongUse(f"give --{name}, or a file that contains it with --config")
     return Settings(**{name: value for name, value in chosen.items() if value is not None})
 
 
 def _print_result(result: Result, as_json: bool) -> None:
     if result.completed:
-        talk("an earlier run had been ended before all of its last batch was in place: it is now")
+        inform("completed the last batch of an earlier run, which had been interrupted")
     if not result.batches:
-        talk("nothing is new")
+        inform("no new records")
     for note in result.notes:
         warn(note)
     for name, found in result.found.journals.items():
@@ -211,24 +209,24 @@ def _numbers(*names: str) -> list[Column]:
 @verb(
     "restore",
     examples=[
-        ("the journals again, out of the tables", "logwright pipeline restore --tables tables --out again"),
-        ("some of them", "logwright pipeline restore --tables tables --out some --journal 'ord*' --json"),
+        ("restore all journals from the tables", "logwright pipeline restore --tables tables --out again"),
+        ("restore some of them", "logwright pipeline restore --tables tables --out some --journal 'ord*' --json"),
     ],
 )
-@click.option("--tables", metavar="DIR", required=True, help="Where the tables are.")
-@click.option("--out", metavar="ROOT", required=True, help="Where the journals go, each under its name.")
+@click.option("--tables", metavar="DIR", required=True, help="The directory of the tables.")
+@click.option("--out", metavar="ROOT", required=True, help="The directory for the journals, each under its name.")
 @click.option(
     "--journal",
     "journals",
     metavar="PATTERN",
     multiple=True,
-    help="Only journals whose name fits; several can be given.",
+    help="Only journals whose name matches; can be given several times.",
 )
 @click.option(
     "--format",
     "table_format",
     metavar="NAME",
-    help="The format of the tables; that which the pipeline has noted beside them when it is not given, or parquet.",
+    help="The format of the tables; default: the one in the pipeline's checkpoint, or parquet.",
 )
 @_spark_options
 @json_option
@@ -241,10 +239,10 @@ def restore_command(
     spark_settings: tuple[str, ...],
     as_json: bool,
 ) -> int:
-    """Write journals again out of the tables that the pipeline has made of them.
+    """Restore journals from the tables that the pipeline has made from them.
 
-    Every journal gets its name when all of them are complete, and what is there is never overwritten. What was damaged
-    is not in the tables, and so not in the journals: where records are missing the exit code is 1.
+    The journals get their names when all of them are complete; existing files are never overwritten. Damaged records
+    are not in the tables, and so not in the journals: if records are missing the exit code is 1.
     """
     with _needing_pyspark():
         from ..pipeline.failures import translated
@@ -263,7 +261,7 @@ def restore_command(
 
 def _print_restored(restored: Restored, as_json: bool) -> None:
     if restored.completed:
-        talk("an earlier restore had been ended before all was in place: it is now")
+        inform("completed an earlier restore, which had been interrupted")
     for journal in restored.journals:
         for gap in journal.gaps:
             part = f"{journal.journal}/{gap.part}" if gap.part else journal.journal
@@ -303,7 +301,7 @@ def _spark_settings(given: Sequence[str]) -> dict[str, str]:
     for text in given:
         name, equals, value = text.partition("=")
         if not equals or not name.startswith("spark."):
-            raise WrongUse(f"--spark {text}: write a setting of Spark's as spark.driver.memory=4g")
+            raise WrongUse(f"--spark {text}: write a Spark setting as spark.driver.memory=4g")
         chosen[name.strip()] = value.strip()
     return chosen
 
@@ -313,7 +311,7 @@ _STOPPING: Final = b"logwright: stopping after this batch; Ctrl-C again to stop 
 
 
 class _Stopping:
-    """Sets an event on Ctrl-C and SIGTERM, so that what was begun is finished; a second Ctrl-C does not wait."""
+    """Sets an event on Ctrl-C and SIGTERM, so that the current batch is finished; a second Ctrl-C does not wait."""
 
     def __init__(self, stop: threading.Event | None) -> None:
         self._stop = stop
@@ -332,7 +330,7 @@ class _Stopping:
                 raise KeyboardInterrupt
             return
         self._stop.set()
-        # Past Python's streams, which may be in the middle of something; a bar on the line gives way.
+        # Not through Python's streams, which are not reentrant. Overwrites a progress bar.
         with contextlib.suppress(OSError):
             os.write(2, (_CLEAR_LINE if os.isatty(2) else b"") + _STOPPING)
 
@@ -349,7 +347,7 @@ class _Stopping:
 
 
 class _Display:
-    """What is being done: a bar on a terminal, elsewhere a line on stderr for each step."""
+    """Shows progress: a bar on a terminal, otherwise a line on stderr for each step."""
 
     def __init__(self) -> None:
         self._terminal = is_terminal(sys.stderr)
@@ -361,7 +359,7 @@ class _Display:
         if self._terminal:
             self._show(what, done, total)
         elif what != self._said:
-            talk(what)
+            inform(what)
         self._said = what
 
     def _show(self, what: str, done: int, total: int) -> None:

@@ -1,4 +1,4 @@
-"""`logwright repair`: previews, does, or takes back a repair."""
+"""`logwright repair`: previews, carries out or undoes a repair."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from ..errors import WrongUse
 from .arguments import (
     DAMAGE_FOUND,
     GOOD,
-    agreed,
     chosen_format,
+    confirmed,
     format_option,
     json_option,
     must_ask,
@@ -20,25 +20,25 @@ from .arguments import (
     verb,
     yes_option,
 )
-from .output import print_json, print_line, talk
+from .output import inform, print_json, print_line
 
 
 @verb(
     "repair",
     examples=[
-        ("what would be done", "logwright repair torn --plan"),
-        ("do it; without --yes it asks first", "logwright repair torn --yes"),
-        ("take it back", "logwright repair torn --undo --yes"),
-        ("do it, and say what was done as JSON", "logwright repair damaged --yes --json"),
+        ("show the plan", "logwright repair torn --plan"),
+        ("repair; without --yes it asks first", "logwright repair torn --yes"),
+        ("undo the repair", "logwright repair torn --undo --yes"),
+        ("repair, and print what was done as JSON", "logwright repair damaged --yes --json"),
     ],
 )
 @path_argument
-@click.option("--plan", "only_plan", is_flag=True, help="Say what would be done, and change nothing.")
-@click.option("--undo", is_flag=True, help="Take back the latest repair.")
+@click.option("--plan", "only_plan", is_flag=True, help="Print what would be done, and change nothing.")
+@click.option("--undo", is_flag=True, help="Undo the latest repair.")
 @click.option(
     "--accept-checksums",
     is_flag=True,
-    help="Take the records of blocks that do not match their checksum as they are, and renew the checksums.",
+    help="Accept the records of blocks that do not match their checksum, and rewrite the checksums.",
 )
 @yes_option
 @format_option
@@ -54,12 +54,11 @@ def command(
 ) -> int:
     """Repair a journal so that it can be read to its end and written again.
 
-    Prints first which records will be lost, and adds them to the account of losses in .logwright/losses, which
-    `verify` lists from then on. A field that was restored by inference is in the account too. The exit code is 0 if
-    nothing was lost, inferred, or left unrepaired, and 1 otherwise. Every byte that leaves its place is kept in
-    .logwright/cut in the journal's directory, so a repair can be taken back with --undo. A repair that was interrupted
-    is finished. The journal is locked meanwhile: no writer may be running. Asks first; without a terminal it needs
-    --yes.
+    Prints first which records will be lost, and adds them to the account of losses in .logwright/losses, which `verify`
+    lists from then on. A field that was restored by inference is in the account too. The exit code is 0 if nothing was
+    lost, inferred, or left unrepaired, and 1 otherwise. Every byte that is removed is kept in .logwright/cut in the
+    journal's directory, so a repair can be undone with --undo. An interrupted repair is completed. The journal is
+    locked: no writer may be running. Asks first; without a terminal it needs --yes.
     """
     if undo and only_plan:
         raise WrongUse("--plan and --undo exclude each other")
@@ -68,25 +67,25 @@ def command(
         return _undo(repairs, path, yes, as_json)
     plan = (repairs.accepting_checksums() if accept_checksums else repairs).plan(path)
     if plan.empty or only_plan:
-        return _tell_plan(path, plan, as_json)
+        return _describe_plan(path, plan, as_json)
     asking = must_ask(f"repairing {path}", yes)
     if asking:
         _describe(plan)
-        if not agreed(f"Repair {path}?"):
-            talk("nothing was changed")
+        if not confirmed(f"Repair {path}?"):
+            inform("nothing was changed")
             return DAMAGE_FOUND
     repair = repairs.apply(path, plan)
     assert repair is not None
-    if not asking and not as_json:  # now that nothing has kept it from being done, such as a lock
+    if not asking and not as_json:  # after the steps that can fail, such as taking the lock
         _describe(plan)
     if as_json:
         kept = [str(copy) for copy in repair.kept]
         print_json({"done": True, **plan.as_json(), "log": str(repair.log), "kept": kept})
     else:
-        far = " as far as it can be" if plan.left else ""
-        print_line(f"{path}: repaired{far}; what was cut is kept in {repair.log.parent}, and --undo takes it back")
+        far = " as far as possible" if plan.left else ""
+        print_line(f"{path}: repaired{far}; what was cut is kept in {repair.log.parent}, and --undo restores it")
         if plan.losses:
-            talk(f"what was lost is in the account: logwright verify {path} lists it")
+            inform(f"the losses are in the account of losses: logwright verify {path} lists them")
     return GOOD if plan.costs_nothing else DAMAGE_FOUND
 
 
@@ -95,7 +94,7 @@ def _describe(plan: Plan) -> None:
         print_line(line)
 
 
-def _tell_plan(path: Path, plan: Plan, as_json: bool) -> int:
+def _describe_plan(path: Path, plan: Plan, as_json: bool) -> int:
     if as_json:
         print_json({"done": False, **plan.as_json(), "log": None, "kept": []})
         return GOOD if plan.costs_nothing else DAMAGE_FOUND
@@ -103,19 +102,17 @@ def _tell_plan(path: Path, plan: Plan, as_json: bool) -> int:
     if plan.empty:
         print_line(f"{path}: {'nothing that can be repaired' if plan.left else 'nothing to repair'}")
     else:
-        talk(f"{path}: this is the plan; nothing was changed; do it with: logwright repair {path}")
+        inform(f"{path}: nothing was changed; to carry out this plan: logwright repair {path}")
     return GOOD if plan.costs_nothing else DAMAGE_FOUND
 
 
 def _undo(repairs: Repairs, path: Path, yes: bool, as_json: bool) -> int:
-    if must_ask(f"taking back a repair of {path}", yes, preview="") and not agreed(
-        f"Take back the latest repair of {path}?"
-    ):
-        talk("nothing was changed")
+    if must_ask(f"undoing a repair of {path}", yes, preview="") and not confirmed(f"Undo the latest repair of {path}?"):
+        inform("nothing was changed")
         return GOOD
     repair = repairs.undo(path)
     if as_json:
         print_json({"undone": True, **repair.plan.as_json(), "log": str(repair.log)})
     else:
-        print_line(f"{path}: the repair of {repair.log.name} was taken back")
+        print_line(f"{path}: the repair {repair.log.name} was undone")
     return GOOD

@@ -1,12 +1,14 @@
-"""Records on their way out: as JSON objects, or as rows of a table, with their values decoded if asked.
+"""Print records as JSON objects or as rows of a table, with their values decoded on request.
 
-Shared by the verbs that print records. What is in a row follows from what `as_json` of the record's format has: bytes
-become text, times become dates, and a line of its own tells when the file changes.
+The columns of a row are the fields of `as_json` of the record's format: bytes become text, times become dates. A
+separate line says when the file changes.
 """
 
 from __future__ import annotations
 
+import base64
 import json
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -20,16 +22,16 @@ from .output import DIM, RED, Column, Table, describe, escape, print_json, warn
 from .times import MILLISECONDS, shown_time
 
 _HIDDEN: Final = ("file", "shard", "queue", "store", "decoded", "undecodable")
-"""Fields that are no column: a line of its own tells the file, whose name has the part in it."""
+"""Fields that are not columns: the file is on a separate line, and its name contains the part."""
 _PLACE: Final = ("position", "size")
 _NUMBERS: Final = ("position", "size", "offset", "type", "xid", "count", "previous", "next", "flags")
 _PAYLOADS: Final = ("value", "data")
 _TIMES: Final = {"timestamp": 1, "t": 1, **MILLISECONDS}
-"""Fields that are times, and how many nanoseconds their unit has."""
+"""Fields that are times, and their units in nanoseconds."""
 
 
 class Printer:
-    """Prints records and damaged ranges. `damaged` counts the ranges that are real damage, torn tails left out."""
+    """Prints records and damaged ranges. `damaged` counts the ranges, without torn tails."""
 
     def __init__(
         self,
@@ -61,15 +63,15 @@ class Printer:
             return
         if not self._fields:
             self._choose_columns(fields)
-        self._tell_file(located.file)
-        if "initialized" in fields:  # the head of a journal, and no change
+        self._print_file(located.file)
+        if "initialized" in fields:  # the header of a journal, not a change
             since = shown_time(fields["initialized"], local=self._local)
-            self._table.add_line(f"-- the active journal from {since} on", DIM)
+            self._table.add_line(f"-- the active journal since {since}", DIM)
             return
         self._table.add(*(self._cell(name, fields, located) for name in self._fields))
 
     def damage(self, damage: Damage, *, show: bool) -> None:
-        """Note a damaged range, and print it among the records if it is to be shown there."""
+        """Count a damaged range, and print it among the records if the mode says so."""
         if damage.kind != "torn_tail":
             self.damaged += 1
             if not show:
@@ -79,16 +81,16 @@ class Printer:
         if self._as_json:
             print_json(damage_as_json(damage))
         else:
-            self._tell_file(damage.file)
+            self._print_file(damage.file)
             text = f"!! {damage.kind} @ {damage.start}: {damage.reason} ({damage.size} bytes)"
             self._table.add_line(text, RED)
 
     def flush(self) -> None:
-        """Print what is held back to measure columns."""
+        """Print the buffered rows."""
         self._table.flush()
 
     def close(self) -> None:
-        """Print the rest, and say what could not be decoded."""
+        """Print the rest, and how many values could not be decoded."""
         self.flush()
         if self._undecodable:
             values = "value is" if self._undecodable == 1 else "values are"
@@ -107,7 +109,7 @@ class Printer:
     def _choose_columns(self, fields: dict[str, Any]) -> None:
         known = self._reader.row_fields or tuple(fields)
         own = [name for name in known if name not in _HIDDEN and name not in _PLACE]
-        self._fields = [*own[:1], *_PLACE, *own[1:]]  # what counts the records first, their contents last
+        self._fields = [*own[:1], *_PLACE, *own[1:]]  # numbers first, contents last
         self._table.columns = [
             Column(
                 "time" if name == "timestamp" else name,
@@ -117,7 +119,7 @@ class Printer:
             for name in self._fields
         ]
 
-    def _tell_file(self, file: str) -> None:
+    def _print_file(self, file: str) -> None:
         if file != self._file:
             self._file = file
             self._table.add_line(f"-- {file}", DIM)
@@ -149,7 +151,7 @@ class Printer:
 
 
 def chosen_decoder(name: str | None, schema: Path | None) -> Decoder | None:
-    """What `--decode` and `--schema` ask for; None for no decoding."""
+    """The decoder of `--decode` and `--schema`; None for no decoding."""
     if name is None:
         if schema is not None:
             raise WrongUse("--schema is for --decode avro")
@@ -168,3 +170,39 @@ def damage_as_json(damage: Damage) -> dict[str, Any]:
         "damage": damage.reason,
         "kind": damage.kind,
     }
+
+
+# --- pages ----------------------------------------------------------------------------------------------------------
+
+_LINE_BYTES: Final = 16
+Ranges = Sequence[Mapping[str, Any]]
+"""Ranges of a page, as in `state --json`."""
+
+
+def is_ranges(value: Any) -> bool:
+    """Whether a value of a state, a change or a difference is a list of ranges."""
+    return isinstance(value, list) and all(isinstance(item, dict) and set(item) == {"offset", "data"} for item in value)
+
+
+def print_pages(pages: Mapping[str, Ranges]) -> None:
+    """Print the known bytes of every page, sixteen per line."""
+    columns = [Column("page", right=True), Column("offset", right=True), Column("bytes"), Column("text", flexible=True)]
+    with Table(columns) as table:
+        for page, ranges in pages.items():
+            if not ranges:
+                table.add(page, "-", "-", "no bytes known")
+            for offset, data in _lines(ranges):
+                table.add(page, str(offset), data.hex(" "), escape(data))
+
+
+def _lines(ranges: Ranges) -> Iterator[tuple[int, bytes]]:
+    for item in ranges:
+        data = base64.b64decode(item["data"])
+        for start in range(0, len(data), _LINE_BYTES):
+            yield item["offset"] + start, data[start : start + _LINE_BYTES]
+
+
+def in_hex(ranges: Ranges) -> str:
+    """Ranges in one line, in hex, each with its offset."""
+    texts = (f"@{item['offset']}: {base64.b64decode(item['data']).hex(' ')}" for item in ranges)
+    return ", ".join(texts) or "no bytes known"

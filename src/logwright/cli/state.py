@@ -1,4 +1,4 @@
-"""`logwright state`: what a journal stands for."""
+"""`logwright state`: the state of a journal."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from .arguments import (
     opened,
     path_argument,
     stored_offsets,
-    tell_torn_tails,
     verb,
+    warn_of_torn_tails,
 )
 from .output import Column, Table, describe, escape, listed, print_facts, print_json, print_line, progress_bar, warn
-from .pages import is_ranges, print_pages
+from .rows import is_ranges, print_pages
 from .times import MILLISECONDS, shown_time
 
 
@@ -39,33 +39,34 @@ from .times import MILLISECONDS, shown_time
     ],
 )
 @path_argument
-@click.option("--at", metavar="POINT", help="As it was before this offset or FILE@POSITION, or at this time.")
+@click.option("--at", metavar="POINT", help="The state before this offset or FILE@POSITION, or at this time.")
 @local_option
 @format_option
 @json_option
 def command(path: Path, at: str | None, local: bool, format_name: str | None, as_json: bool) -> int:
-    """Print what the journal stands for, now or at a point in its past.
+    """Print the state of a journal, now or at a point in its past.
 
-    For sej: the first and the next offset, the segments, and how far each consumer has come; where consumers were in
-    the past is not kept. For kestrel: the items of the queue from its head on, those that are reserved, and the last
-    used transaction id; nothing expires here. Reads everything up to that point, so that damage does not go unnoticed:
-    it makes the exit code 1, and so does an offset that cannot be read, which is null. A torn tail is a warning.
+    For sej: the first and the next offset, the segments, and the offset of each consumer; past offsets of consumers are
+    not stored. For kestrel: the items of the queue from its head, the reserved items, and the last transaction id;
+    items do not expire here. Everything up to the point is read and checked: damage makes the exit code 1, and so does
+    an offset that cannot be read, which is null. A torn tail is a warning.
 
-    For appendfile: the segments, those that are checked among them, and whether a checkpoint has closed each. Where
-    files wait to be recovered all have a generation, which tells those with the same id apart.
+    For appendfile: the segments, and whether each is checked and closed by a checkpoint. If files wait for recovery,
+    segments have a generation, which distinguishes those with the same id.
 
-    For versioned: each key with its value and the time since when it has it. POINT is a time: nanoseconds, ISO 8601, or
-    "2 hours ago". One journal is read, the one that knows that time; a time before all that is kept is exit code 2.
+    For versioned: each key with its value and the time of its last change. POINT is a time: nanoseconds, ISO 8601, or
+    "2 hours ago". Only the journal that covers that time is read; a time before the oldest archive is an error (exit
+    code 2).
 
-    For yeltsin: how many transactions there are, where the last one is, whether a redo is due, and what is known of the
-    bytes of pages, in hex. POINT is the number of a transaction, counted from 0: the pages as they were before it.
+    For yeltsin: the number of transactions, the offset of the last one, whether a redo is due, and the known bytes of
+    pages, in hex. POINT is the number of a transaction, from 0: the pages before it.
     """
     damages: list[Damage] = []
     with opened(path, format_name) as reader:
         point = None if at is None else find_point(reader, at, local)
         state = reader.state(point)
         if reader.states_by_time:
-            damages = list(reader.damages)  # of the one file that knows that time
+            damages = list(reader.damages)  # of the file that covers that time
             print_json(state) if as_json else _print_keys(state, local)
         else:
             with progress_bar("reading") as progress:
@@ -74,22 +75,22 @@ def command(path: Path, at: str | None, local: bool, format_name: str | None, as
         damages = [damage for damage in damages if damage.kind != "torn_tail"]
         for damage in damages:
             warn(describe(path, damage))
-        tell_torn_tails(reader)
-        offsets_read = _tell_unread_offsets(path, format_name, reader)
+        warn_of_torn_tails(reader)
+        offsets_read = _warn_of_unread_offsets(path, format_name, reader)
     return GOOD if offsets_read and not damages else DAMAGE_FOUND
 
 
-def _tell_unread_offsets(path: Path, format_name: str | None, reader: Any) -> bool:
-    """Warn of the consumers whose place cannot be read, which the state has as null; whether there are none."""
+def _warn_of_unread_offsets(path: Path, format_name: str | None, reader: Any) -> bool:
+    """Warn of the consumers whose offset cannot be read, which is null in the state; whether there are none."""
     consumers = chosen_format(path, format_name).consumers
     if consumers is None or reader.is_single_file:
         return True
-    told = [stored_offsets(consumers, journal.directory)[1] for journal in consumers.journals(reader)]  # of all of them
-    return all(told)
+    readable = [stored_offsets(consumers, journal.directory)[1] for journal in consumers.journals(reader)]
+    return all(readable)
 
 
 def _print_state(state: dict[str, Any]) -> None:
-    """Facts first, then lists as tables, then what is nested, each under its name."""
+    """Print single values first, then lists as tables, then nested states, each under its name."""
     facts = [(name, _plain(value)) for name, value in state.items() if not isinstance(value, dict | list)]
     print_facts(facts)
     is_behind_something = bool(facts)
@@ -115,7 +116,7 @@ def _print_state(state: dict[str, Any]) -> None:
 
 
 def _print_keys(state: dict[str, Any], local: bool) -> None:
-    """The keys of a store, or of each store under its name."""
+    """Print the keys of a store, or of each store under its name."""
     if list(state) == ["stores"] and all("timestamp" not in found for found in state["stores"].values()):
         for store, keys in state["stores"].items():
             print_line(f"-- {store}")
@@ -132,7 +133,7 @@ def _is_number(column: str, row: dict[str, Any]) -> bool:
 
 
 def _cell(column: str, value: Any) -> str:
-    """A field of a list as people read it: times as dates, bytes as text."""
+    """A field of a list as text: times as dates, bytes as text."""
     if column in MILLISECONDS and value is not None:
         return shown_time(value * MILLISECONDS[column])
     if column == "data" and value is not None:

@@ -1,4 +1,4 @@
-"""`logwright tail`: the last records, and those that come."""
+"""`logwright tail`: the last records; with -f also new ones."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from .arguments import (
     chosen_format,
     decode_options,
     format_option,
-    heedful,
     json_option,
     local_option,
     mode_option,
     opened,
     path_argument,
     resolve_range,
-    tell_torn_tails,
+    scan_mode,
     verb,
+    warn_of_torn_tails,
 )
 from .rows import Printer
 
@@ -44,10 +44,19 @@ _DEFAULT_COUNT = 10
     ],
 )
 @path_argument
-@click.option("-n", "count", metavar="N", type=click.IntRange(min=0), help="How many; 10 unless --since is given.")
-@click.option("-f", "--follow", is_flag=True, help="Go on with what is appended, across files and new shards.")
-@click.option("--timeout", metavar="SECONDS", type=click.FloatRange(min=0), help="Stop following after such a silence.")
-@click.option("--since", metavar="TIME", help="Everything from this time on, unless -n is given too.")
+@click.option(
+    "-n", "count", metavar="N", type=click.IntRange(min=0), help="The number of records; 10 unless --since is given."
+)
+@click.option(
+    "-f", "--follow", is_flag=True, help="Print new records as they are appended, across files and new shards."
+)
+@click.option(
+    "--timeout",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0),
+    help="Stop following after this time without new records.",
+)
+@click.option("--since", metavar="TIME", help="All records since this time, unless -n is given too.")
 @local_option
 @decode_options
 @mode_option
@@ -66,19 +75,19 @@ def command(
     format_name: str | None,
     as_json: bool,
 ) -> int:
-    """Print the last records; with -f go on with those that are appended.
+    """Print the last records; with -f also new ones as they are appended.
 
-    Where the format allows it the records are read backwards, so the size of the journal does not matter. Below a root
-    of shards the last records are the latest of all shards together.
+    If the format allows it, records are read backwards, so it is fast for any size. Below a root of shards the last
+    records are the latest of all shards together.
     """
     if timeout is not None and not follow:
-        raise WrongUse("--timeout is for following: give -f as well")
+        raise WrongUse("--timeout needs -f")
     format = chosen_format(path, format_name)
     with (
         opened(path, format.name) as reader,
         Printer(reader, as_json=as_json, decode=decode, schema=schema, local=local) as printer,
     ):
-        # Where following begins is settled first: what is appended from now on is printed there, once.
+        # Find where following begins first, so that records appended from now on are printed once.
         ends = reader.end if follow else None
         if since is None:
             found = _last(reader, _DEFAULT_COUNT if count is None else count, mode)
@@ -88,7 +97,7 @@ def command(
             if isinstance(item, Damage) or _is_before(reader, item, ends):
                 _print(printer, item, mode)
         printer.flush()
-        tell_torn_tails(reader)
+        warn_of_torn_tails(reader)
         if follow:
             sys.stdout.flush()
             _follow(format, path, ends, timeout, mode, printer)
@@ -101,13 +110,13 @@ def _last(reader: Reader, count: int, mode: Mode) -> Iterable[Located | Damage]:
     except DamagedJournal:
         if mode == "failfast":
             raise
-    # There is no way back over damage, so go forward and keep the end.
-    return deque(reader.scan(mode=heedful(mode)), maxlen=count)
+    # Records cannot be read backwards over damage: read forwards and keep the end.
+    return deque(reader.scan(mode=scan_mode(mode)), maxlen=count)
 
 
 def _since(reader: Reader, since: str, local: bool, count: int | None, mode: Mode) -> Iterable[Located | Damage]:
     start, _ = resolve_range(reader, None, None, since, None, local)
-    found = reader.scan(start, None, mode=heedful(mode))
+    found = reader.scan(start, None, mode=scan_mode(mode))
     return found if count is None else deque(found, maxlen=count)
 
 
@@ -119,7 +128,7 @@ def _is_before(reader: Reader, item: Located, ends: Any) -> bool:
 
 
 def _follow(format: Format, path: Path, ends: Any, timeout: float | None, mode: Mode, printer: Printer) -> None:
-    with format.follow(path, ends, timeout=timeout, mode=heedful(mode)) as scanner:
+    with format.follow(path, ends, timeout=timeout, mode=scan_mode(mode)) as scanner:
         for item in scanner.located():
             _print(printer, item, mode)
             sys.stdout.flush()

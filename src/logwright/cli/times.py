@@ -1,4 +1,4 @@
-"""Times, durations and sizes as people type and read them; what times look like is told in `core/times.py`."""
+"""Parse and format times, durations and sizes; times are defined in `core/times.py`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = [
 ]
 
 MILLISECONDS: Final = {"added": 1_000_000, "expires": 1_000_000}
-"""Fields of records that are milliseconds, and how many nanoseconds those are."""
+"""Fields of records in milliseconds, and that unit in nanoseconds."""
 _SIZES: Final[dict[str, int]] = {"": 1, "b": 1} | {
     f"{letter}{ending}": base**power
     for power, letter in enumerate("kmgt", start=1)
@@ -35,7 +35,7 @@ def parse_size(text: str) -> int:
     match = _SIZE.fullmatch(text.strip())
     scale = _SIZES.get(match[2].lower()) if match is not None else None
     if match is None or scale is None:
-        raise WrongUse(f"{text!r} is no size: give bytes, or a number with a unit, such as 64k, 10MiB, 2GB")
+        raise WrongUse(f"{text!r} is not a size: give bytes, or a number with a unit, such as 64k, 10MiB, 2GB")
     return int(match[1]) * scale
 
 

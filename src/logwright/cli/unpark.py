@@ -1,4 +1,4 @@
-"""`logwright unpark`: puts items back that have failed too often."""
+"""`logwright unpark`: puts parked items back into their queue."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ import click
 
 from ..core.format import Unparked
 from ..errors import WrongUse
-from .arguments import chosen_format, damage_placed, format_option, json_option, path_argument, verb
-from .output import print_json, print_line, talk, warn
+from .arguments import chosen_format, format_option, json_option, naming_path, path_argument, verb
+from .output import inform, print_json, print_line, warn
 
 
 @verb(
     "unpark",
     examples=[
-        ("how many items would go, if mail held what failed in jobs", "logwright unpark queues/mail --to jobs --plan"),
-        ("put the first one back, and see whether it works now", "logwright unpark queues/mail --to jobs --limit 1"),
-        ("all of them, for a program", "logwright unpark queues/mail --to jobs --json"),
+        (
+            "what would be moved, if mail held the parked items of jobs",
+            "logwright unpark queues/mail --to jobs --plan",
+        ),
+        ("put the first one back", "logwright unpark queues/mail --to jobs --limit 1"),
+        ("put all of them back, for a program", "logwright unpark queues/mail --to jobs --json"),
     ],
 )
 @path_argument
@@ -25,27 +28,26 @@ from .output import print_json, print_line, talk, warn
     "--to",
     "target",
     metavar="QUEUE",
-    help="The queue, in the same directory, that they go to; not needed where the name tells.",
+    help="The target queue, in the same directory; default: PATH without _parked.",
 )
-@click.option("--limit", metavar="N", type=click.IntRange(min=0), help="At most so many, from the head on.")
-@click.option("--plan", "only_plan", is_flag=True, help="Say how many would go where, and change nothing.")
+@click.option("--limit", metavar="N", type=click.IntRange(min=0), help="At most this many items, from the head.")
+@click.option("--plan", "only_plan", is_flag=True, help="Print what would be moved, and change nothing.")
 @format_option
 @json_option
 def command(
     path: Path, target: str | None, limit: int | None, only_plan: bool, format_name: str | None, as_json: bool
 ) -> None:
-    """Put the items of a parked queue back to the tail of the queue they came from, with no attempts counted.
+    """Move the items of a parked queue to the tail of the queue they came from, and reset their attempts.
 
-    PATH is the journal of the queue where they are parked. The items of NAME are parked in NAME_parked unless its
-    program says otherwise: then --to must tell. Both queues are locked meanwhile: when a program has one of them open,
-    nothing is done. They take whatever comes, as their limits are only known to their program. A crash at any moment
-    loses nothing. It can leave up to a thousand items in both queues; the next unpark puts these back once more, and
-    says how many it found there.
+    PATH is the journal of the parked queue. The items of NAME are parked in NAME_parked unless its program chooses
+    another name: then --to is needed. Both queues are locked: if a program has one of them open, nothing is done.
+    Limits of the target queue are not applied, because only its program knows them. A crash loses nothing. It can leave
+    up to a thousand items in both queues; the next unpark moves these again, and reports how many there were.
     """
     format = chosen_format(path, format_name)
     if format.items is None:
-        raise WrongUse(f"{path}: journals of the format {format.name} hold no items that could be parked")
-    with damage_placed(path):
+        raise WrongUse(f"{path}: journals of the format {format.name} have no parked items")
+    with naming_path(path):
         done = format.items.unpark(path, target, most=limit, only_plan=only_plan)
     if as_json:
         names = {"from": str(done.source), "to": str(done.target)}
@@ -53,14 +55,14 @@ def command(
     else:
         print_line(f"{done.source} -> {done.target}: {_items(done.items)}, {done.left} left")
     if only_plan:
-        talk(f"{path}: this is the plan; nothing was changed")
+        inform(f"{path}: nothing was changed")
     _warn_of_doubled(done)
 
 
 def _warn_of_doubled(done: Unparked) -> None:
     if done.doubled:
         were = "was" if done.doubled == 1 else "were"
-        warn(f"{_items(done.doubled)} {were} in {done.target} already: an unpark was interrupted, and put them there")
+        warn(f"{_items(done.doubled)} {were} already in {done.target}: an earlier unpark was interrupted")
 
 
 def _items(count: int) -> str:

@@ -1,4 +1,4 @@
-"""`logwright verify`: checks everything, and says what is wrong and where."""
+"""`logwright verify`: checks every byte, and lists each problem with its place."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from .times import format_size
 @verb(
     "verify",
     examples=[
-        ("check a journal; the exit code tells", "logwright verify orders"),
-        ("what is wrong, for a program", "logwright verify damaged --json"),
+        ("check a journal; see the exit code", "logwright verify orders"),
+        ("list the problems, for a program", "logwright verify damaged --json"),
         ("check all shards below a root", "logwright verify events"),
         ("exit with 1 for known losses too", "logwright verify orders --strict"),
     ],
@@ -28,9 +28,9 @@ from .times import format_size
 def command(path: Path, strict: bool, format_name: str | None, as_json: bool) -> int:
     """Check every byte, and print each problem with its file and position.
 
-    Needs no lock and changes nothing. Exits with 1 when there is a problem, a torn tail included; what is odd but
-    harmless is listed as an anomaly. What earlier repairs have taken out is listed as a loss: the journal is sound,
-    with known losses, and the exit code is 0 unless --strict is given.
+    Needs no lock and changes nothing. Exits with 1 if there is a problem, including a torn tail; harmless
+    irregularities are listed as anomalies. Records that earlier repairs have removed are listed as losses: the journal
+    is sound, with known losses, and the exit code is 0 unless --strict is given.
     """
     with opened(path, format_name) as reader, progress_bar("verifying") as progress:
         report = reader.verify(progress=progress)

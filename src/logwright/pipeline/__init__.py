@@ -1,13 +1,14 @@
-"""The pipeline: any pile of journals as tables, by Spark.
+"""The pipeline: Spark turns any number of journals into tables.
 
     from logwright.pipeline import Settings
     from logwright.pipeline.run import run
 
     result = run(Settings("journals", "tables"))      # or: logwright pipeline run --journals journals --out tables
 
-The rooms: `tables` says what the tables are (DataFrame to DataFrame, usable alone), `settings` what can be chosen,
-`ingest` how journals become Parquet without a row crossing into the JVM, `commit` how all tables of a batch appear
-together, `run` does it once, incrementally or for ever, `report` draws it, and `restore` goes the whole way back.
+`tables/` defines the tables (DataFrame to DataFrame, usable alone), `settings` the options of a run, `ingest` writes
+journals as Parquet without passing rows through the JVM, `commit` publishes all tables of a batch together, `run` runs
+the pipeline once, incrementally or continuously, `report/` draws the report, and `restore` writes the journals back
+from the tables.
 """
 
 from __future__ import annotations

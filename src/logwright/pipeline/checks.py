@@ -1,6 +1,6 @@
-"""What can be wrong with settings in themselves: said before Spark starts, and before anything is read.
+"""Checks of the settings that need no journals: they run before Spark starts and before anything is read.
 
-What only Spark knows, whether it has a table format at all, is asked right after it has started.
+Whether Spark has the table format is checked right after Spark has started.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from ..errors import WrongUse
-from .decoding import loaded
-from .forms import options_of
 from .settings import FILE_FORMATS, JournalRule, Settings
 from .staging import MADE_OF_TIME, TIMES
 from .tables import DAMAGE, EVENTS, FILES, Table
+from .tables.decoding import loaded
+from .tables.storage import options_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,13 +53,13 @@ COLUMNS: Final[Mapping[str, Sequence[str]]] = {
     ),
     "files": FILES.names,
 }
-"""The columns of tables, for who has no Spark to ask. Of a table that is not here they are checked when it is made."""
+"""The columns of tables, for checks without Spark. Tables that are not listed are checked when they are made."""
 _DECODED: Final = ("decoded", "decode_error")
 _LEAST_LIKENESS: Final = 0.7
 
 
 def check_settings(settings: Settings, tables: Sequence[Table]) -> None:
-    """Raise `WrongUse` for what cannot be done, whatever the journals are."""
+    """Raise `WrongUse` for settings that cannot work with any journals."""
     _check_increments(settings, tables)
     _check_format(settings, tables)
     for table in tables:
@@ -71,11 +71,13 @@ def _check_increments(settings: Settings, tables: Sequence[Table]) -> None:
     if (settings.incremental or settings.follow) and not any(table.name == "events" for table in tables):
         for table in tables:
             if table.needs_all_events:
-                raise WrongUse(f"by increments the table {table.name} needs the table events: choose both, or neither")
+                raise WrongUse(
+                    f"incremental runs of the table {table.name} need the table events: choose both, or neither"
+                )
 
 
 def _check_format(settings: Settings, tables: Sequence[Table]) -> None:
-    """Refuse what is nearly the name of a format that there is, and what would make tables that nobody can read."""
+    """Refuse misspelt names of formats, and options that would make tables that cannot be read back."""
     if settings.format not in FILE_FORMATS:
         near = difflib.get_close_matches(settings.format.lower(), FILE_FORMATS, 1, _LEAST_LIKENESS)
         if near:
@@ -83,7 +85,7 @@ def _check_format(settings: Settings, tables: Sequence[Table]) -> None:
     for table in tables if settings.format == "csv" else ():
         options = options_of("csv", settings.options, settings.table_rule(table.name).options)
         if {name.lower(): value for name, value in options.items()}["header"].lower() != "true":
-            raise WrongUse("options.header: tables in csv are read again by the names in their first line")
+            raise WrongUse("options.header: must be true, because csv tables are read by the names in their first line")
 
 
 def _check_partitions(settings: Settings, table: Table) -> None:
@@ -100,7 +102,7 @@ def _check_partitions(settings: Settings, table: Table) -> None:
 
 
 def check_with(spark: SparkSession, settings: Settings) -> None:
-    """Let Spark say whether it has the format of the tables, which may be in a package of its own."""
+    """Fail unless Spark has the format of the tables, which may need a package of its own."""
     jvm, session = spark._jvm, spark._jsparkSession
     assert jvm is not None
     sources = jvm.org.apache.spark.sql.execution.datasources.DataSource
@@ -108,9 +110,9 @@ def check_with(spark: SparkSession, settings: Settings) -> None:
 
 
 def unused_rules(rules: Sequence[JournalRule], journals: Sequence[Journal]) -> list[str]:
-    """A sentence for each rule that fits none of the journals. What is excluded is not among these."""
+    """A sentence for each rule that matches none of the journals. Rules that exclude journals are not checked."""
     return [
-        f"no journal fits the rule match = {rule.match!r}"
+        f"no journal matches the rule match = {rule.match!r}"
         for rule in rules
         if not rule.exclude and not any(rule.fits(journal.name) for journal in journals)
     ]

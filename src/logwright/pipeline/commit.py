@@ -1,25 +1,24 @@
-"""commit: all tables of a batch appear together or not at all, whatever fails and whenever.
+"""Publish all tables of a batch together or not at all, even if the run fails or crashes at any point.
 
-    OUT/<table>/part-<batch>-<number>.parquet     what readers see: plain directories, partitioned ones have folders
+    OUT/<table>/part-<batch>-<number>.parquet     what readers see: plain directories, with folders if partitioned
     OUT/report.html
-    OUT/_logwright/pipeline.json                  the checkpoint: the number of the last batch, and what its run noted
-    OUT/_logwright/manifest.json                  a batch that was decided and is not yet all in place
-    OUT/_logwright/staging/<run>/…                what is being written; nobody reads it
+    OUT/_logwright/pipeline.json                  the checkpoint: the number of the last batch, and the state of its run
+    OUT/_logwright/manifest.json                  a batch that is committed but not completely in place
+    OUT/_logwright/staging/<run>/…                what is being written; not for readers
     OUT/_logwright/lock                           one run at a time
 
 The steps of `publish`, and what a crash after each leaves:
 
-1. staged files and their names are synced: the old tables; the next run removes what was staged.
-2. the manifest gets its name and is synced: the batch is decided. The next run does the rest, as often as it takes.
-3. staged files are renamed into their tables, files that they replace are removed, and the folders synced.
-4. the checkpoint is replaced, then the manifest removed: the new tables.
+1. Staged files and their names are synced: the old tables; the next run removes what was staged.
+2. The manifest gets its name and is synced: the batch is committed. The next run does the remaining steps.
+3. Staged files are renamed into their tables, replaced files are removed, and the folders are synced.
+4. The checkpoint is replaced, then the manifest is removed: the new tables.
 
-Steps 3 and 4 can be done again from any point: a file is in staging, or in its table, or after a crash in both, and
-never in neither. While they last, a reader of the tables may see some of the old and some of the new: `manifest.json`
-is there for exactly that long.
+Steps 3 and 4 can be repeated from any point: a file is in staging, in its table, or after a crash in both. During these
+steps a reader may see some old and some new files; `manifest.json` exists for exactly that long.
 
-Names of files carry the number of their batch, so no batch ever writes a file of another one; and only names of this
-form are ever removed.
+File names contain the number of their batch, so no batch overwrites a file of another one. Only files with names of
+this form are ever removed.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ _STAGING: Final = "staging"
 _LOCK: Final = "lock"
 _VERSION: Final = 1
 _FILE: Final = re.compile(r"part-\d{8,}-\d{5,}\.[A-Za-z0-9_.]+")
-"""What files of tables are called. Spark and others ignore names that begin with `_` or `.`, and no other."""
+"""The names of files of tables. Spark and other readers ignore only names that begin with `_` or `.`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +59,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What was published last: the number of the batch, and what its run noted for the next one."""
+    """The last published batch: its number, and the state that its run saved for the next one."""
 
     batch: int
     state: Mapping[str, Any]
@@ -76,7 +75,7 @@ class _Manifest:
 
 
 def part_name(batch: int, number: int, suffix: str) -> str:
-    """What a file of a table is called; `suffix` has no dot in front."""
+    """The name of a file of a table; `suffix` has no leading dot."""
     return f"part-{batch:08d}-{number:05d}.{suffix}"
 
 
@@ -84,23 +83,23 @@ def part_name(batch: int, number: int, suffix: str) -> str:
 
 
 def read_checkpoint(out: Path, *, disk: Disk = REAL_DISK) -> Checkpoint | None:
-    """What was published last into a directory; None when nothing was."""
+    """The checkpoint of the last batch published into a directory; None if there is none."""
     found = _read_json(disk, out / HOME / _CHECKPOINT)
     if found is None:
         return None
     try:
         return Checkpoint(int(found["batch"]), dict(found["state"]))
     except (KeyError, TypeError, ValueError) as error:
-        raise DamagedJournal(out / HOME / _CHECKPOINT, 0, f"this is no checkpoint of a pipeline: {error}") from error
+        raise DamagedJournal(out / HOME / _CHECKPOINT, 0, f"not a checkpoint of the pipeline: {error}") from error
 
 
 def is_being_changed(out: Path, *, disk: Disk = REAL_DISK) -> bool:
-    """Whether a batch was decided that is not all in place: by a run that goes on, or by one that was ended."""
+    """Whether a batch is committed but not completely in place: its run is still at it, or was interrupted."""
     return disk.exists(out / HOME / _MANIFEST)
 
 
 def table_files(out: Path, table: str, *, disk: Disk = REAL_DISK) -> list[str]:
-    """The files of a table, relative to `out`, those in folders of a partitioned one included."""
+    """The files of a table, relative to `out`, including those in partition folders."""
     return list(_files_below(disk, out, table))
 
 
@@ -119,10 +118,9 @@ def _files_below(disk: Disk, out: Path, place: str) -> Iterator[str]:
 
 
 class Output:
-    """The directory of the tables, held by one run: nobody else publishes there meanwhile.
+    """The directory of the tables, locked by one run.
 
-    Opening it puts in place, or removes, what an earlier run has left; `completed` says that there was something to be
-    put in place.
+    Opening it completes or removes what an earlier run has left; `completed` says whether a batch was completed.
     """
 
     def __init__(self, path: Path, disk: Disk, lock: Lock) -> None:
@@ -134,7 +132,7 @@ class Output:
 
     @classmethod
     def open(cls, path: Path | str, *, disk: Disk = REAL_DISK) -> Output:
-        """Take a directory for the tables; creates it when it is missing, and refuses one that holds other things."""
+        """Open a directory for the tables. Creates it if it is missing; refuses one that contains other files."""
         path = Path(path)
         _refuse_others(disk, path)
         make_directories(disk, path / HOME)
@@ -154,14 +152,14 @@ class Output:
         return 1 if self.checkpoint is None else self.checkpoint.batch + 1
 
     def stage(self) -> Staging:
-        """A new place for what shall be published together."""
+        """A new staging directory for files to be published together."""
         run = secrets.token_hex(8)
         path = self.path / HOME / _STAGING / run
         make_directories(self.disk, path)
         return Staging(self, run, path)
 
     def close(self) -> None:
-        """Let others publish here."""
+        """Release the lock."""
         self._lock.release()
 
     def __enter__(self) -> Self:
@@ -174,7 +172,7 @@ class Output:
 
 
 class Staging:
-    """What is being written for one batch: files below `path`, published together by `publish` or else discarded."""
+    """The files being written for one batch, below `path`: either published together by `publish`, or discarded."""
 
     def __init__(self, output: Output, run: str, path: Path) -> None:
         self.path = path
@@ -182,21 +180,21 @@ class Staging:
         self._run = run
 
     def publish(self, moves: Sequence[Move], replaced: Iterable[str], state: Mapping[str, Any]) -> Checkpoint:
-        """Put files in their places, remove those they replace, and note `state`: all of it or nothing."""
+        """Move files into place, remove those they replace, and save `state`: all of it or nothing."""
         output = self._output
         disk, out = output.disk, output.path
         manifest = _Manifest(self._run, output.batch, tuple(moves), tuple(replaced), dict(state))
         _check_places(manifest)
         _sync_staged(disk, self.path, moves)
-        _decide(disk, out, manifest)
-        with _telling_that_it_is_decided(out):
+        _commit(disk, out, manifest)
+        with _noting_that_it_is_committed(out):
             _roll_forward(disk, out, manifest)
         output.checkpoint = Checkpoint(manifest.batch, manifest.state)
         _clear_staging(disk, out)
         return output.checkpoint
 
     def discard(self) -> None:
-        """Remove what was staged, unless it is decided. What cannot be removed now is removed by the next run."""
+        """Remove the staged files unless the batch is committed. The next run removes what cannot be removed now."""
         disk, out = self._output.disk, self._output.path
         with contextlib.suppress(LogwrightError):
             if not is_being_changed(out, disk=disk):
@@ -204,33 +202,33 @@ class Staging:
 
 
 def _refuse_others(disk: Disk, path: Path) -> None:
-    """Raise for a directory that the pipeline has not made."""
+    """Raise `WrongUse` for a directory that the pipeline did not create."""
     if not disk.exists(path):
         return
     if not disk.is_directory(path):
-        raise WrongUse(f"{path} is no directory")
+        raise WrongUse(f"{path} is not a directory")
     home = path / HOME
     if disk.exists(home / _CHECKPOINT) or disk.exists(home / _MANIFEST):
         return
     others = [name for name in disk.list_directory(path) if name != HOME]
     if others:
-        raise WrongUse(f"{path} holds other things ({others[0]}, …): tables go to a new directory, or an empty one")
+        raise WrongUse(f"{path} contains other files ({others[0]}, …): choose a new or empty directory for tables")
 
 
 # --- deciding -------------------------------------------------------------------------------------------------------
 
 
 def _check_places(manifest: _Manifest) -> None:
-    """Raise for names that would lead elsewhere."""
+    """Raise for names that would lead outside of the directory."""
     for move in manifest.moves:
         place = PurePosixPath(move.target)
         if move.target != REPORT and not (_FILE.fullmatch(place.name) and _is_table_place(place)):
-            raise WrongUse(f"{move.target} is no place for a file of a table")
+            raise WrongUse(f"{move.target} is not a path of a file of a table")
         if not _is_below(PurePosixPath(move.source)):
             raise WrongUse(f"{move.source} is not below the staging directory")
     for name in manifest.removals:
         if not (_FILE.fullmatch(PurePosixPath(name).name) and _is_table_place(PurePosixPath(name))):
-            raise WrongUse(f"{name} is no file of a table")
+            raise WrongUse(f"{name} is not a file of a table")
 
 
 def _is_table_place(place: PurePosixPath) -> bool:
@@ -243,14 +241,14 @@ def _is_below(place: PurePosixPath) -> bool:
 
 
 def _sync_staged(disk: Disk, staging: Path, moves: Iterable[Move]) -> None:
-    """Make staged files and their names durable, and see that they are what was reported."""
+    """Make staged files and their names durable, and check that their sizes are as reported."""
     folders = {staging, staging.parent, staging.parent.parent}
     for move in moves:
         path = staging / move.source
         file = disk.open(path, "read")
         try:
             if (size := file.size()) != move.bytes:
-                reason = f"{size} bytes are here, {move.bytes} were staged; nothing was published"
+                reason = f"the file has {size} bytes, but {move.bytes} were staged; nothing was published"
                 raise DamagedJournal(path, min(size, move.bytes), reason)
             file.sync()
         finally:
@@ -260,10 +258,10 @@ def _sync_staged(disk: Disk, staging: Path, moves: Iterable[Move]) -> None:
         disk.sync_directory(folder)
 
 
-def _decide(disk: Disk, out: Path, manifest: _Manifest) -> None:
-    """Write the manifest. When that fails nothing is in place yet: take it back, as far as the system lets us.
+def _commit(disk: Disk, out: Path, manifest: _Manifest) -> None:
+    """Write the manifest, which commits the batch. If that fails, remove it: nothing is in place yet.
 
-    Should it be there again after a power cut, the next run completes the batch: all that it names was synced.
+    If the manifest reappears after a power failure, the next run completes the batch: all files in it were synced.
     """
     path = out / HOME / _MANIFEST
     data = json.dumps({"version": _VERSION, **asdict(manifest)}).encode()
@@ -276,11 +274,11 @@ def _decide(disk: Disk, out: Path, manifest: _Manifest) -> None:
 
 
 @contextlib.contextmanager
-def _telling_that_it_is_decided(out: Path) -> Iterator[None]:
+def _noting_that_it_is_committed(out: Path) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        error.add_note(f"The batch is decided but not all of it is in place yet in {out}: the next run completes it.")
+        error.add_note(f"The batch is committed but not completely in place in {out}: the next run completes it.")
         raise
 
 
@@ -288,7 +286,7 @@ def _telling_that_it_is_decided(out: Path) -> Iterator[None]:
 
 
 def _roll_forward(disk: Disk, out: Path, manifest: _Manifest) -> None:
-    """Do what a manifest says, as far as it is not done yet."""
+    """Carry out the steps of a manifest that are not done yet."""
     staging = out / HOME / _STAGING / manifest.run
     for folder in sorted({(out / move.target).parent for move in manifest.moves}):
         make_directories(disk, folder)
@@ -311,7 +309,7 @@ def _put(disk: Disk, source: Path, target: Path) -> None:
         disk.rename(source, target)
     except NotFound:
         if not disk.exists(target):
-            raise NotFound(f"{source}: what was staged for {target} is gone") from None
+            raise NotFound(f"{source}: the file staged for {target} is missing") from None
 
 
 def _folders(out: Path, manifest: _Manifest) -> list[Path]:
@@ -320,7 +318,7 @@ def _folders(out: Path, manifest: _Manifest) -> list[Path]:
 
 
 def _remove_empty_folders(disk: Disk, out: Path, removed: Iterable[str]) -> None:
-    """Remove the folders of partitions that have nothing left. Those that have are not empty, and stay."""
+    """Remove the folders of partitions that have become empty."""
     folders = {folder for name in removed for folder in PurePosixPath(name).parents if "=" in folder.name}
     for folder in sorted(folders, key=lambda folder: -len(folder.parts)):
         with contextlib.suppress(LogwrightError):
@@ -332,21 +330,21 @@ def _remove_empty_folders(disk: Disk, out: Path, removed: Iterable[str]) -> None
 
 
 def _recover(disk: Disk, out: Path) -> bool:
-    """Complete what was decided and remove what was not; whether there was something to complete."""
+    """Complete a committed batch and remove everything else that was staged; whether there was one to complete."""
     found = _read_json(disk, out / HOME / _MANIFEST)
     if found is not None:
         manifest = _manifest_of(out / HOME / _MANIFEST, found)
-        with _telling_that_it_is_decided(out):
-            disk.sync_directory(out / HOME)  # whoever decided it may have been killed before that
+        with _noting_that_it_is_committed(out):
+            disk.sync_directory(out / HOME)  # the run that wrote the manifest may have been killed before this sync
             _roll_forward(disk, out, manifest)
     _clear_staging(disk, out)
     return found is not None
 
 
 def _clear_staging(disk: Disk, out: Path) -> None:
-    """Remove all that was staged; nothing of it is decided. What cannot be removed now stays for the next run."""
+    """Remove all staged files; none of them is committed. The next run removes what cannot be removed now."""
     with contextlib.suppress(LogwrightError):
-        disk.sync_directory(out / HOME)  # a manifest that is gone must not come back without its files
+        disk.sync_directory(out / HOME)  # a removed manifest must not reappear without its files
         for name in (f"{_MANIFEST}.tmp", f"{_CHECKPOINT}.tmp"):
             disk.remove(out / HOME / name)
         remove_tree(disk, out / HOME / _STAGING)
@@ -362,10 +360,10 @@ def _manifest_of(path: Path, found: dict[str, Any]) -> _Manifest:
             dict(found["state"]),
         )
         if not re.fullmatch(r"[0-9a-f]+", manifest.run):
-            raise ValueError(f"{manifest.run!r} is no run")
+            raise ValueError(f"{manifest.run!r} is not the id of a run")
         _check_places(manifest)
     except (KeyError, TypeError, ValueError) as error:
-        raise DamagedJournal(path, 0, f"this is no manifest: {error}") from error
+        raise DamagedJournal(path, 0, f"this is not a manifest: {error}") from error
     return manifest
 
 
@@ -381,7 +379,7 @@ def _read_json(disk: Disk, path: Path) -> dict[str, Any] | None:
     try:
         found = json.loads(data)
         if not isinstance(found, dict) or found.get("version") != _VERSION:
-            raise ValueError("its version is not known here")
+            raise ValueError("its version is unknown")
     except ValueError as error:
-        raise DamagedJournal(path, 0, f"this cannot be understood: {error}") from error
+        raise DamagedJournal(path, 0, f"this cannot be parsed: {error}") from error
     return found

@@ -1,7 +1,7 @@
-"""What went wrong on Spark, in one line: the error that a task of ours raised, or the root of Spark's own.
+"""Errors of Spark in one line: the error that one of our tasks raised, or the root cause of Spark's own.
 
-Spark wraps what a Python worker raises into exceptions of the JVM, with the stack of both in their text. Our own errors
-are found again by their name in it, and come out as what they were.
+Spark wraps exceptions of Python workers in exceptions of the JVM, with both stacks in the text. Our own errors are
+found by their name in that text and raised again as the original type.
 """
 
 from __future__ import annotations
@@ -27,44 +27,44 @@ _NO_SPACE: Final = "No space left on device"
 
 
 class SparkFailed(LogwrightError):
-    """Spark failed for a reason of its own."""
+    """Spark failed, and not because of an error of this library."""
 
 
 @contextlib.contextmanager
 def translated() -> Iterator[None]:
-    """Turn what Spark raises into errors of this library."""
+    """Convert exceptions of Spark to errors of this library."""
     try:
         yield
     except (PySparkException, Py4JError) as error:
-        raise said_by(str(error)) from error
+        raise error_from(str(error)) from error
 
 
 @contextlib.contextmanager
-def telling_where(out: str) -> Iterator[None]:
-    """Say which disks are meant when Spark says that one is full: it does not."""
+def naming_full_disk(out: str) -> Iterator[None]:
+    """Name the directories that may be full when Spark reports a full disk without naming it."""
     try:
         yield
     except SparkFailed as error:
         if _NO_SPACE not in str(error):
             raise
-        places = f"the tables go to {out}, and Spark's own files to {tempfile.gettempdir()} unless it is told otherwise"
+        places = f"the tables go to {out}, and Spark's own files to {tempfile.gettempdir()} unless configured otherwise"
         raise SparkFailed(f"{error}: {places}") from error
 
 
-def said_by(text: str) -> LogwrightError:
-    """The error that the text of one of Spark's tells of."""
+def error_from(text: str) -> LogwrightError:
+    """The error that the text of an exception of Spark describes."""
     ours = _OURS.findall(text)
     if ours:
         return _our_error(*ours[-1])
     causes = _CAUSE.findall(text)
     raised = _RAISED.findall(text) if "Traceback (most recent call last)" in text else []
     if raised:
-        said = ": ".join(raised[-1])
+        reason = ": ".join(raised[-1])
     elif causes:
-        said = causes[-1]
+        reason = causes[-1]
     else:
-        said = next((line for line in text.splitlines() if line.strip()), "it did not say why")
-    return SparkFailed(f"Spark failed: {said.strip()[:_MOST_TEXT]}")
+        reason = next((line for line in text.splitlines() if line.strip()), "it gave no reason")
+    return SparkFailed(f"Spark failed: {reason.strip()[:_MOST_TEXT]}")
 
 
 def _our_error(name: str, message: str) -> LogwrightError:

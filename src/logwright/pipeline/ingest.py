@@ -1,15 +1,14 @@
-"""ingest: journals become Parquet without a row crossing into the JVM.
+"""Write journals as Parquet without passing rows through the JVM.
 
-Spark plans and schedules, its Python workers do the rest: a task decodes its splits of journals with the code of the
-source `logwright` and writes what it finds as Parquet files of its own, `events` and, where something is wrong,
-`damage`. All that goes back to Spark, and to the driver, is one row for each task that says what it has written.
-Whoever asked for it publishes the files that successful tasks have reported; what a failed, repeated or speculated
-attempt has left has another name and is nobody's.
+Spark plans and schedules; its Python workers do the rest. A task decodes its splits of journals with the code of the
+source `logwright` and writes its own Parquet files: `events` and, where there is damage, `damage`. It returns one row,
+which lists the files. The caller publishes the files that successful tasks have reported. Files of failed, repeated or
+speculative attempts have other names and are removed.
 
-    ingest.to_parquet(spark, "journals", "events")      any journals below a root, as a directory of Parquet files
+    ingest.to_parquet(spark, "journals", "events")      all journals below a root, as a directory of Parquet files
 
-The rows are those of `tables.events` and `tables.damage`. A task holds one row group at a time, about 32 MiB. The
-directory that is written to must be one that all executors share: on one machine any.
+The rows are those of `tables.events` and `tables.damage`. A task holds one row group at a time, about 32 MiB. All
+executors must share the target directory.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from ..spark import schemas
 from ..spark.reading import Journal, Part, Reading, file_of
 from .commit import part_name
 from .parquet import COMPRESSION, COMPRESSIONS, WRITTEN, ParquetFile, Written, filled, write_empty
-from .planning import KnownLoss, PipelineStream, Plan, Unreadable, everything
+from .plan import KnownLoss, PipelineStream, Plan, Unreadable, everything
 from .settings import Settings
 from .tables import DAMAGE, EVENTS
 
@@ -47,9 +46,9 @@ if TYPE_CHECKING:
 
 SOURCE: Final = "logwright.ingest"
 UNREADABLE: Final = "unreadable"
-"""The kind of damage of what could not even be opened."""
+"""The kind of damage of a journal or a part that could not be opened."""
 _BATCH_BYTES: Final = 4 << 20
-"""How much is decoded at once: what the processor's cache holds."""
+"""How much is decoded at once: about the size of the processor's cache."""
 
 
 # --- what was done ----------------------------------------------------------------------------------------------------
@@ -57,7 +56,7 @@ _BATCH_BYTES: Final = 4 << 20
 
 @dataclass(slots=True)
 class Found:
-    """What was found in one journal: records and their bytes, and how often what was wrong, by its kind."""
+    """Counts of one journal: records, their bytes, and damaged ranges by kind."""
 
     format: str
     records: int = 0
@@ -72,7 +71,7 @@ class Found:
 
 @dataclass(slots=True)
 class Ingested:
-    """What one task, or all of them, have written and found."""
+    """The files and counts of one task, or of all tasks."""
 
     files: list[Written] = field(default_factory=list)
     journals: dict[str, Found] = field(default_factory=dict)
@@ -96,17 +95,17 @@ class Ingested:
 
 
 def ingest(spark: SparkSession, plan: Plan) -> Ingested:
-    """Read what a plan says, and write it to `events/` and `damage/` in its staging directory.
+    """Read the journals of a plan, and write `events/` and `damage/` in its staging directory.
 
-    Files of attempts that do not count are gone when this returns: the directories can be read as they are.
+    Files of failed attempts are removed before this returns, so the directories can be read as they are.
     """
     spark.dataSource.register(IngestSource)
     staging = Path(plan.staging)
     for table in ("events", "damage"):
         make_directories(REAL_DISK, staging / table)
     done = Ingested()
-    for (told,) in spark.read.format(SOURCE).option("plan", plan.as_json()).load().collect():
-        done.add(Ingested.from_json(told))
+    for (done_json,) in spark.read.format(SOURCE).option("plan", plan.as_json()).load().collect():
+        done.add(Ingested.from_json(done_json))
     for table in ("events", "damage"):
         counted = {file.name for file in done.files_of(table)}
         for name in REAL_DISK.list_directory(staging / table):
@@ -125,14 +124,14 @@ def to_parquet(
     split_bytes: int = TARGET_BYTES,
     compression: str = COMPRESSION,
 ) -> Ingested:
-    """Write all records of the journals at or below a location as Parquet files into a new, or empty, directory.
+    """Write all records of the journals at or below a location as Parquet files into a new or empty directory.
 
-    Files get their names when all of them are on the disk. What is damaged is counted in what this returns, and
-    written nowhere; for a table of it, and for increments, there is `run`.
+    Files get their names after all of them have been synced. Damage is counted in the result but not written; use `run`
+    for a table of it, and for increments.
     """
     target = Path(directory).absolute()
     if REAL_DISK.exists(target) and (not REAL_DISK.is_directory(target) or REAL_DISK.list_directory(target)):
-        raise WrongUse(f"{target} is there already, and not empty")
+        raise WrongUse(f"{target} already exists and is not empty")
     if compression not in COMPRESSIONS:
         raise WrongUse(f"compression: there is no {compression!r}; there are {', '.join(COMPRESSIONS)}")
     settings = Settings(journals, str(target), mode=mode, split_bytes=split_bytes)  # type: ignore[arg-type]
@@ -153,21 +152,21 @@ def to_parquet(
 
 
 class IngestSource(DataSource):
-    """The source `logwright.ingest`: a table of what was written instead of what was read."""
+    """The source `logwright.ingest`: a table of the files written instead of the records read."""
 
     @classmethod
     def name(cls) -> str:
         return SOURCE
 
     def schema(self) -> str:
-        return "told STRING"
+        return "done STRING"
 
     def reader(self, schema: StructType) -> IngestReader:
         return IngestReader(Plan.from_json(self.options["plan"]))
 
 
 class IngestPart(Part):
-    """What one task reads, and the unreadable journals and known losses that it reports."""
+    """The splits that one task reads, and the unreadable journals and known losses that it reports."""
 
     def __init__(
         self,
@@ -183,13 +182,13 @@ class IngestPart(Part):
 
 
 class IngestReader(DataSourceReader):
-    """Plans where Spark asks for it, and does what a task has to."""
+    """Plans the tasks, and runs each of them."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
 
     def partitions(self) -> Sequence[InputPartition]:
-        """The tasks."""
+        """Plan the tasks."""
         if self.plan.end is None:
             parts, unreadable, losses = everything(self.plan.settings)
         else:
@@ -200,11 +199,11 @@ class IngestReader(DataSourceReader):
         return [first, *(IngestPart(number, group, (), ()) for number, group in enumerate(groups[1:], 1))]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[str]]:
-        """Do what a task has to; one row says what it did."""
+        """Run a task; the only row lists the files and counts."""
         assert isinstance(partition, IngestPart)
         with _Task(self.plan, partition.number) as task:
             for unreadable in partition.unreadable:
-                task.tell_unreadable(*unreadable)
+                task.report_unreadable(*unreadable)
             for loss in partition.losses:
                 task.report_loss(*loss)
             for journal, split in partition.parts:
@@ -217,7 +216,7 @@ class IngestReader(DataSourceReader):
 
 
 class _Task:
-    """Decodes splits and writes what is in them. Leaving it by an exception leaves no files."""
+    """Decodes splits and writes their records. An exception in the `with` block removes the files."""
 
     def __init__(self, plan: Plan, number: int) -> None:
         staging = Path(plan.staging)
@@ -229,11 +228,11 @@ class _Task:
         self._done = Ingested()
 
     def take(self, journal: Journal, split: Split) -> None:
-        """Write the records of a split, and what is wrong with it."""
+        """Write the records and the damage of a split."""
         found = self._found(journal)
         for item in self._read(journal, split):
             if isinstance(item, _Wrong):
-                self._tell(journal, item)
+                self._report(journal, item)
             else:
                 self._events.add(item)
                 found.records += item.num_rows
@@ -244,17 +243,17 @@ class _Task:
         try:
             yield from self._decoding.read_split(journal, split)
         except (StorageFailed, NotFound) as error:
-            # Where a journal is read once, this much of it cannot be; an increment will be tried again instead.
+            # A full run reports the split as unreadable; an incremental run fails and is tried again.
             if mode == "failfast" or self._is_increment:
                 raise
             if mode == "permissive":
                 file = file_of(journal.format, split.part, split.file)
                 yield _Wrong(file, split.position, split.bytes, UNREADABLE, str(error))
 
-    def tell_unreadable(self, format: str, name: str, reason: str) -> None:
+    def report_unreadable(self, format: str, name: str, reason: str) -> None:
         journal = Journal(format, "", name)
         if self._settings.mode_of(name) != "dropmalformed":
-            self._tell(journal, _Wrong(None, None, None, UNREADABLE, reason))
+            self._report(journal, _Wrong(None, None, None, UNREADABLE, reason))
         else:
             self._found(journal)
 
@@ -263,12 +262,12 @@ class _Task:
         loss = Loss.from_json(json.loads(text))
         if self._settings.mode_of(name) != "dropmalformed":
             wrong = _Wrong(loss.file, loss.position, loss.bytes, loss.kind, f"{loss.what}: {loss.reason}", text)
-            self._tell(Journal(format, "", name), wrong)
+            self._report(Journal(format, "", name), wrong)
 
     def _found(self, journal: Journal) -> Found:
         return self._done.journals.setdefault(journal.name, Found(journal.format))
 
-    def _tell(self, journal: Journal, wrong: _Wrong) -> None:
+    def _report(self, journal: Journal, wrong: _Wrong) -> None:
         found = self._found(journal)
         found.damage[wrong.kind] = found.damage.get(wrong.kind, 0) + 1
         row = {"format": journal.format, "journal": journal.name, **asdict(wrong)}
@@ -277,7 +276,7 @@ class _Task:
         self._damage.add(pa.RecordBatch.from_pylist([row], DAMAGE))
 
     def finish(self) -> Ingested:
-        """Complete the files; what was written and found."""
+        """Complete the files, and return the files and counts."""
         self._done.files = [file.finish() for file in (self._events, self._damage) if file.rows]
         return self._done
 
@@ -291,7 +290,7 @@ class _Task:
 
 @dataclass(frozen=True, slots=True)
 class _Wrong:
-    """A range of bytes that is no record, or a known loss; of no file when a journal could not be opened."""
+    """A damaged range of bytes, or a known loss; without a file if the journal could not be opened."""
 
     file: str | None
     position: int | None
@@ -302,7 +301,7 @@ class _Wrong:
 
 
 class _Decoding(Reading):
-    """Reads splits as the source `logwright` does, but gives names as dictionaries and damage as what it is."""
+    """Reads splits as the source `logwright` does, but returns names as dictionaries and damage as `_Wrong`."""
 
     def __init__(self) -> None:
         super().__init__(schemas.spark_schema(None), {"path": "-", "batchbytes": str(_BATCH_BYTES)}, None)
@@ -313,6 +312,6 @@ class _Decoding(Reading):
             yield filled(batch, journal)
 
     def damage_rows(self, journal: Journal, part: str, damage: Damage) -> Iterator[Any]:
-        if damage.kind != "lost":  # that is in the account of the journal, which is reported as a whole
+        if damage.kind != "lost":  # losses are reported from the account of the journal
             file = file_of(journal.format, part, damage.file)
             yield _Wrong(file, damage.start, damage.size, damage.kind, damage.reason)

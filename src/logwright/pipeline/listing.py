@@ -1,10 +1,10 @@
-"""What the driver lists beside the records: the files of journals and their consumers, as small tables.
+"""The lists of files and consumers of journals, which the driver makes, as small tables.
 
-One pass over the directories of all journals; nothing of the records is read. A journal of which no list can be made is
-left out and named in `problems`: the run tells of it, and goes on.
+One pass over the directories of all journals; no records are read. A journal that cannot be listed is left out and
+named in `problems`; the run reports it and continues.
 
-Where journals are read by increments, `tails_of` says what is behind their last whole records: these bytes are in no
-table, because they may be whole one day.
+For incremental runs `tails_of` reports the bytes after the last complete record of each journal. These bytes are in no
+table, because the record may be completed later.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ _MOST_BIGINT = (1 << 63) - 1
 
 @dataclass(slots=True)
 class Listing:
-    """Rows in the columns of `tables.FILES` and `tables.OFFSETS`, and why a journal has none."""
+    """Rows in the columns of `tables.FILES` and `tables.OFFSETS`, and the errors of journals that could not be
+    listed.
+    """
 
     files: list[dict[str, Any]] = field(default_factory=list)
     offsets: list[dict[str, Any]] = field(default_factory=list)
@@ -42,7 +44,7 @@ class Listing:
 
 
 def list_journals(journals: Iterable[Journal]) -> Listing:
-    """Files and consumers of journals, as they are now, in the order of the journals."""
+    """List the files and consumers of journals, in the order of the journals."""
     found = Listing()
     for journal in journals:
         try:
@@ -56,16 +58,16 @@ def list_journals(journals: Iterable[Journal]) -> Listing:
 
 
 def tails_of(journals: Iterable[Journal]) -> list[str]:
-    """A sentence for each part of a journal that ends with bytes that are no whole record, as it is now."""
+    """A sentence for each part of a journal that ends with an incomplete record."""
     found: list[str] = []
     for journal in journals:
-        with contextlib.suppress(LogwrightError, OSError):  # that it cannot be read is told elsewhere
+        with contextlib.suppress(LogwrightError, OSError):  # unreadable journals are reported elsewhere
             splits = find_format(journal.format).splits
             reader = open_journal(journal)
             extent = splits.extent(reader)
             ends = {part: following for part, (_, following) in extent.items()}
             behind = [split for split in splits.plan(reader, start=ends, resumed=True) if split.bytes or split.behind]
-            if behind and splits.extent(reader) == extent:  # else it has grown between two looks
+            if behind and splits.extent(reader) == extent:  # otherwise it has grown in the meantime
                 found += _tails(journal, behind)
     return found
 
@@ -78,8 +80,8 @@ def _tails(journal: Journal, splits: Iterable[Split]) -> Iterator[str]:
         if end > start:
             why = "a record that is still being written, or was cut short" if torn is None else torn.reason
             place = f"{journal.name}: {printed(file_of(journal.format, split.part, file))} @ {start}"
-            size = "1 byte that is" if end - start == 1 else f"{end - start:,} bytes that are"
-            yield f"{place}: it ends with {size} not a whole record, and in no table ({as_text(why)})"
+            size = "1 byte at the end is" if end - start == 1 else f"{end - start:,} bytes at the end are"
+            yield f"{place}: {size} not a complete record, and in no table ({as_text(why)})"
 
 
 def _file_row(journal: Journal, entry: FileEntry) -> dict[str, Any]:
@@ -111,5 +113,5 @@ def _offset_row(journal: Journal, entry: ConsumerEntry) -> dict[str, Any]:
 
 
 def _bigint(number: int | None) -> int | None:
-    """A number as a table can hold it; null for one beyond, never another number."""
+    """A number, or None if it does not fit a BIGINT."""
     return number if number is not None and number <= _MOST_BIGINT else None

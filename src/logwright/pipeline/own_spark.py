@@ -1,8 +1,8 @@
-"""Spark for one command: started when it is needed, quiet, on this machine for itself, and stopped in the end.
+"""A Spark session for one command: started when it is needed, quiet, local by default, and stopped at the end.
 
-Spark's own log, and whatever its JVM and its Python workers write to stderr, goes to a file that is removed when all
-went well, and named when Spark failed. SIGTERM removes it as well, and then ends this process as it always does: what
-was staged is for the next run to remove, and the JVM ends when it has lost us.
+Spark's log and everything that its JVM and Python workers write to stderr go to a file. The file is removed on success
+and named in the error if Spark failed. SIGTERM also removes it and then ends this process as usual: the next run
+removes the staged files, and the JVM ends when it loses its connection to this process.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _LOCAL_SETTINGS: Final = {
     "spark.driver.host": "127.0.0.1",
     "spark.sql.shuffle.partitions": "4",
 }
-"""For a master that is this machine: nobody else is to reach it, and few rows are shuffled."""
+"""For a local master: it is not reachable from other machines, and few rows are shuffled."""
 _RAISED: Final = re.compile(r'Exception in thread "main" (?:[\w.$]+: )?(.+)')
 _TALK: Final = re.compile(r"WARNING: |Using Spark's |[\d/]+ [\d:]+ (?:WARN|INFO) |:: |\tat ")
 _STOP_SECONDS: Final = 60
@@ -47,9 +47,9 @@ _MOST_TEXT: Final = 1 << 20
 def own_spark(
     master: str, settings: Mapping[str, str], on_start: Callable[[], None] = lambda: None
 ) -> Iterator[Callable[[], SparkSession]]:
-    """What gives the session that there is, or starts one; `on_start` is called after that.
+    """A function that returns the active session, or starts one and then calls `on_start`.
 
-    A session that was there before goes on in the end.
+    Only a session that was started here is stopped.
     """
     started: list[SparkSession] = []
     log = ""
@@ -92,7 +92,7 @@ def own_spark(
 
 @contextlib.contextmanager
 def _before_sigterm(clean_up: Callable[[], None]) -> Iterator[None]:
-    """Do something before SIGTERM ends this process, unless somebody else sees to that."""
+    """Call `clean_up` before SIGTERM ends this process, unless the application handles that signal itself."""
 
     def end(number: int, frame: FrameType | None) -> None:
         clean_up()
@@ -111,7 +111,7 @@ def _before_sigterm(clean_up: Callable[[], None]) -> Iterator[None]:
 
 
 def _stop(spark: SparkSession) -> None:
-    """Stop Spark from a thread of its own: after Ctrl-C the connection of ours may be waiting for another answer."""
+    """Stop Spark from another thread: after Ctrl-C the connection of this thread may still wait for an answer."""
 
     def stop() -> None:
         with contextlib.suppress(Exception):  # the JVM ends with this process in any case
@@ -123,7 +123,7 @@ def _stop(spark: SparkSession) -> None:
 
 
 def reason_in(log: str) -> str:
-    """Why Spark did not start, out of what it and its JVM have written; empty when they do not say it."""
+    """Why Spark did not start, found in the output of Spark and its JVM; empty if it is not there."""
     raised = _RAISED.search(log)
     if raised is not None:
         return raised[1].strip()
@@ -138,7 +138,7 @@ def _remove(log: str) -> None:
 
 @contextlib.contextmanager
 def _stderr_into(descriptor: int) -> Iterator[None]:
-    """Let the processes that are started here write their talk elsewhere."""
+    """Redirect stderr of this process and of those it starts."""
     sys.stderr.flush()
     saved = os.dup(2)
     try:

@@ -1,21 +1,21 @@
-"""Parquet files of events and damage, as the tasks of the pipeline write them.
+"""Write the Parquet files of events and damage in the tasks of the pipeline, and preview tables without Spark.
 
-Columns in which few texts repeat go through Arrow as dictionaries, from the format's columns to Parquet, so that no
-text is written a second time; numbers that rise are kept as differences. A file is written a row group at a time, and
-is on the disk when it is finished.
+Columns with few distinct strings are dictionaries from the format's columns to Parquet; increasing numbers are stored
+as differences. A file is written one row group at a time, and is synced when it is finished.
 """
 
 from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset
 import pyarrow.parquet as pq
 
 from ..core.format import find_format
@@ -26,7 +26,7 @@ from ..spark.reading import Journal
 from .tables import EVENTS
 
 COMPRESSION: Final = "lz4"
-"""The fastest that makes it smaller; every reader of Parquet knows it as LZ4_RAW."""
+"""The fastest compression; in Parquet it is LZ4_RAW, which every reader knows."""
 COMPRESSIONS: Final = {
     "none": "none",
     "uncompressed": "none",
@@ -36,14 +36,14 @@ COMPRESSIONS: Final = {
     "zstd": "zstd",
     "gzip": "gzip",
 }
-"""What Spark calls them, and what Arrow does."""
+"""The names in Spark, and those in Arrow."""
 ROW_GROUP_BYTES: Final = 32 << 20
 
 _NAMES: Final = pa.dictionary(pa.int32(), pa.string())
 _REPEATING: Final = ("format", "journal", "file", "op", "detail")
-"""Columns in which few values repeat: these go through Arrow, and into Parquet, as dictionaries."""
+"""Columns with few distinct values: dictionaries in Arrow and in Parquet."""
 _RISING: Final = ("position", "size", "sequence", "timestamp", "timestamp_ns")
-"""Numbers that differ little from one row to the next, so that only the differences are kept."""
+"""Numbers that differ little from one row to the next: stored as differences."""
 WRITTEN: Final = pa.schema(
     [pa.field(column.name, _NAMES if column.name in _REPEATING else column.type) for column in EVENTS]
 )
@@ -55,7 +55,7 @@ _PAGE_ROWS: Final = 1 << 16
 
 
 def filled(batch: pa.RecordBatch, journal: Journal) -> pa.RecordBatch:
-    """The columns of `events` out of a batch of the format's columns, as `schemas.fill` makes them for Spark."""
+    """The columns of `events`, made from a batch of the format's columns, as `schemas.fill` does for Spark."""
     columns = find_format(journal.format).columns
     constant = {"format": journal.format, "journal": journal.name}
     arrays = []
@@ -71,7 +71,7 @@ def filled(batch: pa.RecordBatch, journal: Journal) -> pa.RecordBatch:
 
 
 def _repeated(value: Any, rows: int) -> pa.DictionaryArray:
-    """One value in all rows; `value` is a text, or null."""
+    """The same string, or null, in all rows."""
     return pa.DictionaryArray.from_arrays(_zeros(rows), pa.array([value], pa.string()))
 
 
@@ -79,7 +79,7 @@ _no_places = pa.array([], pa.int32())
 
 
 def _zeros(count: int) -> pa.Array:
-    """So many zeros, of which batches of one size can share the memory."""
+    """`count` zeros; batches share the memory."""
     global _no_places
     if len(_no_places) < count:
         _no_places = pa.repeat(pa.scalar(0, pa.int32()), count)
@@ -87,7 +87,9 @@ def _zeros(count: int) -> pa.Array:
 
 
 def _encoded(columns: Columns, batch: pa.RecordBatch, name: str) -> pa.Array:
-    """A column of texts as a dictionary. What is made of one column of the format is made of its distinct values."""
+    """A column of strings as a dictionary. A column made from one column of the format is made from its distinct
+    values.
+    """
     given = batch.column(name) if name in batch.schema.names else None
     if given is not None and given.type == _NAMES:
         return given
@@ -102,7 +104,7 @@ def _encoded(columns: Columns, batch: pa.RecordBatch, name: str) -> pa.Array:
 
 
 def _distinct(data: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """The distinct values of a column, and which of them each row has. That there is but one is seen quickly."""
+    """The distinct values of a column, and the index of each row's value. Fast if there is only one value."""
     if len(data) and pa.types.is_integer(data.type) and not data.null_count:
         least_and_most = pc.min_max(data)
         if least_and_most["min"] == least_and_most["max"]:
@@ -116,7 +118,7 @@ def _distinct(data: pa.Array) -> tuple[pa.Array, pa.Array]:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A file that a task has written: of which table, its name in the directory of that table, and its size."""
+    """A file that a task has written: its table, its name in the directory of the table, and its size."""
 
     table: str
     name: str
@@ -125,10 +127,10 @@ class Written:
 
 
 class ParquetFile:
-    """A Parquet file that a task writes: created with its first rows, on the disk when it is finished."""
+    """A Parquet file that a task writes: created with its first rows, synced by `finish`."""
 
     def __init__(self, directory: Path, table: str, number: int, schema: pa.Schema, compression: str) -> None:
-        # No two attempts at one task write to the same name.
+        # Each attempt of a task uses its own name.
         self._path = directory / f"{number:06d}-{secrets.token_hex(8)}.parquet"
         self._table = table
         self._schema = schema
@@ -147,7 +149,7 @@ class ParquetFile:
             self._write()
 
     def _write(self) -> None:
-        """Write what has gathered as one row group."""
+        """Write the waiting batches as one row group."""
         with _translated(self._path):
             if self._writer is None:
                 self._open()
@@ -170,7 +172,7 @@ class ParquetFile:
             write_statistics=[name for name in self._schema.names if name not in ("key", "value")],
             data_page_size=_PAGE_BYTES,
             write_batch_size=_PAGE_ROWS,
-            store_schema=False,  # who reads it gets texts, and not Arrow's dictionaries
+            store_schema=False,  # readers get strings, not Arrow dictionaries
         )
 
     def finish(self) -> Written:
@@ -194,7 +196,7 @@ class ParquetFile:
         if kind is None:
             return
         for opened in (self._writer, self._sink):
-            with contextlib.suppress(Exception):  # it failed already, and what is written is of no use
+            with contextlib.suppress(Exception):  # the file is removed anyway
                 if opened is not None:
                     opened.close()
         with contextlib.suppress(LogwrightError):
@@ -202,7 +204,7 @@ class ParquetFile:
 
 
 def write_empty(directory: Path, schema: pa.Schema) -> Written:
-    """A Parquet file without rows, so that a table has its columns also when nothing is in it."""
+    """Write a Parquet file without rows, so that an empty table has its columns."""
     with ParquetFile(directory, directory.name, 0, schema, COMPRESSION) as file:
         return file.finish()
 
@@ -213,3 +215,18 @@ def _translated(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise StorageFailed("write", path, error) from error
+
+
+class Preview(NamedTuple):
+    """The number of rows of a table, and the first of them."""
+
+    rows: int
+    columns: list[str]
+    first: list[dict[str, Any]]
+
+
+def preview(table: Path | str, count: int, columns: Sequence[str] = ()) -> Preview:
+    """The first `count` rows of a Parquet table, in those of `columns` that it has; in all columns if none is given."""
+    data = pyarrow.dataset.dataset(table, format="parquet", partitioning="hive")
+    names = [name for name in columns or data.schema.names if name in data.schema.names]
+    return Preview(data.count_rows(), names, data.head(count, columns=names).to_pylist())

@@ -1,4 +1,4 @@
-"""How far a run of the pipeline has come: what is being done, and how many of Spark's tasks for it are."""
+"""The progress of a run: the current step, and how many of its Spark tasks are done."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Progress: TypeAlias = Callable[[str, int, int], None]
-"""Gets what is being done, how much of it is done and how much there is; 0 of 0 where that cannot be said."""
+"""Called with the current step, how much of it is done and the total; 0 and 0 if that is unknown."""
 
-_LOOK_SECONDS: Final = 0.2
+_POLL_SECONDS: Final = 0.2
 
 
-def tell(progress: Progress | None, what: str) -> None:
+def report_step(progress: Progress | None, what: str) -> None:
     if progress is not None:
         progress(what, 0, 0)
 
 
 @contextlib.contextmanager
 def watched(spark: SparkSession, progress: Progress | None, what: str) -> Iterator[None]:
-    """Tell how many of the tasks are done that Spark does for us meanwhile."""
-    tell(progress, what)
+    """Report the progress of the Spark tasks that run inside the `with` block."""
+    report_step(progress, what)
     if progress is None:
         yield
         return
@@ -34,14 +34,14 @@ def watched(spark: SparkSession, progress: Progress | None, what: str) -> Iterat
     context.setJobGroup(group, what)
     ended = threading.Event()
 
-    def look() -> None:
-        while not ended.wait(_LOOK_SECONDS):
-            with contextlib.suppress(Exception):  # a look that fails is one that nobody misses
+    def poll() -> None:
+        while not ended.wait(_POLL_SECONDS):
+            with contextlib.suppress(Exception):  # progress is optional
                 done, total = _tasks(context.statusTracker(), group)
                 if total:
                     progress(what, done, total)
 
-    thread = threading.Thread(target=look, name="logwright pipeline progress", daemon=True)
+    thread = threading.Thread(target=poll, name="logwright pipeline progress", daemon=True)
     thread.start()
     try:
         yield
@@ -53,7 +53,7 @@ def watched(spark: SparkSession, progress: Progress | None, what: str) -> Iterat
 
 
 def _tasks(tracker: Any, group: str) -> tuple[int, int]:
-    """How many tasks of a group of jobs are done, and how many there are as far as Spark knows."""
+    """The numbers of completed tasks and of all known tasks of a job group."""
     done = total = 0
     for job in tracker.getJobIdsForGroup(group):
         information = tracker.getJobInfo(job)

@@ -1,20 +1,19 @@
-"""restore: the way back, from the tables of the pipeline to the journals that they were made of.
+"""Restore journals from the tables of the pipeline.
 
     restored = restore("tables", "journals again")      # or: logwright pipeline restore --tables tables --out again
     for journal in restored.journals:
         print(journal.journal, journal.records, journal.whole, journal.gaps)
 
-Needed is the table `events`; `files` has the files that hold no records and says how large all of them were, and
-`consumers` how far consumers had come. What comes back depends on the format (`core/publish/restore.py`): of sej and
-kestrel the same bytes, of versioned the same journals, whose archives are compressed again. What was damaged is not in
-the tables, and the result says for each journal what is missing.
+The table `events` is required. `files` adds the files without records and the original sizes, `consumers` the offsets
+of consumers. What is restored depends on the format (`core/publish/restore.py`): sej and kestrel get the same bytes,
+versioned the same journals with archives compressed again. Damaged ranges are not in the tables; the result says for
+each journal what is missing.
 
-Spark brings the rows of each file together and into their order; its tasks write the files, one batch of rows at a
-time, into a hidden place below OUT, and the driver moves journals from there into their places when all of them are on
-the disk. A restore that was ended at any moment leaves nothing that looks like a journal and is not whole; run again
-it completes what was left, or begins anew. A journal that is there is never touched.
+Spark groups and sorts the rows of each file. Its tasks write the files, one batch of rows at a time, to a hidden
+directory below OUT. The driver moves the journals into place after all of them have been synced. An interrupted restore
+never leaves an incomplete journal; a second run completes or restarts it. Existing journals are never changed.
 
-OUT must be a directory that all executors share: on one machine any.
+All executors must share the directory OUT.
 """
 
 from __future__ import annotations
@@ -45,8 +44,8 @@ from ..errors import DamagedJournal, LogwrightError, StorageFailed, WrongUse
 from ..location import is_local, locate
 from . import commit
 from .failures import translated
-from .planning import is_below
-from .restorable import Chosen, JournalToWrite, Tables, choose, generation_column
+from .plan import is_below
+from .restore_plan import Chosen, JournalToWrite, Tables, choose, generation_column
 from .tables import EVENTS
 
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ __all__ = ["Restored", "RestoredJournal", "restore"]
 
 SOURCE: Final = "logwright.restore"
 _DERIVED: Final = ("format", "journal", "file", "timestamp")
-"""What the tasks need not be sent: which file it is goes as a number, and `timestamp` is less than `timestamp_ns`."""
+"""Columns that tasks do not need: the file is sent as a number, and `timestamp_ns` is more exact than `timestamp`."""
 _PLAN: Final = "plan.json"
 _DONE: Final = "done.json"
 _TASKS: Final = "tasks"
@@ -75,18 +74,18 @@ def restore(
     spark: SparkSession | None = None,
     progress: Progress | None = None,
 ) -> Restored:
-    """Write the journals that are in the tables below `tables` into the directory `out`, each under its name.
+    """Write the journals in the tables below `tables` to the directory `out`, each under its name.
 
-    `journals` are patterns such as `orders/*`; without them all are restored. `format` and `options` are those of the
-    tables; without a format it is the one that the pipeline has noted beside them, and Parquet where it has not.
-    `progress` is called from another thread, with the bytes written so far and all there will be.
+    `journals` are patterns such as `orders/*`; without them all journals are restored. `format` and `options` are those
+    of the tables; the default format is the one in the pipeline's checkpoint, or else Parquet. `progress` is called
+    from another thread with the bytes written so far and the total.
     """
     root = _directory_of(out, tables)
     if spark is None:
         from ..spark import session
 
         spark = session()
-    with _at_rest(tables), translated():
+    with _locked(tables), translated():
         format = format or _noted_format(tables)
         request = {
             "tables": _absolute(tables),
@@ -106,7 +105,7 @@ def restore(
 
 
 def _directory_of(out: str, tables: str) -> Path:
-    """The target, as executors with another working directory find it too."""
+    """The absolute path of the target: executors may have another working directory."""
     disk, path = locate(out)
     if not is_local(disk):
         raise WrongUse(f"{out}: journals are written to a file system of this machine, not to a remote store")
@@ -121,7 +120,7 @@ def _absolute(tables: str) -> str:
 
 
 def _noted_format(tables: str) -> str:
-    """The format that the pipeline says it has made the tables in."""
+    """The format of the tables in the pipeline's checkpoint."""
     disk, path = locate(tables)
     checkpoint = commit.read_checkpoint(path, disk=disk)
     made_with = {} if checkpoint is None else checkpoint.state.get("made_with")
@@ -130,8 +129,8 @@ def _noted_format(tables: str) -> str:
 
 
 @contextlib.contextmanager
-def _at_rest(tables: str) -> Iterator[None]:
-    """Keep the pipeline from changing the tables, and let it complete what it had decided, where it made them."""
+def _locked(tables: str) -> Iterator[None]:
+    """Lock the tables of the pipeline, completing an interrupted batch first."""
     disk, path = locate(tables)
     made_here = is_local(disk) and disk.is_directory(path / commit.HOME)
     with contextlib.ExitStack() as stack:
@@ -140,7 +139,7 @@ def _at_rest(tables: str) -> Iterator[None]:
                 stack.enter_context(commit.Output.open(path, disk=disk))
             except StorageFailed as error:
                 if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS) or commit.is_being_changed(path):
-                    raise  # where we may not write, nothing is changing unless it says so
+                    raise  # without write permission there is no lock: only check that no batch is being published
         yield
 
 
@@ -148,7 +147,7 @@ def _at_rest(tables: str) -> Iterator[None]:
 
 
 def _write_records(spark: SparkSession, chosen: Chosen, restoring: Restoring, progress: Progress | None) -> None:
-    """Let Spark bring the rows of each file together, in order, and its tasks write them."""
+    """Let Spark group and sort the rows of each file, and its tasks write them."""
     files = chosen.with_records()
     sizes = [journal.files[name].bytes for journal, name in files]
     if not files or chosen.events is None:
@@ -181,12 +180,12 @@ def _write_records(spark: SparkSession, chosen: Chosen, restoring: Restoring, pr
     )
     spark.dataSource.register(RestoreSink)
     make_directories(REAL_DISK, restoring.directory / _TASKS)
-    with _telling(progress, restoring.directory, sum(sizes)):
+    with _reporting_progress(progress, restoring.directory, sum(sizes)):
         rows.write.format(SOURCE).option("directory", str(restoring.directory)).mode("append").save()
 
 
 class RestoreSink(DataSource):
-    """The sink `logwright.restore`: rows become files of journals in the directory of a restore."""
+    """The sink `logwright.restore`: writes rows as files of journals in the directory of a restore."""
 
     @classmethod
     def name(cls) -> str:
@@ -198,7 +197,7 @@ class RestoreSink(DataSource):
 
 @dataclass(frozen=True, slots=True)
 class _Done:
-    """What a task has made of one file, below a directory of its own."""
+    """A file that a task has written, below the task's own directory."""
 
     number: int
     directory: str
@@ -213,15 +212,15 @@ class TaskDone(WriterCommitMessage):
 
 
 class RestoreWriter(DataSourceArrowWriter):
-    """Writes files in the tasks, and notes what successful tasks have written where the driver reads it."""
+    """Writes files in the tasks, and records for the driver what successful tasks have written."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskDone:
-        """Write the files of one task, one after the other."""
+        """Write the files of one task in sequence."""
         plan = read_json(REAL_DISK, self.directory / _PLAN)
-        home = self.directory / _TASKS / secrets.token_hex(8)  # of this attempt: no other one writes there
+        home = self.directory / _TASKS / secrets.token_hex(8)  # each attempt has its own directory
         done: list[_Done] = []
         writer: FileWriter | None = None
         try:
@@ -241,12 +240,12 @@ class RestoreWriter(DataSourceArrowWriter):
         return TaskDone(done)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Note what was written."""
+        """Record the files that were written."""
         done = [asdict(one) for message in messages if isinstance(message, TaskDone) for one in message.done]
         replace_json(REAL_DISK, self.directory / _DONE, done)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Note nothing: the driver removes all of it."""
+        """Do nothing: the driver removes all files."""
 
 
 def _finish(writer: FileWriter | None, done: list[_Done]) -> None:
@@ -256,7 +255,7 @@ def _finish(writer: FileWriter | None, done: list[_Done]) -> None:
 
 @contextlib.contextmanager
 def _naming(journal: str) -> Iterator[None]:
-    """Let what is wrong be told with the name of the journal."""
+    """Add the name of the journal to errors."""
     try:
         yield
     except DamagedJournal as error:
@@ -266,7 +265,7 @@ def _naming(journal: str) -> Iterator[None]:
 
 
 def _by_file(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The rows of each file by its number. The batches are sorted by it."""
+    """The rows of each file, with its number. The batches are sorted by that number."""
     for batch in batches:
         numbers = batch.column("_number")
         start = 0
@@ -282,7 +281,7 @@ def _by_file(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.Record
 
 
 def _publish(chosen: Chosen, restoring: Restoring) -> Restored:
-    written = _taken(chosen, restoring)
+    written = _collected(chosen, restoring)
     restored: dict[str, RestoredJournal] = {}
     single_files: dict[str, list[str]] = {}
     for journal in chosen.journals.values():
@@ -296,12 +295,12 @@ def _publish(chosen: Chosen, restoring: Restoring) -> Restored:
             _write_losses(restoring.disk, home, journal)
             for part, offsets in journal.consumers.items():
                 restore.write_consumers(home, part, offsets, disk=restoring.disk)
-        restored[journal.name] = _told(journal, ours)
+        restored[journal.name] = _result_of(journal, ours)
     return restoring.publish(restored, single_files)
 
 
 def _write_losses(disk: Disk, home: Path, journal: JournalToWrite) -> None:
-    """Write the accounts that a journal had: of a root of shards each shard has its own."""
+    """Write the accounts of losses of a journal: in a sharded root, one for each shard."""
     shards = {find_format(journal.format).restore.part_of(file) for file in journal.files}
     for loss in journal.losses:
         shard, _, file = loss.file.partition("/")
@@ -311,8 +310,8 @@ def _write_losses(disk: Disk, home: Path, journal: JournalToWrite) -> None:
             add_losses(disk, home, [loss])
 
 
-def _taken(chosen: Chosen, restoring: Restoring) -> dict[str, dict[str, list[Written]]]:
-    """Put the files of journals together; for each journal what its files have become."""
+def _collected(chosen: Chosen, restoring: Restoring) -> dict[str, dict[str, list[Written]]]:
+    """Move the files of each journal together; returns the files of each journal."""
     found: dict[str, dict[str, list[Written]]] = {name: {} for name in chosen.journals}
     files = chosen.with_records()
     for one in _done(restoring) if files else []:
@@ -351,8 +350,8 @@ def _done(restoring: Restoring) -> list[_Done]:
     return [_Done(**one) for one in found]
 
 
-def _told(journal: JournalToWrite, ours: Mapping[str, list[Written]]) -> RestoredJournal:
-    """What came of a journal, and what did not come back."""
+def _result_of(journal: JournalToWrite, ours: Mapping[str, list[Written]]) -> RestoredJournal:
+    """The result for a journal, with what is missing."""
     restore = find_format(journal.format).restore
     written = [one for files in ours.values() for one in files]
     extents: dict[str, int] = {}
@@ -390,19 +389,19 @@ def read_json(disk: Disk, path: Path) -> Any:
 
 
 @contextlib.contextmanager
-def _telling(progress: Progress | None, directory: Path, total: int) -> Iterator[None]:
-    """Tell how much is written, by looking at it."""
+def _reporting_progress(progress: Progress | None, directory: Path, total: int) -> Iterator[None]:
+    """Report progress by looking at the sizes of the files."""
     if progress is None:
         yield
         return
     ended = threading.Event()
 
-    def look() -> None:
+    def poll() -> None:
         while not ended.wait(_LOOK_SECONDS):
             with contextlib.suppress(LogwrightError):
                 progress(min(total, _bytes_below(REAL_DISK, directory / _TASKS)), total)
 
-    thread = threading.Thread(target=look, name="logwright restore progress", daemon=True)
+    thread = threading.Thread(target=poll, name="logwright restore progress", daemon=True)
     thread.start()
     try:
         yield

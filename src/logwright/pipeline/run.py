@@ -1,19 +1,19 @@
-"""run: the pipeline itself, once, by increments, or for ever.
+"""Run the pipeline once, incrementally, or continuously.
 
-    run(Settings("journals", "tables"))                          all that there is; tables that were there are replaced
-    run(Settings("journals", "tables", incremental=True))        what is new since the last such run
-    run(Settings("journals", "tables", follow=True), stop=event) and what will be, until the event is set
+    run(Settings("journals", "tables"))                          read everything; replace existing tables
+    run(Settings("journals", "tables", incremental=True))        add what is new since the last such run
+    run(Settings("journals", "tables", follow=True), stop=event) and go on until the event is set
 
-Each batch goes the same way: journals are read into a staging directory (`ingest`), the other tables are made of that
-by Spark (`tables`), files and consumers are listed, the report is drawn, and all of it is published at once (`commit`)
-together with a checkpoint that says how far each journal was read. A run that is ended at any moment has published the
-batch or has not; the next one goes on behind it, so every record is in the tables once.
+Each batch has the same steps: read journals into a staging directory (`ingest`), make the other tables from that with
+Spark (`tables`), list files and consumers (`listing`), draw the report, and publish everything at once (`commit`)
+together with a checkpoint that has the end of what was read of each journal. An interrupted run has published its batch
+completely or not at all; the next run continues from there, so every record is in the tables once.
 
-A table that needs all events (`queue_items`, `kv_history`, `kv_state`) is made anew, from the table `events` and the
-batch, when its format has new records.
+A table that needs all events (`queue_items`, `kv_history`, `kv_state`) is rebuilt from the table `events` and the batch
+when its format has new records.
 
-A run that reads everything tells of torn tails; increments leave them until they are whole, and note them.
-Journals that cannot be opened are rows of `damage`, each once, unless they are to be failed for.
+A full run reports torn tails as damage. An incremental run skips incomplete records until they are complete, and
+reports them in its notes. Journals that cannot be opened are rows of `damage`, each once, unless the mode is failfast.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from ..spark.stream import Offset
 from . import listing as listings
 from .checks import check_settings, check_with, unused_rules
 from .commit import REPORT, Checkpoint, Move, Output
-from .failures import telling_where, translated
-from .figures import SHOWN, TableFigures, gather
+from .failures import naming_full_disk, translated
 from .ingest import Found, Ingested, ingest
 from .listing import Listing
-from .planning import KnownLoss, PipelineStream, Plan, Unreadable, chosen_journals, is_below
-from .progress import Progress, tell, watched
-from .report import write_report
+from .plan import KnownLoss, PipelineStream, Plan, Unreadable, chosen_journals, is_below
+from .progress import Progress, report_step, watched
+from .report.figures import SHOWN, TableFigures, gather
+from .report.page import write_report
 from .settings import Settings
 from .staging import Batch, Totals
 from .tables import TABLES, Table
@@ -55,9 +55,9 @@ if TYPE_CHECKING:
 SparkMaker: TypeAlias = Callable[[], "SparkSession"]
 
 POLL_SECONDS: Final = 1.0
-"""How long a run that follows waits before it looks again."""
+"""The pause between two looks of a run with `follow`."""
 REFRESH_SECONDS: Final = 30.0
-"""How old the lists of files and consumers may get while nothing else is new."""
+"""The greatest age of the lists of files and consumers while nothing else is new."""
 
 
 _HARMLESS: Final = {"torn_tail", "lost", "restored"}
@@ -66,7 +66,7 @@ _HARMLESS: Final = {"torn_tail", "lost", "restored"}
 
 @dataclass(slots=True)
 class Result:
-    """What a run has done. `tables` and `journals` are about all that is in the tables, `found` about this run."""
+    """The result of a run. `tables` and `journals` describe the whole tables, `found` only this run."""
 
     out: str
     batches: int = 0
@@ -75,18 +75,18 @@ class Result:
     found: Ingested = field(default_factory=Ingested)
     report: str | None = None
     notes: list[str] = field(default_factory=list)
-    """What else is to be told, a sentence each."""
+    """Other messages, one sentence each."""
     completed: bool = False
-    """An earlier run had decided a batch and was ended before all of it was in place; this one has put it there."""
+    """Whether this run has completed a batch that an interrupted run had committed."""
 
     @property
     def records(self) -> int:
-        """How many records this run has read."""
+        """The number of records that this run has read."""
         return sum(found.records for found in self.found.journals.values())
 
     @property
     def is_damaged(self) -> bool:
-        """Whether this run has met damage. A torn tail is none, nor is a loss that the account of a journal has."""
+        """Whether this run found damage. Torn tails and known losses are not damage."""
         return any(set(found.damage) - _HARMLESS for found in self.found.journals.values())
 
 
@@ -97,14 +97,14 @@ def run(
     progress: Progress | None = None,
     stop: threading.Event | None = None,
 ) -> Result:
-    """Make the tables that the settings ask for. `spark` is a session, or what makes one when it is needed."""
+    """Make the tables that the settings ask for. `spark` is a session, or a function that returns one."""
     given, settings = settings, _placed(settings)
     tables = [TABLES[name] for name in settings.chosen(TABLES)]
     check_settings(settings, tables)
-    tell(progress, "looking for journals")
+    report_step(progress, "looking for journals")
     journals = chosen_journals(settings)
     _check_journals(settings, journals)
-    with telling_where(settings.out), translated(), Output.open(settings.out) as output:
+    with naming_full_disk(settings.out), translated(), Output.open(settings.out) as output:
         result = Result(given.out, completed=output.completed)
         result.notes += [] if settings.follow else unused_rules(settings.journal_rules, journals)
         work = _Run(settings, tables, output, result, _maker(spark), progress)
@@ -139,7 +139,7 @@ def _placed(settings: Settings) -> Settings:
     if not is_there(REAL_DISK, root):
         raise NotFound(f"{settings.journals}: no such file or directory")
     if is_below(root, out):
-        raise WrongUse(f"the journals at {settings.journals} are in {settings.out}, where the tables are to go")
+        raise WrongUse(f"{settings.journals} is in {settings.out}: choose another directory for the tables")
     return replace(settings, journals=str(root), out=str(out))
 
 
@@ -150,7 +150,7 @@ def _check_journals(settings: Settings, journals: Sequence[Journal]) -> None:
         disk, path = locate(journal.location)
         is_beside = find_format(journal.format).flat and not is_below(path, Path(settings.out))
         if is_local(disk) and is_below(Path(settings.out), path) and not is_beside:
-            raise WrongUse(f"{settings.out} is in the journal {path}, which is no place for tables")
+            raise WrongUse(f"{settings.out} is in the journal {path}: choose another directory for the tables")
 
 
 # --- what is noted of a batch for the next one ------------------------------------------------------------------------
@@ -158,10 +158,10 @@ def _check_journals(settings: Settings, journals: Sequence[Journal]) -> None:
 
 @dataclass(slots=True)
 class State:
-    """What a checkpoint holds: with what the tables were made, how far journals were read, and what is in the tables.
+    """The contents of a checkpoint: the settings of the tables, the offsets of journals, and what is in the tables.
 
-    `listings` are digests of what was listed, to see whether it has changed; `losses` are digests of the known losses
-    that are in the table `damage`.
+    `listings` are digests of the lists of files and consumers, to detect changes; `losses` are digests of the known
+    losses that are in the table `damage`.
     """
 
     made_with: dict[str, Any]
@@ -183,11 +183,11 @@ class State:
             found["journals"] = {name: Found(**one) for name, one in found["journals"].items()}
             return cls(**found)
         except (KeyError, TypeError, AttributeError) as error:
-            raise DamagedJournal(path, 0, f"this is no checkpoint of a pipeline: {error}") from error
+            raise DamagedJournal(path, 0, f"not a checkpoint of the pipeline: {error}") from error
 
 
 def _made_with(settings: Settings, tables: Sequence[Table]) -> dict[str, Any]:
-    """The settings that increments must share: with others the tables would be of two kinds."""
+    """The settings that all increments of the same tables must share."""
     decoded = [[rule.match, rule.decode, rule.schema] for rule in settings.journal_rules if rule.decode]
     partitions = {table.name: list(settings.table_rule(table.name).partition_by) for table in tables}
     return {
@@ -229,28 +229,28 @@ class _Run:
     @property
     def _spark(self) -> SparkSession:
         if self._session is None:
-            tell(self._progress, "starting Spark")
+            report_step(self._progress, "starting Spark")
             self._session = self._make_spark()
             check_with(self._session, self._settings)
         return self._session
 
     @property
     def _moment(self) -> datetime.datetime:
-        """As of when tables are made that depend on it."""
+        """The time of tables that show the state at a time."""
         return self._settings.moment or datetime.datetime.now(datetime.UTC)
 
     # --- once ---------------------------------------------------------------------------------------------------------
 
     def everything(self, journals: Sequence[Journal]) -> None:
-        """Read all that there is, and let it take the place of what was there."""
+        """Read everything, and replace the existing tables."""
         state = State(_made_with(self._settings, self._tables), incremental=False)
         self._batch(state, listings.list_journals(journals), end=None)
 
     # --- by increments ------------------------------------------------------------------------------------------------
 
     def increments(self, stop: threading.Event) -> None:
-        """Read what is new, batch by batch; with `follow`, until it is to stop."""
-        state = self._goes_on_from()
+        """Read what is new, batch by batch; with `follow`, until `stop` is set."""
+        state = self._initial_state()
         stream = PipelineStream(self._settings)
         if not self._settings.follow:
             stream.note_target()
@@ -270,15 +270,15 @@ class _Run:
                 return
             if time.monotonic() - self._published_at >= REFRESH_SECONDS:
                 state = self._refresh(state)
-            tell(self._progress, "waiting for more")
+            report_step(self._progress, "waiting for more")
             stop.wait(POLL_SECONDS)
 
     def note_tails(self) -> None:
-        """Tell what was left at the ends of journals when they were listed last."""
+        """Add the incomplete ends of journals to the notes of the result."""
         self.result.notes += self._tails
 
-    def _goes_on_from(self) -> State:
-        """The state to begin with: that of the last increment, or one that has nothing yet."""
+    def _initial_state(self) -> State:
+        """The state to begin with: that of the last increment, or an empty one."""
         made_with = _made_with(self._settings, self._tables)
         state = self._state
         if state is None or not state.incremental:
@@ -287,8 +287,8 @@ class _Run:
             if state.made_with.get(name) != value:
                 before, now = json.dumps(state.made_with.get(name)), json.dumps(value)
                 raise WrongUse(
-                    f"{self._settings.out}: these tables were made with {name} = {before}, and not {now}; "
-                    "take another directory, or a run that is not incremental, which makes them anew"
+                    f"{self._settings.out}: these tables were made with {name} = {before}, not {now}; "
+                    "use another directory, or rebuild them by a run that is not incremental"
                 )
         return state
 
@@ -298,7 +298,7 @@ class _Run:
         return listings.list_journals(journals)
 
     def _refresh(self, state: State) -> State:
-        """Bring up to date what is listed, if it has changed."""
+        """Publish the lists of files and consumers if they have changed."""
         listing = self._listing()
         self._published_at = time.monotonic()
         if self._digests(listing) == state.listings:
@@ -316,8 +316,8 @@ class _Run:
         unreadable: Sequence[Unreadable] = (),
         losses: Sequence[KnownLoss] = (),
     ) -> State:
-        """Read, make tables, publish. Without an `end` all that there is is read."""
-        problems = [f"{name}: it could not be listed: {problem}" for name, problem in listing.problems.items()]
+        """Read, make tables, publish. Without an `end` everything is read."""
+        problems = [f"{name}: the journal could not be listed: {problem}" for name, problem in listing.problems.items()]
         self.result.notes += [note for note in problems if note not in self.result.notes]
         staging = self._output.stage()
         try:
@@ -331,7 +331,7 @@ class _Run:
                 tuple(losses),
                 batch.compression,
             )
-            is_new = batch.anew or end != state.offsets or bool(unreadable) or bool(losses)
+            is_new = batch.rebuilds_all or end != state.offsets or bool(unreadable) or bool(losses)
             found = self._read(plan, _journals_of(plan, listing)) if is_new else Ingested()
             if is_new:
                 self._make_tables(batch, found)
@@ -345,7 +345,7 @@ class _Run:
                 journals=_added(state.journals, found.journals),
                 listings=digests,
             )
-            tell(self._progress, "publishing")
+            report_step(self._progress, "publishing")
             staging.publish(batch.moves, batch.replaced, asdict(state))
         except BaseException:
             staging.discard()
@@ -362,21 +362,21 @@ class _Run:
             return ingest(self._spark, plan)
 
     def _make_tables(self, batch: Batch, found: Ingested) -> None:
-        """Stage what a batch makes of the tables that are made of records."""
+        """Stage the changes of a batch to all tables made from records."""
         for table in self._tables:
             if table.source == "records" and batch.takes_ingested(table.name):
                 batch.take_ingested(table.name, found)
             elif table.needs_all_events:
                 has_rows = any(one.records for one in found.journals.values() if one.format == table.format)
-                if has_rows or batch.anew:
+                if has_rows or batch.rebuilds_all:
                     self._write(batch, table, is_empty=not has_rows)
             elif table.source in ("records", "events"):
                 has_rows = bool(found.files_of("damage" if table.name == "damage" else "events"))
-                if has_rows or batch.anew:
+                if has_rows or batch.rebuilds_all:
                     self._write(batch, table)
 
     def _write(self, batch: Batch, table: Table, *, is_empty: bool = False) -> None:
-        """Stage what a batch makes of a table; one that is empty has its columns all the same."""
+        """Stage the changes of a batch to a table; an empty table still gets its columns."""
         with watched(self._spark, self._progress, f"table {table.name}"):
             if table.source == "records":
                 made = batch.ingested(self._spark, table.name)
@@ -391,10 +391,10 @@ class _Run:
             batch.write(table, made, is_small=table.kind == "merge")
 
     def _list_tables(self, batch: Batch, listing: Listing, known: Mapping[str, str]) -> dict[str, str]:
-        """Stage the tables that are listed, as far as they have changed; the digests of what was listed."""
+        """Stage the tables `files` and `consumers` if they have changed; returns the digests of the lists."""
         digests = self._digests(listing)
         for table in self._tables:
-            if table.source in digests and (batch.anew or digests[table.source] != known.get(table.source)):
+            if table.source in digests and (batch.rebuilds_all or digests[table.source] != known.get(table.source)):
                 with watched(self._spark, self._progress, f"table {table.name}"):
                     rows: DataFrame = self._spark.createDataFrame(_listed(listing)[table.source])
                     batch.write(table, table.make(rows), is_small=True)
@@ -405,14 +405,14 @@ class _Run:
         return {source: _digest(rows) for source, rows in _listed(listing).items() if source in wanted}
 
     def _drop_others(self, batch: Batch) -> None:
-        """Tables that were made before and are not asked for now would be about something else."""
-        if batch.anew and self._state is not None:
+        """Remove tables of an earlier run that are not made now."""
+        if batch.rebuilds_all and self._state is not None:
             for name in self._state.tables:
                 if name not in batch.totals:
                     batch.drop(name)
 
     def _draw_report(self, batch: Batch) -> None:
-        """Stage the report about the tables as they will be."""
+        """Stage the report on the tables as they will be."""
         with watched(self._spark, self._progress, "report"):
             frames = {table.name: batch.after(self._spark, table) for table in self._tables if table.name in SHOWN}
             figures = gather(
@@ -437,12 +437,12 @@ class _Run:
 
 
 def _loss_digest(loss: KnownLoss) -> str:
-    """What identifies a loss in the tables."""
+    """The identity of a loss in the tables."""
     return hashlib.sha256(json.dumps(loss).encode()).hexdigest()[:16]
 
 
 def _journals_of(plan: Plan, listing: Listing) -> int:
-    """How many journals there are to be read."""
+    """The number of journals to read."""
     if plan.end is None:
         return len({row["journal"] for row in listing.files} | set(listing.problems))
     return sum(parts != plan.start.get(name) for name, parts in plan.end.items())

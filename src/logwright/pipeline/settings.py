@@ -1,21 +1,21 @@
-"""What can be chosen about a run of the pipeline, and the TOML file that says what a command line cannot.
+"""The settings of a run of the pipeline, and the TOML file that contains them.
 
     journals = "journals"            # paths are relative to this file; URIs stay as they are
     out = "tables"
     mode = "permissive"              # or failfast, dropmalformed
     format = "parquet"               # or another table format of Spark's
     tables = ["events", "messages", "activity", "damage"]    # all, when this is missing
-    split = "64m"                    # how much one task reads, about
-    batch = "1g"                     # how much of the journals one batch of an incremental run reads, at most
-    moment = 2026-01-15T12:00:00Z    # as of when `kv_state` is, and items of queues have expired; now, when missing
+    split = "64m"                    # how much one task reads, approximately
+    batch = "1g"                     # how much one batch of an incremental run reads, at most
+    moment = 2026-01-15T12:00:00Z    # the time of `kv_state` and of expired items; default: now
 
     [options]                        # of the table format's writer
     compression = "zstd"
 
     [table.messages]
-    partition_by = ["journal", "date"]      # columns of the table; `date` and `hour` are made of its timestamp
+    partition_by = ["journal", "date"]      # columns of the table; `date` and `hour` are derived from its timestamp
 
-    [[journal]]                      # the first one whose `match` fits a journal's name counts for it
+    [[journal]]                      # the first one that matches a journal's name applies
     match = "orders*"
     decode = "json"                  # json, msgpack, bonjson, avro, text: the column `decoded` of its messages
     mode = "failfast"
@@ -29,7 +29,7 @@
     match = "scratch*"
     exclude = true
 
-A key that is not known is an error that names it: a misspelt one must not be ignored.
+An unknown key is an error, so that misspelt keys are not ignored.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from ..spark.options import parse_size
 
 DECODERS: Final = ("json", "msgpack", "bonjson", "avro", "text")
 FILE_FORMATS: Final = ("parquet", "orc", "json", "csv", "avro")
-"""Table formats that are plain files: these are staged, and published all at once. Others publish by themselves."""
+"""Table formats that are plain files: these are staged, and published together. Other formats publish themselves."""
 BATCH_BYTES: Final = 1 << 30
 
 _URI: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://")
@@ -60,7 +60,7 @@ _MOST_BYTES_OF_A_FILE: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class JournalRule:
-    """What holds for the journals whose name fits `match`, a pattern such as `orders/*`."""
+    """Settings of the journals whose name matches `match`, a pattern such as `orders/*`."""
 
     match: str
     exclude: bool = False
@@ -83,7 +83,7 @@ class JournalRule:
 
 @dataclass(frozen=True, slots=True)
 class TableRule:
-    """What holds for one table."""
+    """Settings of one table."""
 
     partition_by: tuple[str, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict)
@@ -91,7 +91,7 @@ class TableRule:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """A run of the pipeline: from the journals at or below `journals` into tables below `out`."""
+    """The settings of a run: from the journals at or below `journals` to tables below `out`."""
 
     journals: str
     out: str
@@ -99,15 +99,15 @@ class Settings:
     format: str = "parquet"
     options: Mapping[str, str] = field(default_factory=dict)
     tables: tuple[str, ...] = ()
-    """The tables to be made; all when empty."""
+    """The tables to make; all if empty."""
     incremental: bool = False
     follow: bool = False
-    """Go on for ever, with what is new; implies `incremental`."""
+    """Keep running and add what is new; implies `incremental`."""
     fail_on_data_loss: bool = True
     split_bytes: int = TARGET_BYTES
     batch_bytes: int = BATCH_BYTES
     moment: datetime.datetime | None = None
-    """As of when `kv_state` is, and items of queues have expired; the time of the run when it is None."""
+    """The time of `kv_state` and of expired items; the time of the run if None."""
     table_rules: Mapping[str, TableRule] = field(default_factory=dict)
     journal_rules: tuple[JournalRule, ...] = ()
 
@@ -115,7 +115,7 @@ class Settings:
         _one_of("mode", self.mode, get_args(Mode))
 
     def rule_of(self, journal: str) -> JournalRule:
-        """What holds for a journal of this name: the first rule that fits, else nothing special."""
+        """The first rule that matches the name of a journal, or an empty rule."""
         return next((rule for rule in self.journal_rules if rule.fits(journal)), JournalRule(journal))
 
     def mode_of(self, journal: str) -> Mode:
@@ -125,14 +125,14 @@ class Settings:
         return self.table_rules.get(table, TableRule())
 
     def chosen(self, known: Mapping[str, Any]) -> list[str]:
-        """The tables to be made, out of all that are known, in their order."""
+        """The tables to make, in the order of `known`."""
         for name in (*self.tables, *self.table_rules):
             _one_of("table", name, tuple(known))
         return [name for name in known if not self.tables or name in self.tables]
 
 
 def load(file: Path | str, *, disk: Disk = REAL_DISK, **chosen: Any) -> Settings:
-    """The settings of a pipeline file. What is `chosen` here, and is not None, counts before what the file says."""
+    """Read the settings of a pipeline file. Values in `chosen` that are not None override those of the file."""
     path = Path(file)
     opened = disk.open(path, "read")
     try:
@@ -144,14 +144,14 @@ def load(file: Path | str, *, disk: Disk = REAL_DISK, **chosen: Any) -> Settings
         found |= {name: value for name, value in chosen.items() if value is not None}
         for name in ("journals", "out"):
             if name not in found:
-                raise WrongUse(f"it does not say {name}, and neither does the command line")
+                raise WrongUse(f"{name} is neither in this file nor on the command line")
         return Settings(**found)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, WrongUse) as error:
         raise WrongUse(f"{path}: {error}") from None
 
 
 def _settings_of(given: dict[str, Any], home: Path) -> dict[str, Any]:
-    """The fields of `Settings` that a file sets."""
+    """The fields of `Settings` in a file."""
     found: dict[str, Any] = {}
     for name, value in given.items():
         match name:
@@ -212,7 +212,7 @@ def _journal_rule(given: Any, home: Path) -> JournalRule:
         else:
             _text(f"journal.{name}", value)
     if "match" not in rule:
-        raise WrongUse('a [[journal]] must say which journals it is about: match = "orders/*"')
+        raise WrongUse('a [[journal]] needs a match, for example match = "orders/*"')
     if "schema" in rule:
         rule = {**rule, "schema": _located(rule["schema"], home)}
     return JournalRule(**rule)
@@ -225,7 +225,7 @@ def _size(name: str, value: Any) -> int:
 
 
 def _moment(name: str, value: Any) -> datetime.datetime:
-    """A time, in UTC unless it says another zone."""
+    """A time, in UTC unless it has another zone."""
     if not isinstance(value, datetime.datetime):
         raise WrongUse(f"{name} must be a time such as 2026-01-15T12:00:00Z, not {value!r}")
     return value if value.tzinfo is not None else value.replace(tzinfo=datetime.UTC)
@@ -260,7 +260,7 @@ def _table(name: str, value: Any) -> dict[str, Any]:
 
 
 def _options(name: str, value: Any) -> dict[str, str]:
-    """Options of a writer of Spark's, which knows texts only."""
+    """Options of a Spark writer, as strings."""
     found = {}
     for key, item in _table(name, value).items():
         if not isinstance(item, str | int | float | bool):

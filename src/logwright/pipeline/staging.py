@@ -1,10 +1,9 @@
-"""The tables of one batch on their way into their places: staged as files, or handed to a format of its own.
+"""Stage the tables of one batch as files, or write them with the table format's own transactions.
 
-Tables in Spark's file formats (Parquet, ORC, JSON, CSV, Avro) are staged below the staging directory and only noted
-here, as moves for `commit`: all of them appear together. What ingest has written as Parquet is taken as it is, when
-Parquet is what was asked for. Any other table format (Delta, Iceberg, …) has transactions of its own and is written
-where the table is, before the batch is decided: should the run be ended right then, the next one writes it again. Delta
-knows by the number of the batch that it has it already.
+Tables in Spark's file formats (Parquet, ORC, JSON, CSV, Avro) are staged below the staging directory and published
+together by `commit`. Parquet files of ingest are used as they are if the tables are Parquet. Any other table format
+(Delta, Iceberg, …) has its own transactions and is written in place before the batch is committed: if the run is
+interrupted there, the next run writes the batch again. Delta skips a batch whose number it already has.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from ..core.io.disk import REAL_DISK
 from ..errors import WrongUse
-from . import forms
 from .commit import HOME, Move, Output, Staging, part_name, table_files
 from .ingest import Ingested
 from .parquet import COMPRESSION, COMPRESSIONS, write_empty
-from .queue_items import with_last_names
-from .reducing import MOST_ROWS
+from .report.reducing import MOST_ROWS
 from .settings import FILE_FORMATS, Settings
 from .tables import DAMAGE, EVENTS, FILES, OFFSETS, Table
+from .tables import storage as forms
+from .tables.queue_items import with_last_names
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -39,9 +38,9 @@ INGEST: Final = "ingest"
 _TABLES: Final = "tables"
 _INGESTED: Final = {"events": EVENTS, "damage": DAMAGE}
 _SOURCES: Final = {"events": EVENTS, "files": FILES, "offsets": OFFSETS}
-"""What tables are made of, by the `source` that they name."""
+"""The columns of each `source` of tables."""
 _UNTYPED: Final = ("json", "csv")
-"""Formats that do not say of which type a column is."""
+"""Formats that do not store the types of columns."""
 MADE_OF_TIME: Final = ("date", "hour")
 TIMES: Final = ("timestamp", "minute", "valid_from")
 _TIME_SETTING: Final = "spark.sql.parquet.outputTimestampType"
@@ -50,7 +49,7 @@ _HOUR_US: Final = 3_600_000_000
 
 @dataclass(slots=True)
 class Totals:
-    """How large a table is. A format that keeps its own files does not say how many they are."""
+    """The size of a table. The number of files is None for formats that manage their own files."""
 
     rows: int = 0
     files: int = 0
@@ -61,14 +60,14 @@ class Totals:
 
 
 class Batch:
-    """What one batch makes of the tables: `moves`, `replaced` files, and how large each table is then.
+    """The changes of one batch to the tables: `moves`, `replaced` files, and the size of each table afterwards.
 
-    `anew` says that nothing of what is there stays. `totals` are those of before; those of after are in it when all is
-    staged.
+    `rebuilds_all` is true if all tables are rebuilt. `totals` begins with the sizes before the batch, and has
+    those after it when everything is staged.
     """
 
     def __init__(self, output: Output, staging: Staging, settings: Settings, totals: Mapping[str, Totals]) -> None:
-        self.anew = not totals
+        self.rebuilds_all = not totals
         self.path = staging.path
         self.moves: list[Move] = []
         self.replaced: list[str] = []
@@ -85,7 +84,7 @@ class Batch:
         return self.path / INGEST
 
     def ingested(self, spark: SparkSession, name: str) -> DataFrame:
-        """The events, or the damage, of this batch."""
+        """The events or the damage of this batch."""
         directory = self.ingest_directory / name
         schema = _INGESTED[name]
         if not REAL_DISK.list_directory(directory):
@@ -93,23 +92,23 @@ class Batch:
         return spark.read.schema(from_arrow_schema(schema)).parquet(str(directory))
 
     def all_events(self, spark: SparkSession) -> DataFrame:
-        """The events of this batch and of all before it, with files that got other names called by the last."""
+        """The events of this and all earlier batches, with renamed files under their final names."""
         added = self.ingested(spark, "events")
-        if self.anew:
+        if self.rebuilds_all:
             return added
-        if self._settings.format not in FILE_FORMATS:  # which has those of this batch already
+        if self._settings.format not in FILE_FORMATS:  # it already has those of this batch
             return with_last_names(self._read(spark, "events", str(self._output.path / "events"), added.schema))
         before = self.before(spark, "events", added)
         return added if before is None else with_last_names(before.unionByName(added))
 
     def before(self, spark: SparkSession, table: str, like: DataFrame) -> DataFrame | None:
-        """A table as it was before this batch, in the columns of another one; None when there was none."""
-        if self.anew or table not in self.totals:
+        """A table as it was before this batch, in the columns of another one; None if there was none."""
+        if self.rebuilds_all or table not in self.totals:
             return None
         return self._read(spark, table, str(self._output.path / table), like.schema)
 
     def after(self, spark: SparkSession, table: Table) -> DataFrame | pa.Table | None:
-        """A table as it will be after this batch, in Arrow if it is small and of Parquet; None when there is none."""
+        """A table as it will be after this batch, in Arrow if it is small and Parquet; None if there is none."""
         if table.name not in self.totals:
             return None
         is_plain = self._settings.format == "parquet" and not self._settings.table_rule(table.name).partition_by
@@ -130,7 +129,7 @@ class Batch:
         return before.unionByName(added, allowMissingColumns=True)
 
     def _fetched(self, table: str) -> pa.Table:
-        """The files of a table that will be there, read without a job of Spark's."""
+        """The future files of a table, read without a Spark job."""
         added = [self.path / move.source for move in self.moves if PurePosixPath(move.target).parts[0] == table]
         kept = [] if table in self._replaced_tables else table_files(self._output.path, table)
         return pa.concat_tables(
@@ -138,12 +137,12 @@ class Batch:
         )
 
     def _read(self, spark: SparkSession, table: str, place: str, schema: StructType | None) -> DataFrame:
-        """What is at a place in the format of the tables, in the columns of a schema."""
+        """Read a table in the format of the tables, in the columns of a schema."""
         found = forms.load(spark, self._settings.format, self._options(table), place, schema)
         return found if schema is None else found.select(*schema.names)
 
     def _schema(self, spark: SparkSession, table: Table) -> StructType:
-        """The columns of a table, as they are when it is made."""
+        """The columns of a table."""
         if table.source == "records":
             return from_arrow_schema(_INGESTED[table.name])
         nothing = spark.createDataFrame([], from_arrow_schema(_SOURCES[table.source]))
@@ -153,7 +152,7 @@ class Batch:
     # --- staging ------------------------------------------------------------------------------------------------------
 
     def takes_ingested(self, table: str) -> bool:
-        """Whether the files that ingest writes are the files of the table."""
+        """Whether the files that ingest writes become the files of the table."""
         rule = self._settings.table_rule(table)
         options = {name.lower(): value.lower() for name, value in self._options(table).items()}
         is_known = set(options) <= {"compression"} and options.get("compression", COMPRESSION) in COMPRESSIONS
@@ -161,23 +160,23 @@ class Batch:
 
     @property
     def compression(self) -> str:
-        """How ingest shall compress what it writes."""
+        """The compression of the files that ingest writes."""
         options = {name.lower(): value.lower() for name, value in self._options("events").items()}
         chosen = options.get("compression", COMPRESSION) if self.takes_ingested("events") else COMPRESSION
         return COMPRESSIONS[chosen]
 
     def take_ingested(self, table: str, done: Ingested) -> None:
-        """Take over the files that ingest has written."""
+        """Add the files that ingest has written to the table."""
         files = done.files_of(table)
-        if self.anew and not files:
+        if self.rebuilds_all and not files:
             files = [write_empty(self.ingest_directory / table, _INGESTED[table])]
         places = [(f"{INGEST}/{table}/{file.name}", "", "parquet", file.bytes) for file in files]
         self._written[table] = (str(self.ingest_directory / table), from_arrow_schema(_INGESTED[table]))
-        self._note(table, places, sum(file.rows for file in files), replaces=self.anew)
+        self._note(table, places, sum(file.rows for file in files), replaces=self.rebuilds_all)
 
     def write(self, table: Table, frame: DataFrame, *, is_small: bool = False) -> None:
-        """Let Spark write what this batch makes of a table: all of it, or what it adds to the table."""
-        replaces = self.anew or table.kind != "append"
+        """Let Spark write the rows of this batch: the whole table, or the rows to add."""
+        replaces = self.rebuilds_all or table.kind != "append"
         columns = self._settings.table_rule(table.name).partition_by
         frame = _with_columns(frame, columns, table.name)
         if is_small:
@@ -205,15 +204,17 @@ class Batch:
         return forms.options_of(self._settings.format, *given)
 
     def _count(self, table: str, frame: DataFrame, directory: Path, places: Sequence[tuple[str, str, str, int]]) -> int:
-        """How many rows Spark has written."""
+        """The number of rows that Spark has written."""
         if self._settings.format == "parquet":
             return sum(pq.read_metadata(self.path / source).num_rows for source, *_ in places)
         return self._read(frame.sparkSession, table, str(directory), frame.schema).count() if places else 0
 
     def _note(self, table: str, places: Sequence[tuple[str, str, str, int]], rows: int, *, replaces: bool) -> None:
-        """Note files for publishing: each in the staging directory, its folder in the table, its suffix, its size."""
+        """Add files to the moves: each is its path in the staging directory, its folder in the table, its suffix and
+        its size.
+        """
         if not replaces and not rows and table in self.totals:
-            return  # nothing comes to it, and it has its columns already
+            return  # no new rows, and the table has its columns already
         for number, (source, folder, suffix, size) in enumerate(places):
             name = part_name(self._output.batch, number, suffix)
             self.moves.append(Move(source, f"{table}/{folder}{name}", size))
@@ -224,13 +225,13 @@ class Batch:
         self.totals[table] = added if replaces else self.totals.get(table, Totals()) + added
 
     def drop(self, table: str) -> None:
-        """Let a table go that this batch does not make."""
+        """Remove a table that this batch does not make."""
         self.replaced += table_files(self._output.path, table)
 
 
 @contextlib.contextmanager
 def _plain_times(spark: SparkSession) -> Iterator[None]:
-    """Let times in Parquet be what every reader knows. Spark's own default is a form that was given up long ago."""
+    """Write times in Parquet in the standard type. Spark's default is the deprecated INT96."""
     before = spark.conf.get(_TIME_SETTING)
     spark.conf.set(_TIME_SETTING, "TIMESTAMP_MICROS")
     try:
@@ -240,7 +241,7 @@ def _plain_times(spark: SparkSession) -> Iterator[None]:
 
 
 def _data_files(directory: Path, source: str, folder: str) -> Iterator[tuple[str, str, str, int]]:
-    """The files that Spark has written, without those that only Spark needs."""
+    """The data files that Spark has written, without its marker files."""
     for name in REAL_DISK.list_directory(directory):
         if name.startswith(("_", ".")) and "=" not in name:
             continue
@@ -252,7 +253,7 @@ def _data_files(directory: Path, source: str, folder: str) -> Iterator[tuple[str
 
 
 def _with_columns(frame: DataFrame, columns: Sequence[str], table: str) -> DataFrame:
-    """A table with the columns that it is partitioned by: its own, and `date` and `hour`, in UTC, of its time."""
+    """A table with its partition columns: its own, and `date` and `hour` (UTC) derived from its time."""
     for name in columns:
         if name in frame.columns:
             continue

@@ -172,7 +172,7 @@ def test_a_second_hub_of_a_directory_is_exit_code_2(tmp_path: Path) -> None:
         (("copy", "DIR", "127.0.0.1:1", "--client", "web"), "no sej journal is here|no format|no such"),
         (("copy", "DIR", "far.example:1", "--client", "web", "--restore"), "is elsewhere"),
         (("copy", "DIR", "127.0.0.1:1", "--client", "web", "--restore", "--follow"), "--restore has an end"),
-        (("copy", "DIR", "127.0.0.1:1", "--client", "web", "--shards"), "--shards goes with --restore"),
+        (("copy", "DIR", "127.0.0.1:1", "--client", "web", "--shards"), "--shards needs --restore"),
         (("copy", "DIR", "127.0.0.1:1", "--client", "w" * 101, "--restore"), "101 characters is too long: the limit"),
     ],
 )

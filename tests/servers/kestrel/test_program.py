@@ -93,7 +93,7 @@ def test_an_example_of_the_help_runs(tmp_path: Path) -> None:
     ("options", "reason"),
     [
         (["--listen", "0.0.0.0:0"], "needs TLS"),
-        (["--max-item", "many"], "is no size"),
+        (["--max-item", "many"], "is not a size"),
         (["--sync", "sometimes"], "is none of"),
         (["--idle-seconds", "0"], "makes no sense"),
         (["--tokens", "/etc/passwd"], "can be used by others"),

@@ -1,8 +1,8 @@
-"""How tables are held by formats that know less than Parquet does, so that what is read is what was written.
+"""Store tables in JSON and CSV such that they are read back as they were written.
 
-JSON writes times by a pattern that has microseconds. CSV knows texts only: files begin with the names of the columns,
-bytes are base64, lists and structures are JSON, times are as in JSON tables; and null is nothing at all, where an empty
-text is `""`. What the settings say of the format's options counts before what is said here.
+JSON tables have times with microseconds. CSV tables hold text only: files begin with the column names, bytes are
+base64, lists and structures are JSON, times are as in JSON tables, null is an empty field and an empty string is `""`.
+Options in the settings override those defined here.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from .settings import FILE_FORMATS
+from ..settings import FILE_FORMATS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -31,18 +31,18 @@ _DEFAULTS: Final[Mapping[str, Mapping[str, str]]] = {
     "csv": {
         **_TIMES,
         "header": "true",
-        "escape": '"',  # a quote within quotes is doubled, as nearly every reader of CSV has it
-        "multiLine": "true",  # a name may have a line break in it
+        "escape": '"',  # a quote within quotes is doubled, as most CSV readers expect
+        "multiLine": "true",  # names may contain line breaks
         "ignoreLeadingWhiteSpace": "false",
         "ignoreTrailingWhiteSpace": "false",
     },
 }
 _EMPTY: Final = "\x01empty\x01"
-"""What Spark shall give for `""` when it reads, because it takes an empty text for null. It is in no file."""
+"""What Spark returns for `""` when it reads, because it would return null otherwise. Never written to a file."""
 
 
 def options_of(format: str, *given: Mapping[str, str]) -> dict[str, str]:
-    """The options that a format is written and read with: ours, and what is given, the last one first."""
+    """The options for writing and reading a format: the defaults, overridden by those given; the last one wins."""
     found: dict[str, tuple[str, str]] = {}
     for options in (_DEFAULTS.get(format, {}), *given):
         found |= {name.lower(): (name, value) for name, value in options.items()}
@@ -50,7 +50,7 @@ def options_of(format: str, *given: Mapping[str, str]) -> dict[str, str]:
 
 
 def stored(frame: DataFrame, format: str) -> DataFrame:
-    """A table as its format can hold it."""
+    """A table with its columns converted to types that the format can store."""
     if format != "csv":
         return frame
     return frame.select(*(_as_text(field.name, field.dataType).alias(field.name) for field in frame.schema))
@@ -59,14 +59,14 @@ def stored(frame: DataFrame, format: str) -> DataFrame:
 def load(
     spark: SparkSession, format: str, options: Mapping[str, str], place: str, schema: StructType | None
 ) -> DataFrame:
-    """What is at a place, in the columns of a schema as far as they are there; without one as Spark finds them."""
+    """Read a table, in the columns of a schema as far as they exist; without a schema, as Spark infers them."""
     chosen = options_of(format, options, {"emptyValue": _EMPTY} if format == "csv" else {})
     reader = spark.read.format(format).options(**chosen)
-    if schema is None or format not in FILE_FORMATS:  # others have a schema of their own, and refuse to be told
+    if schema is None or format not in FILE_FORMATS:  # other formats store their schema and accept none
         return reader.load(place)
     if format != "csv":
         return reader.schema(schema).load(place)
-    # CSV goes by the order of columns, so its own names come first; as texts, also those that are names of folders.
+    # CSV is read by the order of columns: read the names in the file first, then all columns as text.
     names = reader.load(place).columns
     texts = reader.schema(StructType([StructField(name, StringType()) for name in names])).load(place)
     wanted = [field for field in schema if field.name in names]

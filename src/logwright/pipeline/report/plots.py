@@ -1,7 +1,7 @@
-"""The drawings of the report: activity over time, bars, lines in a row of a table, and where files are damaged.
+"""The drawings of the report: activity over time, bars, sparklines, and the places of damage in files.
 
-Each is a function of figures to SVG, of bounded size whatever the figures are. Colours are classes (`c0` … `c6`, `rest`
-and the kinds of damage) that the page's style gives a colour, another one in the dark and on paper.
+Each is a function from figures to SVG of bounded size. Colours are classes (`c0` … `c6`, `rest` and the kinds of
+damage) that the style sheet defines for light, dark and paper.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from typing import Final
 
 from . import units
-from .drawing import Markup, element, join, shown, svg, text, title
 from .figures import Activity, DamagedFile, Range, Series
+from .markup import Markup, element, join, shown, svg, text, title
 
 COLOURS: Final = 7
-"""How many journals have a colour of their own."""
+"""The number of journals that have their own colour."""
 KINDS: Final = ("torn_tail", "malformed", "unexpected_offset", "gap", "checksum", "unreadable")
-"""The kinds of damage that have a colour of their own, in the order of the key."""
+"""The kinds of damage that have their own colour, in the order of the key."""
 
 _WIDTH: Final = 1000
 _LEFT: Final = 64
@@ -29,7 +29,7 @@ _MOST_TIMES: Final = 9
 _STRIP_WIDTH: Final = 640
 _STRIP_HEIGHT: Final = 18
 _THINNEST: Final = 2.0
-"""However small a damaged range is, it can be seen."""
+"""The least width of a damaged range, so that it is visible."""
 
 _LONGEST_REASON: Final = 300
 
@@ -38,7 +38,7 @@ _LONGEST_REASON: Final = 300
 
 
 def coloured(activity: Activity) -> list[tuple[Series, str]]:
-    """The series to be drawn, each with the class of its colour: the largest, and one for all others."""
+    """The series to draw, each with the class of its colour: the largest, and one for all others."""
     named = sorted((series for series in activity.series if series.name is not None), key=lambda one: -sum(one.bytes))
     found = [(series, f"c{number}") for number, series in enumerate(named[:COLOURS])]
     others = [*named[COLOURS:], *(series for series in activity.series if series.name is None)]
@@ -52,7 +52,7 @@ def coloured(activity: Activity) -> list[tuple[Series, str]]:
 
 
 def activity_plot(activity: Activity, *, of_bytes: bool) -> Markup:
-    """Records or bytes of each journal over time, as bars upon one another."""
+    """Records or bytes of each journal over time, as stacked bars."""
     series = [(one.bytes if of_bytes else one.records, one.name, colour) for one, colour in coloured(activity)]
     totals = [sum(counts[bucket] for counts, _, _ in series) for bucket in range(activity.buckets)]
     ticks = units.number_ticks(max(totals, default=0), _MOST_LINES, binary=of_bytes)
@@ -82,7 +82,7 @@ def activity_plot(activity: Activity, *, of_bytes: bool) -> Markup:
 
 
 def _bar_width(step: float) -> float:
-    """As wide as there is room for, with a gap between bars that are wide enough for one."""
+    """The width of a bar, with a gap between bars if they are wide enough."""
     return step if step < 3 else min(step - 1, 40)
 
 
@@ -111,7 +111,7 @@ def _bucket_area(
     series: Sequence[tuple[list[int], str | None, str]],
     of_bytes: bool,
 ) -> Markup:
-    """What one bucket says when one points anywhere above it."""
+    """The tooltip of one bucket, over the full height of the plot."""
     if not totals[bucket]:
         return Markup("")
     worded = units.size if of_bytes else units.whole
@@ -124,7 +124,7 @@ def _bucket_area(
 
 
 def width_in_words(seconds: int) -> str:
-    """A length of buckets: minute, 5 minutes, day."""
+    """The length of a bucket in words: minute, 5 minutes, day."""
     for name, length in (("year", 365 * 86400), ("day", 86400), ("hour", 3600), ("minute", 60)):
         if seconds % length == 0:
             return name if seconds == length else f"{seconds // length} {name}s"
@@ -135,7 +135,7 @@ def width_in_words(seconds: int) -> str:
 
 
 def bar(part: float, of: float, colour: str, *, describe: str) -> Markup:
-    """A bar within a row; what is there at all has one that can be seen."""
+    """A bar in a table row; visible for every value above zero."""
     width = 0.0 if not part or of <= 0 else max(1.5, 200 * part / of)
     shapes = [element("rect", x=0, y=3, width=200, height=8, rx=2, class_="track")]
     if width:
@@ -144,7 +144,7 @@ def bar(part: float, of: float, colour: str, *, describe: str) -> Markup:
 
 
 def sparkline(counts: Sequence[int], colour: str, *, describe: str, most: int = 60) -> Markup:
-    """How something went over time, without axes."""
+    """Counts over time, without axes."""
     group = -(-len(counts) // most) if counts else 1
     sums = [sum(counts[first : first + group]) for first in range(0, len(counts), group)]
     highest = max(sums, default=0)
@@ -168,7 +168,7 @@ def kind_class(kind: str) -> str:
 
 
 def strip(file: DamagedFile) -> Markup:
-    """A file from its first byte to its last, with what is damaged in it."""
+    """A file from its first byte to its last, with its damaged ranges."""
     whole = max(1, file.size)
     shapes = [element("rect", x=0, y=0, width=_STRIP_WIDTH, height=_STRIP_HEIGHT, rx=2, class_="track")]
     for found in file.ranges:
@@ -182,7 +182,7 @@ def strip(file: DamagedFile) -> Markup:
 
 
 def range_in_words(found: Range) -> str:
-    """A damaged range, or several that are too near each other to be drawn apart."""
+    """A damaged range, or several that are too close to be drawn separately."""
     kind, reason = shown(found.kind), shown(found.reason, _LONGEST_REASON)
     if found.count == 1:
         return f"{kind} @ {units.whole(found.start)}, {units.counted(found.bytes, 'byte')}: {reason}"

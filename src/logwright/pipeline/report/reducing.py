@@ -1,8 +1,7 @@
-"""Tables made small enough for the driver: rows for the report, however large the tables are.
+"""Reduce tables to rows for the report, small enough for the driver however large the tables are.
 
-A table of up to `MOST_ROWS` rows is fetched as it is, which is one quick job. A larger one is summed up by Spark first,
-so that no more rows than that are fetched: records of a piece of time become one row, damage of a piece of a file too,
-and what belongs to none of the largest journals loses its name.
+A table of up to `MOST_ROWS` rows is fetched as it is, in one quick job. Spark aggregates a larger one first: records of
+a period become one row, and so does damage of a range of a file; journals other than the largest are unnamed.
 """
 
 from __future__ import annotations
@@ -24,16 +23,16 @@ Rows: TypeAlias = "DataFrame | pa.Table"
 MOST_ROWS: Final = 100_000
 _NAMED_JOURNALS: Final = 50
 _PIECES_OF_TIME: Final = 1_900
-"""Of each journal: those that are named and the rest together make no more than `MOST_ROWS`."""
+"""For each journal; named journals and the rest together make no more than `MOST_ROWS`."""
 _PIECES_OF_A_FILE: Final = 300
 _MINUTE: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
 class ActivityRow:
-    """Records of a journal at about a time, in seconds since 1970; without a name they are of journals that have none.
+    """Records of a journal at about a time, in seconds since 1970; without a name, of all unnamed journals.
 
-    `journals` is how many those are; `first` and `last` are the exact times that the row is about.
+    `journals` is the number of journals; `first` and `last` are the exact times of the records.
     """
 
     format: str
@@ -48,9 +47,9 @@ class ActivityRow:
 
 @dataclass(frozen=True, slots=True)
 class DamageRow:
-    """So many damaged ranges of a file between two positions, `bytes` long together; the reason is that of the first.
+    """`count` damaged ranges of a file between two positions, `bytes` in total; the reason is that of the first.
 
-    Without a file it is a journal that could not be opened, or the rest: what was found beyond that in a journal.
+    Without a file it is a journal that could not be opened, or the rest: damage of a journal that is in no other row.
     """
 
     format: str
@@ -64,12 +63,12 @@ class DamageRow:
     count: int = 1
     is_rest: bool = False
     files: int = 1
-    """How many files the rest is in; told by one of several rests for all of them."""
+    """The number of files that the rest is in; the first of several rests has it for all of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueRow:
-    """So many items of a queue are in a state."""
+    """The number of items of a queue in a state."""
 
     journal: str
     queue: str
@@ -79,7 +78,7 @@ class QueueRow:
 
 @dataclass(frozen=True, slots=True)
 class StoreRow:
-    """So many changes of a store are known, or keys of it there; None for what no table tells."""
+    """The numbers of changes, deletions and keys of a store; None if no table has them."""
 
     journal: str
     store: str
@@ -90,7 +89,9 @@ class StoreRow:
 
 @dataclass(frozen=True, slots=True)
 class SegmentRow:
-    """How many segments a journal with checkpoints has, how many of them are closed and checked, and what they hold."""
+    """The numbers of segments of a journal with checkpoints: all, complete and checked; and of their records and
+    bytes.
+    """
 
     journal: str
     segments: int
@@ -102,7 +103,7 @@ class SegmentRow:
 
 @dataclass(slots=True)
 class PageRow:
-    """What became of the transactions of a file of pages, and of the pages; None for what no table tells."""
+    """Outcomes of the transactions of a file of pages, and counts of its pages; None if no table has them."""
 
     journal: str
     file: str
@@ -134,7 +135,7 @@ def _dictionaries(table: pa.Table) -> Iterator[dict[str, Any]]:
 
 
 def activity_rows(activity: Rows, *, most: int = MOST_ROWS) -> list[ActivityRow]:
-    """The rows of the table `activity`, summed up if they are too many."""
+    """The rows of the table `activity`, aggregated if they are too many."""
     fetched = _if_small(activity, most)
     if fetched is None:
         assert not isinstance(activity, pa.Table)
@@ -148,7 +149,7 @@ def activity_rows(activity: Rows, *, most: int = MOST_ROWS) -> list[ActivityRow]
 
 
 def _seconds(times: pa.ChunkedArray) -> list[int | None]:
-    """Times as numbers: Python's have fewer years than Spark's."""
+    """Times as numbers: Spark's may be outside the range of Python's."""
     numbers = times.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).to_pylist()
     return [None if number is None else number // 1_000_000 for number in numbers]
 
@@ -177,9 +178,9 @@ def _summed_activity(activity: DataFrame) -> list[ActivityRow]:
 
 
 def _pieces_of_time(activity: DataFrame) -> tuple[int, int]:
-    """Where the first piece of time begins, and how long they are, in seconds.
+    """The start of the first period, and the length of all periods, in seconds.
 
-    The few times that lie far outside must not make the pieces long: on either side they are one piece.
+    A few outliers must not make the periods long: on either side they are one period.
     """
     at = F.unix_seconds("minute")
     bounds = activity.agg(F.min(at), F.max(at), F.percentile_approx(at, [0.01, 0.99], 10_000)).collect()[0]
@@ -192,7 +193,7 @@ def _pieces_of_time(activity: DataFrame) -> tuple[int, int]:
 
 
 def _format_of(name: Column) -> Column:
-    """The format of what has a name; those that have none may be of any."""
+    """The format of a named journal; unnamed ones may have any."""
     return F.when(name.isNotNull(), F.col("format")).alias("format")
 
 
@@ -200,7 +201,7 @@ def _format_of(name: Column) -> Column:
 
 
 def damage_rows(damage: Rows, *, most: int = MOST_ROWS) -> list[DamageRow]:
-    """The rows of the table `damage`, summed up if they are too many."""
+    """The rows of the table `damage`, aggregated if they are too many."""
     fetched = _if_small(damage, most)
     if fetched is None:
         assert not isinstance(damage, pa.Table)
@@ -234,7 +235,7 @@ def _summed_damage(damage: DataFrame, most: int) -> list[DamageRow]:
 
 
 def _rest_of_damage(placed: DataFrame, found: list[DamageRow]) -> list[DamageRow]:
-    """What of each journal and kind is in none of the rows that were found."""
+    """The damage of each journal and kind that is in none of the rows found."""
     counts: Counter[tuple[str, str, str]] = Counter()
     sizes: Counter[tuple[str, str, str]] = Counter()
     for row in found:
@@ -248,8 +249,8 @@ def _rest_of_damage(placed: DataFrame, found: list[DamageRow]) -> list[DamageRow
         count -= counts[format, journal, kind]
         size -= sizes[format, journal, kind]
         if count:
-            told = 0 if rest else files
-            rest.append(DamageRow(format, journal, None, 0, 0, size, kind, "", count, is_rest=True, files=told))
+            file_count = 0 if rest else files
+            rest.append(DamageRow(format, journal, None, 0, 0, size, kind, "", count, is_rest=True, files=file_count))
     return rest
 
 
@@ -257,7 +258,7 @@ def _rest_of_damage(placed: DataFrame, found: list[DamageRow]) -> list[DamageRow
 
 
 def _summed(table: Rows, place: Sequence[str], *columns: str) -> Iterator[tuple[tuple[Any, ...], tuple[int, ...]]]:
-    """Each place that rows have, how many have it, and the sums of some columns; of truths, how many are true."""
+    """Group rows by `place`: for each, the number of rows and the sums of some columns; booleans count as 0 and 1."""
     if isinstance(table, pa.Table):
         sums: list[Any] = [(column, "sum") for column in columns]
         grouped = table.select([*place, *columns]).group_by(list(place)).aggregate([([], "count_all"), *sums])
@@ -271,13 +272,13 @@ def _summed(table: Rows, place: Sequence[str], *columns: str) -> Iterator[tuple[
 
 
 def queue_rows(items: Rows) -> list[QueueRow]:
-    """How many items of the table `queue_items` there are of each queue and state."""
+    """The number of items in `queue_items` of each queue and state."""
     counted = _summed(items, ("journal", "queue", "state"))
     return [QueueRow(journal, queue, state, count) for (journal, queue, state), (count,) in counted]
 
 
 def store_rows(history: Rows | None, state: Rows | None) -> list[StoreRow]:
-    """What the tables `kv_history` and `kv_state` tell of each store, as far as they are there."""
+    """The counts of each store in `kv_history` and `kv_state`, either of which may be missing."""
     place = ("journal", "store")
     changes = {} if history is None else dict(_summed(history, place, "deleted"))
     keys = {} if state is None else dict(_summed(state, place))
@@ -290,13 +291,13 @@ def store_rows(history: Rows | None, state: Rows | None) -> list[StoreRow]:
 
 
 def segment_rows(segments: Rows) -> list[SegmentRow]:
-    """What the table `segments` tells of each journal with checkpoints."""
+    """The counts of each journal in `segments`."""
     columns = ("complete", "checked", "records", "bytes")
     return [SegmentRow(*place, *sums) for place, sums in _summed(segments, ("journal",), *columns)]
 
 
 def page_rows(transactions: Rows | None, versions: Rows | None) -> list[PageRow]:
-    """What the tables `transactions` and `page_versions` tell of each file of pages, as far as they are there."""
+    """The counts of each file in `transactions` and `page_versions`, either of which may be missing."""
     place = ("journal", "file")
     found: dict[tuple[Any, ...], PageRow] = {}
     for (*file, outcome), sums in () if transactions is None else _summed(transactions, (*place, "outcome"), "bytes"):

@@ -1,6 +1,6 @@
-"""The chapters of the report about what journals stand for: queues, stores, segments and pages.
+"""The chapters of the report about the contents of journals: queues, stores, segments and pages.
 
-Each is a table of the foremost, with a bar for the figure that one looks for first; a chapter without rows is left out.
+Each is a table of the largest entries, with a bar for the most important figure. A chapter without rows is left out.
 """
 
 from __future__ import annotations
@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from . import plots, units
-from .drawing import Content, Markup, element, label
 from .figures import Figures, QueueFigures
+from .markup import DASH, NOTHING, Content, Markup, element, label, row, section, table
 from .reducing import PageRow, SegmentRow, StoreRow
-from .sections import DASH, NOTHING, row, section, table
 
 _Columns = Sequence[tuple[str, str]]
 
@@ -118,7 +117,7 @@ def _page_row(columns: _Columns, one: PageRow, highest: int) -> Markup:
 
 
 def _chapter(name: str, columns: _Columns, rows: Sequence[Content], count: int, says: str, most: str) -> Markup:
-    """A table of the foremost; what is said of all of them, or which these are of so many."""
+    """A table of the largest entries; `says` describes them unless some of `count` are left out."""
     if count > len(rows):
         says = f"The {len(rows)} with most {most}, of {units.whole(count)}."
     return section(name, says, table(columns, rows))
@@ -129,5 +128,5 @@ def _known(count: int | None) -> str:
 
 
 def _warned(count: int) -> Content:
-    """A count that should be none."""
+    """A count that should be zero."""
     return element("span", units.whole(count), class_="chip warn") if count else units.whole(count)

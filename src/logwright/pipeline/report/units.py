@@ -1,4 +1,4 @@
-"""Numbers, sizes and times as people read them, and the ticks of axes that have such labels."""
+"""Human-readable numbers, sizes and times, and the ticks of axes."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _HOUR: Final = 3600
 _DAY: Final = 86400
 _YEAR: Final = 31_556_952
 _FIRST_SECOND: Final = -62_135_596_800
-"""The first of year 1, the first year that Python's calendar has."""
+"""The first second of year 1, the first year of `datetime`."""
 _LAST_SECOND: Final = 253_402_300_799
-"""The last of year 9999."""
+"""The last second of year 9999."""
 _MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _STEPS: Final = (
     *(_MINUTE * count for count in (1, 2, 5, 10, 15, 30)),
@@ -29,12 +29,12 @@ _MONTH_STEPS: Final = (1, 2, 3, 6, 12, 24, 60, 120, 240, 600, 1200, 2400, 6000, 
 
 
 def whole(number: int) -> str:
-    """A number with its thousands apart: 1,234,567."""
+    """A number with thousands separators: 1,234,567."""
     return f"{number:,}"
 
 
 def short(number: float) -> str:
-    """A number with a prefix, for where there is little room: 950, 1.2 k, 35 M."""
+    """A number with a unit prefix: 950, 1.2 k, 35 M."""
     return _scaled(number, 1000, _DECIMAL).strip()
 
 
@@ -62,7 +62,7 @@ def counted(number: int, noun: str, plural: str | None = None) -> str:
 
 
 def share(part: float, of: float) -> str:
-    """A part in percent; what is there at all is never 0 %."""
+    """A part in percent; never 0 % unless the part is zero."""
     if not of:
         return "0 %"
     percent = 100 * part / of
@@ -72,7 +72,7 @@ def share(part: float, of: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A length of time, in the two units that matter: 0.4 s, 12 s, 3 min 20 s, 2 d 4 h."""
+    """A duration in its two largest units: 0.4 s, 12 s, 3 min 20 s, 2 d 4 h."""
     if seconds < 9.95:
         return f"{seconds:.1f} s"
     rest = round(seconds)
@@ -92,7 +92,7 @@ def duration(seconds: float) -> str:
 
 
 def moment(seconds: float) -> str:
-    """A time, UTC, to the minute; only its year where no calendar goes so far."""
+    """A time in UTC, to the minute; only its year if it is outside the range of `datetime`."""
     if not _FIRST_SECOND <= seconds <= _LAST_SECOND:
         return f"year {1970 + round(seconds / _YEAR)}"
     return _utc(seconds).isoformat(" ", "minutes").removesuffix("+00:00")
@@ -104,9 +104,9 @@ def _utc(seconds: float) -> datetime.datetime:
 
 
 def time_ticks(start: int, end: int, most: int) -> list[tuple[int, str, bool]]:
-    """Ticks of a time axis: where, what is written there, and whether a larger unit begins there.
+    """Ticks of a time axis: position, label, and whether a larger unit begins there.
 
-    A tick is at a round time; it tells the time of day, or the date where a day begins.
+    Ticks are at round times, labelled with the time of day, or with the date where a day begins.
     """
     if not _FIRST_SECOND <= start < end <= _LAST_SECOND:
         return _plain_ticks(start, end, most)
@@ -149,7 +149,7 @@ def _ticks_of_months(start: int, end: int, most: int) -> list[tuple[int, str, bo
 
 
 def number_ticks(highest: float, most: int, *, binary: bool = False) -> list[float]:
-    """Round numbers from 0 up to the first one that is not less than the highest; for sizes, round in KiB or MiB."""
+    """Round numbers from 0 up to the first one that is at least `highest`; for sizes, round in KiB or MiB."""
     if highest <= 0:
         return [0.0, 1.0]
     base = 1024.0 if binary else 1000.0

@@ -1,6 +1,6 @@
-"""How the report looks: one style sheet, with other colours in the dark and on paper.
+"""The style sheet of the report, with colours for light and dark mode and for paper.
 
-The categorical colours can be told apart by people who do not see all colours, and keep apart in grey.
+The categorical colours are distinguishable for colour-blind readers and in greyscale.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a run of the pipeline is to read: which journals, and in increments from where to where.
+"""Plan what a run of the pipeline reads: which journals, and for increments which range of each.
 
-What is new is found by `JournalStream`, as for a streaming query: rotation, new shards and journals, records that went
-before they were read, and how much goes into one batch are known there.
+`JournalStream` finds new records, as for a streaming query: it knows about rotation, new shards and journals, records
+that were removed before they were read, and limits on the size of a batch.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from .parquet import COMPRESSION
 from .settings import JournalRule, Settings
 
 Unreadable: TypeAlias = tuple[str, str, str]
-"""Format and name of a journal that cannot be opened, and why; without a format, of a directory."""
+"""Format and name of a journal that cannot be opened, and the reason; a directory has no format."""
 KnownLoss: TypeAlias = tuple[str, str, str]
 """Format and name of a journal, and a loss from its account as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to be read, and where to. It goes to whoever plans and to the tasks, as JSON.
+    """What to read, and where to write it. It is sent to the planner and the tasks as JSON.
 
-    Without `end` all that there is now is read; torn tails, journals that cannot be opened and known losses are
-    reported as well. With it the records between the stream offsets `start` and `end` are read, and `unreadable`
-    and `losses` are reported.
+    Without `end` all records are read; torn tails, journals that cannot be opened and known losses are reported as
+    well. With `end` the records between the stream offsets `start` and `end` are read, and `unreadable` and `losses`
+    are reported.
     """
 
     settings: Settings
@@ -79,9 +79,9 @@ class Plan:
 
 
 def chosen_journals(settings: Settings, unreadable: list[Unreadable] | None = None) -> list[Journal]:
-    """The journals at or below the root that no rule excludes. The tables themselves are not looked through.
+    """The journals at or below the root that no rule excludes. The directory of the tables is skipped.
 
-    A directory that may not be looked at is added to `unreadable`, unless a rule excludes it or says to fail for it.
+    A directory without read permission is added to `unreadable`, unless a rule excludes it or its mode is failfast.
     """
     disk, out = locate(settings.out)
 
@@ -102,17 +102,17 @@ def chosen_journals(settings: Settings, unreadable: list[Unreadable] | None = No
 
 
 def is_below(path: Path, directory: Path) -> bool:
-    """Whether a path is a directory or something in it, whatever links lead there."""
+    """Whether a path is a directory or inside it, after resolving links."""
     return path.resolve().is_relative_to(directory.resolve())
 
 
 def is_at_or_in(journal: str, name: str) -> bool:
-    """Whether a journal is what has a name, or below it."""
+    """Whether a journal has this name or is below it."""
     return journal == name or journal.startswith(f"{name}/")
 
 
 def known_losses(journal: Journal, reader: Reader) -> list[KnownLoss]:
-    """The account of losses of a journal. That it cannot be read is a loss of unknown size."""
+    """The account of losses of a journal. An account that cannot be read is a loss of unknown size."""
     try:
         losses = reader.losses()
     except LogwrightError as error:
@@ -122,7 +122,7 @@ def known_losses(journal: Journal, reader: Reader) -> list[KnownLoss]:
 
 
 def everything(settings: Settings) -> tuple[list[tuple[Journal, Split]], list[Unreadable], list[KnownLoss]]:
-    """All splits of all journals, the journals that cannot be opened, and what is known to be lost."""
+    """All splits of all journals, the journals that cannot be opened, and the known losses."""
     unreadable: list[Unreadable] = []
     losses: list[KnownLoss] = []
     journals = chosen_journals(settings, unreadable)
@@ -144,10 +144,10 @@ def everything(settings: Settings) -> tuple[list[tuple[Journal, Split]], list[Un
 
 
 class PipelineStream(JournalStream):
-    """What is new in the journals that are chosen. Those that cannot be opened rest, unless they are to be failed for.
+    """Finds new records in the chosen journals. Skips journals that cannot be opened, unless the mode is failfast.
 
-    `unreadable` are these, as they were found by the last look, and `losses` the known losses of the others; `lost` is
-    what went before it was read.
+    After each look `unreadable` has the skipped journals and `losses` the known losses of the others; `lost` has the
+    records that were removed before they were read.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -164,9 +164,9 @@ class PipelineStream(JournalStream):
         self._seen: dict[Place, Standing] | None = None
 
     def following(self, start: Offset) -> Offset:
-        """Where the batch that begins at `start` ends; equal to it when nothing is new.
+        """The end of the batch that begins at `start`; equal to `start` if nothing is new.
 
-        What is excluded now, or cannot be opened, stays where it is, and goes on from there some day.
+        A journal that is excluded or cannot be opened keeps its offset, and continues from there later.
         """
 
         def look() -> Offset:
@@ -184,7 +184,7 @@ class PipelineStream(JournalStream):
             self._seen = None
 
     def note_target(self) -> None:
-        """Let all batches from now on end with what there is now."""
+        """Let all following batches end at the current ends of the journals."""
         self._note_target(looking_again(self._look))
 
     def _look(self) -> dict[Place, Standing]:
@@ -196,7 +196,7 @@ class PipelineStream(JournalStream):
             try:
                 reader = open_journal(journal)
                 extents = find_format(journal.format).splits.extent(reader)
-            except NotFound:  # removed while we looked
+            except NotFound:  # removed in the meantime
                 continue
             except LogwrightError as error:
                 if self.settings.mode_of(journal.name) == "failfast":
@@ -211,11 +211,11 @@ class PipelineStream(JournalStream):
     def _lose(self, what: str) -> None:
         if self.fail_on_data_loss:
             raise HistoryUnavailable(
-                f"{what}. To go on without them write fail_on_data_loss = false into a --config file"
+                f"{what}. To continue without them, set fail_on_data_loss = false in a --config file"
             )
         if what not in self.lost:
             self.lost.append(what)
 
     def splits_between(self, start: Offset, end: Offset) -> list[tuple[Journal, Split]]:
-        """What has to be read for one batch."""
+        """The splits to read for one batch."""
         return looking_again(lambda: self._plan(start, end))

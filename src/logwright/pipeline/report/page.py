@@ -1,7 +1,7 @@
-"""The report: everything that was found, on one page that needs nothing else.
+"""The report: one self-contained HTML page.
 
-`write_report` makes one HTML file of figures: its style and drawings are in it, it loads nothing and runs nothing, and
-reads as well in the dark and on paper. Whatever journals and files are called, their names are text.
+The page contains its style and drawings. It loads nothing, runs no scripts, and is readable in dark mode and on paper.
+Names of journals and files are always escaped.
 
     figures = gather({name: spark.read.parquet(f"tables/{name}") for name in ("activity", "files", …)}, …)
     write_report(Path("tables/report.html"), figures)
@@ -14,13 +14,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from .. import __version__
-from ..core.io.disk import REAL_DISK, Disk, replace_file
+from ... import __version__
+from ...core.io.disk import REAL_DISK, Disk, replace_file
 from . import chapters, plots, units
-from .drawing import Content, Markup, element, join, label, shown
 from .figures import Activity, ConsumerFigures, DamagedFile, DamageFigures, Figures, JournalFigures
-from .report_style import STYLE
-from .sections import DASH, NOTHING, empty, row, section, table
+from .markup import DASH, NOTHING, Content, Markup, element, empty, join, label, row, section, shown, table
+from .style import STYLE
 
 _MOST_RANGES: Final = 60
 _LONGEST_REASON: Final = 300
@@ -32,20 +31,20 @@ _STATUSES: Final = {
     "new": "",
     "unreadable": "bad",
 }
-"""The statuses of consumers, and how they look."""
+"""The statuses of consumers, and their CSS classes."""
 _SECRETS: Final = re.compile(r"(?<=://)[^/@]*@|\?.*$")
-"""What a URI may tell that is for nobody's eyes: a user, a password, options."""
+"""The secret parts of a URI: user, password and options."""
 
 
 def write_report(path: Path, figures: Figures, *, disk: Disk = REAL_DISK) -> int:
-    """Write the report, in place of what is at the path; how many bytes it has."""
+    """Write the report, replacing an existing one, and return its size."""
     page = render_report(figures).encode()
     replace_file(disk, path, page, path.with_name(path.name + ".tmp"))
     return len(page)
 
 
 def render_report(figures: Figures) -> str:
-    """The page."""
+    """The report as HTML."""
     heading = f"Journal report: {shown(_place(figures.source))}"
     head = element(
         "head",
@@ -140,7 +139,7 @@ def _time_card(first: int, last: int) -> Markup:
 
 def _damage_card(damage: DamageFigures, tails: int) -> Markup:
     if not damage.count and tails:
-        return _card("Damage", "none", f"{units.counted(tails, 'file')} with an end that is no record", "warn")
+        return _card("Damage", "none", f"{units.counted(tails, 'file')} with an incomplete end", "warn")
     if not damage.count:
         return _card("Damage", "none", "all bytes are records", "good")
     look = "warn" if set(damage.kinds) <= {"torn_tail", "lost", "restored"} else "bad"
@@ -195,7 +194,7 @@ def _outside(activity: Activity) -> str:
         f"{units.counted(count, 'record')} {where}"
         for count, where in (
             (activity.before, "before"),
-            (activity.behind, "behind"),
+            (activity.after, "after"),
             (activity.untimed, "without a time"),
         )
         if count
@@ -278,7 +277,7 @@ def _consumers(figures: Figures) -> Markup:
     if figures.consumers is None:
         return NOTHING
     if not figures.consumers:
-        return section("Consumers", "How far they are behind.", empty("These journals have no consumers."))
+        return section("Consumers", "How many records each has not read.", empty("These journals have no consumers."))
     columns = [("Consumer", "name"), ("Journal", "name"), ("Status", ""), ("Offset", "number"), ("Next", "number")]
     columns += [("Lag", "number"), ("", "wide")]
     highest = max(consumer.lag or 0 for consumer in figures.consumers)
@@ -295,7 +294,7 @@ def _consumer_row(columns: Sequence[tuple[str, str]], consumer: ConsumerFigures,
     look = _STATUSES.get(consumer.status, "")
     reason = consumer.problem
     if consumer.missed:
-        reason = f"{units.counted(consumer.missed, 'record')} removed before it came to them"
+        reason = f"{units.counted(consumer.missed, 'record')} removed before it read them"
     chip = element(
         "span",
         shown(consumer.status),
@@ -323,7 +322,7 @@ def _damage(figures: Figures) -> Markup:
         return NOTHING
     tails = _tails(figures)
     if not damage.count:
-        return section("Damage", "Bytes that are no record.", empty("No damage was found.", "good"), tails)
+        return section("Damage", "Bytes that are not records.", empty("No damage was found.", "good"), tails)
     said = [
         f"{shown(kind)}: {units.counted(count, 'range')}" + (f", {units.size(size)}" if size else "")
         for kind, (count, size) in damage.kinds.items()
@@ -332,7 +331,7 @@ def _damage(figures: Figures) -> Markup:
 
 
 def _tails(figures: Figures) -> Markup:
-    """What increments leave for later: it may be whole then, or damage that nobody has seen yet."""
+    """Incomplete ends that incremental runs leave for later: they may be completed, or be damage."""
     if not figures.tails:
         return NOTHING
     said = [element("li", shown(tail, _LONGEST_REASON)) for tail in figures.tails[:_MOST_RANGES]]
@@ -383,7 +382,7 @@ def _unreadable(damage: DamageFigures) -> Markup:
 
 
 def _ranges(damage: DamageFigures) -> Markup:
-    """The ranges in words, for paper and for those who cannot point at a drawing."""
+    """The ranges as text, for paper and for readers who cannot use tooltips."""
     found = [(file, one) for file in damage.files for one in file.ranges]
     if not found:
         return NOTHING
@@ -424,11 +423,11 @@ def _tables(figures: Figures) -> Markup:
         )
         for one in figures.tables
     ]
-    return section("Tables", "What was made of the journals.", table(columns, rows))
+    return section("Tables", "The tables made from the journals.", table(columns, rows))
 
 
 def _notes(figures: Figures) -> Markup:
     if not figures.notes:
         return NOTHING
     said = [element("li", shown(note, _LONGEST_REASON)) for note in figures.notes]
-    return section("Notes", "What else there is to tell.", element("ul", said, class_="notes"))
+    return section("Notes", "Other messages of the run.", element("ul", said, class_="notes"))

@@ -1,31 +1,30 @@
-"""queue_items: the items of queues, each with its state and the place of everything that happened to it.
+"""The table queue_items: the items of queues, each with its state and the place of every operation on it.
 
     events = tables.events(spark.read.format("logwright").load("journals"))
     queue_items(events).where("state = 'open'").show()
 
-A row for every item that the operations speak of, whether it is still there or not:
+A row for every item that ever was in a queue:
 
     journal, queue      where it is
-    item                its number in the queue, in the order in which items were added, from 1 on
-    state               waiting; open: reserved by somebody; done: removed or finished; expired: waiting in vain
-    data, added, expires    what was added, when, and until when it counts; null for what nobody knows, and for never
-    xid                 the transaction that it is open under
+    item                its number in the queue, in the order in which items were added, from 1
+    state               waiting; open: reserved by a consumer; done: removed or finished; expired: waiting too long
+    data, added, expires    its data, when it was added and when it expires; null if unknown, or if it never expires
+    xid                 the transaction that reserved it
     attempts            how often it was put back
     added_file, added_position, reserved_file, reserved_position, done_file, done_position
                         where it was added, last reserved, and removed or finished
-    changes             all of it, in order: op (added, reserved, put_back, removed, finished), file, position, xid
+    changes             all operations, in order: op (added, reserved, put_back, removed, finished), file, position, xid
 
-It is a replay of each queue (see `kestrel/model/replay.py`): what does not fit the queue changes nothing, and nothing
-expires while it goes. Only at its end, an item that waits and whose time is over at the moment that is asked for is
-`expired` instead: a queue that is open would drop it. Operations are in the order of the columns (`sequence`,
-`position`), which rotation does not change. Files are called what the events call them (see `with_last_names`).
+It is made by a replay of each queue (see `kestrel/model/replay.py`): operations that do not fit the queue change
+nothing, and nothing expires during the replay. At its end, a waiting item whose time is over at the given moment
+becomes `expired`: an open queue would drop it. Operations are ordered by (`sequence`, `position`), which rotation does
+not change. Files have the names that they have in the events (see `with_last_names`).
 
-Which item is which: what a pack, or a file that was written anew, carries over, is an item that begins there, since
-what was before is gone. In tables that grow by increments a pack is not read when what it replaces has been, so there
-an item stays the one that it was, with its whole history. After a loss that was let pass (`fail_on_data_loss = false`)
-it is a replay of what was read, which then is not all.
+An item that a pack or a rewritten file carries over begins there, because its earlier operations are gone. An
+incremental run does not read a pack if it has read the files that the pack replaces, so the item keeps its whole
+history. After an accepted loss (`fail_on_data_loss = false`) only the operations that were read are replayed.
 
-One queue is one task, which needs memory for the items that are open or were put back, and not for those that wait.
+One task replays one queue. It needs memory for the items that are open or were put back, not for waiting ones.
 """
 
 from __future__ import annotations
@@ -40,8 +39,8 @@ import pyarrow.compute as pc
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812  # as everywhere with Spark
 
-from ..kestrel.bytes.records import OP_NAMES
-from ..kestrel.model.replay import EVENTS, Replay
+from ...kestrel.bytes.records import OP_NAMES
+from ...kestrel.model.replay import EVENTS, Replay
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -57,8 +56,8 @@ _MOST_MILLISECONDS: Final = (2**63 - 1) // 1000
 
 
 def queue_items(events: DataFrame, at: datetime.datetime | None = None) -> DataFrame:
-    """The items of all queues. `at` is the moment that tells what has expired: that of the query when not given."""
-    changes = _told(_operations(events))
+    """The items of all queues. `at` is the moment for which items are expired or not: by default that of the query."""
+    changes = _changes_of(_operations(events))
     change = F.struct("sequence", "position", F.col("what").alias("op"), "file", "xid")
     items = changes.groupBy("journal", "queue", "item").agg(
         *(F.first(name, ignorenulls=True).alias(name) for name in _OF_ITEMS),
@@ -108,13 +107,13 @@ def _only(*ops: str) -> Column:
 
 
 def _places(name: str, changes: Column) -> tuple[Column, Column]:
-    """Where the last of these was; null when there is none."""
+    """The place of the last of these changes; null if there is none."""
     last = F.try_element_at(changes, F.lit(-1))
     return last["file"].alias(f"{name}_file"), last["position"].alias(f"{name}_position")
 
 
 def _operations(events: DataFrame) -> DataFrame:
-    """The operations of queues, in columns of their own."""
+    """The operations of queues, with their fields as columns."""
     found = events.where("format = 'kestrel'").withColumn("_detail", F.from_json("detail", _DETAIL))
     return found.select(
         "journal",
@@ -131,10 +130,10 @@ def _operations(events: DataFrame) -> DataFrame:
 
 
 def with_last_names(events: DataFrame) -> DataFrame:
-    """Events that were read at different times, with the files of queues called what they were rotated to.
+    """Events that were read at different times, with files of queues named by their final names.
 
-    A file that was read before it was rotated is there under the name of the newest, and what came later may be there
-    under its own. The file behind it has the number that is in its last name, in all of its operations.
+    A file that was partly read before its rotation occurs with the name of the newest file and with its own. All
+    operations of the file after it have the number that is in its final name.
     """
     stem = F.substring_index("file", ".", 1)
     by_queue = Window.partitionBy("journal", "_stem").orderBy("sequence")
@@ -153,16 +152,16 @@ def with_last_names(events: DataFrame) -> DataFrame:
     return placed.withColumn("file", F.coalesce("_rotated", "file")).select(*events.columns)
 
 
-def _told(operations: DataFrame) -> DataFrame:
-    """What each operation does to which item."""
-    tell: Any = F.arrow_udtf(Telling, returnType=_CHANGE)
+def _changes_of(operations: DataFrame) -> DataFrame:
+    """The change that each operation makes, and its item."""
+    replay: Any = F.arrow_udtf(Replaying, returnType=_CHANGE)
     order = (F.col("sequence").asc_nulls_last(), F.col("position").asc())
-    changes: DataFrame = tell(operations.asTable().partitionBy("journal", "queue").orderBy(*order))
+    changes: DataFrame = replay(operations.asTable().partitionBy("journal", "queue").orderBy(*order))
     return changes
 
 
-class Telling:
-    """What a task does with the operations of one queue, which come in order, a batch at a time."""
+class Replaying:
+    """Replays the operations of one queue, which arrive in order, one batch at a time."""
 
     def __init__(self) -> None:
         self._replay = Replay()
@@ -183,7 +182,7 @@ class Telling:
                 self._replay.begin_file()
             changes = self._replay.changes(bytes(kinds[start:stop]), array("i", numbers[start:stop]))
             if changes:
-                yield self._told(batch.slice(start, stop - start), changes)
+                yield self._batch_of(batch.slice(start, stop - start), changes)
             start = stop
 
     @staticmethod
@@ -193,7 +192,7 @@ class Telling:
             return len(sequences)
         return next(row for row in range(start, len(sequences)) if sequences[row] != sequence)
 
-    def _told(self, batch: pa.RecordBatch, changes: list[tuple[int, int, int, int]]) -> pa.RecordBatch:
+    def _batch_of(self, batch: pa.RecordBatch, changes: list[tuple[int, int, int, int]]) -> pa.RecordBatch:
         rows, items, whats, xids = (pa.array(column, pa.int64()) for column in zip(*changes, strict=True))
         is_added = pc.equal(whats, 0)
         arrays = {name: batch.column(name).take(rows) for name in _PLACE}

@@ -1,15 +1,14 @@
-"""The tables of the pipeline: each a function of records, DataFrame to DataFrame, usable without the rest.
+"""The tables of the pipeline: each is a function from DataFrame to DataFrame, usable without the rest.
 
     records = spark.read.format("logwright").option("mode", "permissive").load("journals")
     tables.activity(tables.events(records)).show()
 
-Everything comes from records in the columns that all formats share, `EVENTS` and `damage`; what only one format has is
-in `op`, `key`, `value` and `detail`. So a table that only one format can fill is a filter on `format` and a few
-expressions, or a module beside this one (`queue_items.py`, `kv.py`, `segments.py`), and one more row in `TABLES`. What
-records cannot tell, which files there are and how far consumers have come, is listed on the driver in the columns
-`FILES` and `OFFSETS` (see `listing.py`).
+All tables are made from records in the columns that all formats share, `EVENTS` and `damage`; fields of one format only
+are in `op`, `key`, `value` and `detail`. So a table of one format is a filter on `format` and a few expressions, or a
+module of this package (`queue_items.py`, `kv.py`, `segments.py`, `pages.py`), and a row in `TABLES`. Files and
+consumers are not in records: the driver lists them in the columns `FILES` and `OFFSETS` (see `pipeline/listing.py`).
 
-No function here runs anything, and none depends on the session's time zone.
+No function here starts a job, and none depends on the session's time zone.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # as everywhere with Spark
 
-from ..spark.schemas import UNIFIED
+from ...spark.schemas import UNIFIED
+from ..settings import JournalRule
 from .decoding import decode_column
 from .kv import kv_history, kv_state
 from .pages import page_versions, transactions
 from .queue_items import queue_items
 from .segments import segments
-from .settings import JournalRule
 
 __all__ = [
     "DAMAGE",
@@ -70,10 +69,10 @@ DAMAGE: Final = pa.schema(
         ("detail", pa.string()),
     ]
 )
-"""Where bytes are no record, and why. The file is null for a journal that could not be opened at all.
+"""Damaged ranges of bytes, with the reason. The file is null for a journal that could not be opened.
 
-The kinds `lost` and `restored` are what repairs have done, from the account of losses of the journal: see
-`core/repair/losses.py`. Their `detail` is the loss as JSON; for other kinds it is null.
+The kinds `lost` and `restored` are from the account of losses that repairs write: see `core/repair/losses.py`. Their
+`detail` is the loss as JSON; for other kinds it is null.
 """
 FILES: Final = pa.schema(
     [
@@ -86,7 +85,7 @@ FILES: Final = pa.schema(
         ("next", pa.int64()),
     ]
 )
-"""The files of journals: `file` as in the other tables, and the record numbers `first` <= n < `next` that it is for."""
+"""The files of journals: `file` as in the other tables, and the range of its record numbers, `first` <= n < `next`."""
 OFFSETS: Final = pa.schema(
     [
         ("format", pa.string()),
@@ -99,23 +98,24 @@ OFFSETS: Final = pa.schema(
         ("problem", pa.string()),
     ]
 )
-"""Consumers, and what their part of a journal holds. An offset is null before the first commit, and for a `problem`."""
+"""Consumers, and the record numbers in their part of a journal. An offset is null before the first commit, and if there
+is a `problem`."""
 
 _MINUTE_US: Final = 60_000_000
 _SEGMENTS: Final = "/jnl/"
-"""What stands between a shard and the name of its segment in the path of a file; without a shard nothing is before."""
+"""The separator between a shard and the name of its segment in the path of a file."""
 
 
 # --- of every format ------------------------------------------------------------------------------------------------
 
 
 def events(records: DataFrame) -> DataFrame:
-    """Every record that is whole, in the columns of `EVENTS`."""
+    """Every complete record, in the columns of `EVENTS`."""
     return records.where("damage is null").select(*EVENTS.names)
 
 
 def damage(records: DataFrame) -> DataFrame:
-    """Every range of bytes that is no record, in the columns of `DAMAGE`."""
+    """Every damaged range of bytes, in the columns of `DAMAGE`."""
     place = ("format", "journal", "file", "position")
     kind = F.substring_index("damage", ": ", 1)
     reason = F.expr("substring(damage, length(substring_index(damage, ': ', 1)) + 3)")
@@ -125,13 +125,13 @@ def damage(records: DataFrame) -> DataFrame:
 
 
 def split_damage(text: str) -> tuple[str, str]:
-    """Kind and reason of what the source says about a damaged range: `damage` for one row, in Python."""
+    """Split the source's column `damage` into kind and reason, for one row, in Python."""
     kind, _, reason = text.partition(": ")
     return kind, reason
 
 
 def activity(events: DataFrame) -> DataFrame:
-    """Records and bytes of each journal in each minute; the minute is null for records without a time."""
+    """Records and bytes of each journal per minute; the minute is null for records without a time."""
     micros = F.unix_micros("timestamp")
     minute = F.timestamp_micros(micros - F.pmod(micros, F.lit(_MINUTE_US)))
     counted = events.select("format", "journal", minute.alias("minute"), "size")
@@ -140,22 +140,22 @@ def activity(events: DataFrame) -> DataFrame:
 
 
 def merge_activity(old: DataFrame, new: DataFrame) -> DataFrame:
-    """The activity of the events of two tables together."""
+    """Merge two tables of activity."""
     totals = (F.sum("records").alias("records"), F.sum("bytes").alias("bytes"))
     return old.unionByName(new).groupBy("format", "journal", "minute").agg(*totals)
 
 
 def files(listing: DataFrame) -> DataFrame:
-    """The inventory, in the columns of `FILES`."""
+    """The list of files, in the columns of `FILES`."""
     return listing.select(*FILES.names)
 
 
 def consumers(offsets: DataFrame) -> DataFrame:
-    """How far each consumer has come, and how far it is behind.
+    """The offset, lag and status of each consumer.
 
-    `lag` is how many records are before it, `missed` how many were removed before it came to them; both null without
-    an offset. `status` is `current`, `behind`, `overtaken` (something was missed), `ahead` (of everything that there
-    is: the journal lost its end, or became another one), `new` (nothing committed yet) or `unreadable`.
+    `lag` is the number of records that it has not read, `missed` the number of records that were removed before it read
+    them; both are null without an offset. `status` is `current`, `behind`, `overtaken` (some records were missed),
+    `ahead` (of the end of the journal, which was cut or replaced), `new` (nothing committed yet) or `unreadable`.
     """
     lag = F.greatest(F.col("next") - F.col("offset"), F.lit(0))
     missed = F.greatest(F.col("first") - F.col("offset"), F.lit(0))
@@ -183,7 +183,7 @@ def consumers(offsets: DataFrame) -> DataFrame:
 
 
 def _shard(part: Column) -> Column:
-    """The name of a part, null where a journal has only one."""
+    """The name of a part; null if a journal has only one."""
     return F.when(part != "", part).alias("shard")
 
 
@@ -193,8 +193,8 @@ def _shard(part: Column) -> Column:
 def messages(events: DataFrame, rules: Sequence[JournalRule] = ()) -> DataFrame:
     """The messages of sej journals, in the columns of the source `sej` and the name of the journal.
 
-    With rules of which one decodes there are two columns more: `decoded`, the value as JSON, and `decode_error`, why
-    it could not be decoded. Both are null where no rule asks for it.
+    If any rule decodes, there are two more columns: `decoded`, the value as JSON, and `decode_error`, why it could not
+    be decoded. Both are null for journals without such a rule.
     """
     file = F.col("file")
     found = events.where("format = 'sej'").select(
@@ -218,12 +218,11 @@ def messages(events: DataFrame, rules: Sequence[JournalRule] = ()) -> DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table: what it is made of, how, and what becomes of the table that was there before.
+    """A table: its source, how to make it, and how a batch changes it.
 
-    `append`: the rows of a new batch join the old ones. `merge`: `merged(old, new)` replaces both. `whole`: it is made
-    anew, from everything that `source` has now; of events, when there are new ones of its `format`. `build` takes a
-    DataFrame of its source; one that `decodes` takes the rules for journals as well, one that is `dated` the moment as
-    of which it is made.
+    `append`: the rows of a batch are added. `merge`: `merged(old, new)` replaces both. `whole`: it is rebuilt from all
+    rows of `source`; from events only if there are new ones of its `format`. `build` takes a DataFrame of its source;
+    if the table `decodes` also the rules for journals, and if it is `dated` also the time.
     """
 
     name: str
@@ -238,14 +237,14 @@ class Table:
     def make(
         self, source: DataFrame, rules: Sequence[JournalRule] = (), at: datetime.datetime | None = None
     ) -> DataFrame:
-        """The table, or what a batch adds to it, out of a DataFrame of its source."""
+        """Make the table, or the rows that a batch adds, from a DataFrame of its source."""
         if self.decodes:
             return self.build(source, rules)
         return self.build(source, at) if self.dated else self.build(source)
 
     @property
     def needs_all_events(self) -> bool:
-        """Whether the events of a batch are not enough to make it."""
+        """Whether it is made from all events, not only from those of a batch."""
         return self.kind == "whole" and self.source == "events"
 
 
@@ -266,4 +265,4 @@ TABLES: Final = {
         Table("files", files, "whole", source="files"),
     )
 }
-"""Every table that there is, in the order in which they are made."""
+"""All tables, in the order in which they are made."""

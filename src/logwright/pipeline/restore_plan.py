@@ -1,9 +1,9 @@
-"""What can be restored from tables: which journals and files they speak of, what those are called, what is missing.
+"""Plan what to restore from tables: the journals and files in them, their final names, and what is missing.
 
-`choose` reads the tables `events` (how many rows of which file), `files` and `consumers`, keeps what fits the patterns,
-and refuses what cannot be put back; nothing is written here. A format whose files get other names in the course of time
-says what each of them is called in the end (`settled` in its room `restore`). Where several files of a journal are
-written as one, they are one here as well (`unit_of`): what is called a file is what one writer writes.
+`choose` reads the tables `events` (how many rows of which file), `files` and `consumers`, keeps what matches the
+patterns, and refuses what cannot be restored. Nothing is written here. A format that renames its files over time says
+what the final name of each is (`settled`). Several files that one writer writes together count as one file here
+(`unit_of`).
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from ..core.publish.restore import check_journals
 from ..core.repair.losses import Loss
 from ..errors import NotFound, WrongUse
 from ..location import locate
-from . import forms
 from .tables import DAMAGE, EVENTS, FILES
+from .tables import storage as forms
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -40,7 +40,7 @@ _CONSUMERS: Final = pa.schema(
     ]
 )
 _MOST_DAMAGES: Final = 1000
-"""So many damaged ranges are told one by one."""
+"""The number of damaged ranges that are listed one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +71,9 @@ class Tables:
 
 @dataclass(slots=True)
 class FileToWrite:
-    """A file to be written: its records and their bytes in `events`, and what `files` says of it, if that does.
+    """A file to write: its records and their bytes in `events`, and its row in `files`, if there is one.
 
-    Where it stands for several, `listed` are those that `files` has.
+    If it represents several files, `listed` are those in `files`.
     """
 
     records: int = 0
@@ -84,13 +84,13 @@ class FileToWrite:
 
     @property
     def given(self) -> dict[str, Any]:
-        """What its writer is told besides its name."""
+        """The arguments of its writer besides its name."""
         return {} if self.listed is None else {"listed": self.listed}
 
 
 @dataclass(slots=True)
 class JournalToWrite:
-    """A journal that is to be restored."""
+    """A journal to restore."""
 
     format: str
     name: str
@@ -102,9 +102,9 @@ class JournalToWrite:
 
 
 class Origin(NamedTuple):
-    """What a file is called in rows of `events`, and what it is called in the end.
+    """The name of a file in rows of `events`, and its final name.
 
-    `generation` tells files apart that had one name at different times; it is -1 where files keep their names.
+    `generation` distinguishes files that had the same name at different times; it is -1 where files keep their names.
     """
 
     format: str
@@ -116,21 +116,21 @@ class Origin(NamedTuple):
 
 @dataclass(slots=True)
 class Chosen:
-    """All that is to be restored, and the records that it is restored from."""
+    """The journals to restore, and the records that they are restored from."""
 
     events: DataFrame | None
     journals: dict[str, JournalToWrite] = field(default_factory=dict)
     origins: list[Origin] = field(default_factory=list)
-    """Those that cannot be restored, and were not asked for by their names."""
+    """Journals that cannot be restored and were not selected by name."""
 
     def journal(self, format: str, name: str) -> JournalToWrite:
         found = self.journals.setdefault(name, JournalToWrite(format, name))
         if found.format != format:
-            raise WrongUse(f"the journal {name} is of {found.format} and of {format} in these tables")
+            raise WrongUse(f"these tables have the journal {name} in two formats, {found.format} and {format}")
         return found
 
     def with_records(self) -> list[tuple[JournalToWrite, str]]:
-        """The files that have records, in order: the place in this list is the number of a file."""
+        """The files that have records, in order: the index in this list is the number of a file."""
         return [
             (journal, name)
             for journal in self.journals.values()
@@ -140,7 +140,7 @@ class Chosen:
 
 
 def choose(tables: Tables, patterns: Sequence[str] | None) -> Chosen:
-    """What the tables have, as far as the patterns fit it, once it is known that it can be restored."""
+    """Choose the journals that match the patterns, and check that they can be restored."""
     names = [name for name in ("events", "files", "consumers", "damage") if tables.has(name)]
     if not {"events", "files"} & set(names):
         raise NotFound(f"{tables.location}: there is no table events here")
@@ -175,7 +175,7 @@ def _note_records(found: Chosen) -> None:
     counted: dict[tuple[str, str], list[tuple[str, int, int, int]]] = {}
     for format, journal, *row in found.events.groupBy(*place).agg(*total).collect():
         if None in (format, journal, *row):
-            raise WrongUse("the table events has rows that do not say where they are from")
+            raise WrongUse("the table events has rows without a journal or a file")
         counted.setdefault((format, journal), []).append(tuple(row))
     for (format, name), rows in counted.items():
         files = found.journal(format, name).files
@@ -188,13 +188,13 @@ def _note_records(found: Chosen) -> None:
 
 
 def generation_column() -> Column:
-    """What tells files apart that had one name at different times: -1 for those of formats whose files keep theirs."""
+    """The generation of a row's file (see `Origin`): -1 for formats whose files keep their names."""
     renaming = [name for name, format in FORMATS.items() if format.restore.renames_files]
     return F.coalesce(F.when(F.col("format").isin(renaming), F.col("sequence")), F.lit(-1).cast("bigint"))
 
 
 def _settled(format: str, names: list[tuple[str, int]]) -> dict[tuple[str, int], str]:
-    """What each file is called in the end."""
+    """The final name of each file."""
     restore = find_format(format).restore
     found = restore.settled([(file, None if generation < 0 else generation) for file, generation in names])
     return {(file, generation): found[file, None if generation < 0 else generation] for file, generation in names}
@@ -209,13 +209,13 @@ def _note_files(found: Chosen, rows: Iterable[Any]) -> None:
         if unit is None:
             file = files.setdefault(row["file"], FileToWrite())
             file.listed_bytes, file.listed_next = row["bytes"], row["next"]
-        else:  # how many bytes there were says nothing: they may be compressed, and are written anew
+        else:  # the old size is meaningless: the file may be compressed, and is rewritten
             file = files.setdefault(unit, FileToWrite())
             file.listed = [*(file.listed or ()), row["file"]]
 
 
 def _note_losses(found: Chosen, tables: Tables) -> None:
-    """Find the losses that journals had in their accounts."""
+    """Collect the losses in the accounts of the journals."""
     rows = tables.read("damage", DAMAGE).where(F.col("detail").isNotNull())
     for row in rows.where(F.col("journal").isin(list(found.journals))).orderBy("journal", "detail").collect():
         try:
@@ -231,7 +231,7 @@ def _writes_units(journal: JournalToWrite) -> bool:
 
 
 def _note_damage(found: Chosen, tables: Tables) -> None:
-    """Tell what was damaged in journals whose sizes do not tell it."""
+    """Note the damage of journals whose sizes do not show it."""
     names = [name for name, journal in found.journals.items() if _writes_units(journal)]
     if not names:
         return
@@ -257,7 +257,7 @@ def _keep_fitting(found: Chosen, patterns: Sequence[str] | None, location: str) 
     if patterns is not None:
         for pattern in patterns:
             if not any(fnmatch.fnmatchcase(name, pattern) for name in found.journals):
-                raise WrongUse(f"{location}: no journal fits {pattern!r}")
+                raise WrongUse(f"{location}: no journal matches {pattern!r}")
         found.journals = {
             name: journal
             for name, journal in found.journals.items()
@@ -265,11 +265,11 @@ def _keep_fitting(found: Chosen, patterns: Sequence[str] | None, location: str) 
         }
         found.origins = [origin for origin in found.origins if origin.journal in found.journals]
     if not found.journals:
-        raise NotFound(f"{location}: there is no journal in these tables")
+        raise NotFound(f"{location}: these tables contain no journal")
 
 
 def _check_files(journal: JournalToWrite) -> None:
-    """Raise `WrongUse` for files that no journal of this format can have."""
+    """Raise `WrongUse` for file names that are impossible in this format."""
     restore = find_format(journal.format).restore
     kinds = {restore.is_single_file(file) for file in journal.files}
     if kinds == {True, False} or (True in kinds and len(journal.files) > 1):

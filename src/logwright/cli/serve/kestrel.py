@@ -1,4 +1,4 @@
-"""`logwright serve kestrel`: the queues of a directory, for clients of memcached and Kestrel."""
+"""`logwright serve kestrel`: serves the queues of a directory to memcache and Kestrel clients."""
 
 from __future__ import annotations
 
@@ -9,45 +9,45 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from ..core.io.durability import parse_sync
-from ..errors import WrongUse
-from ..servers.kestrel.limits import ServerLimits
-from .arguments import Decorated, json_option, verb
-from .serving import announce, logged_aloud, protection_of, raise_file_limit, safety_options, until_stopped
-from .times import parse_size
+from ...core.io.durability import parse_sync
+from ...errors import WrongUse
+from ...servers.kestrel.limits import ServerLimits
+from ..arguments import Decorated, json_option, verb
+from ..times import parse_size
+from .common import announce, logs_on_stderr, protection_of, raise_file_limit, safety_options, until_stopped
 
 if TYPE_CHECKING:
-    from ..kestrel.bytes.records import Dialect
-    from ..servers.kestrel.server import ServerSettings
+    from ...kestrel.bytes.records import Dialect
+    from ...servers.kestrel.server import ServerSettings
 
 DEFAULT_PORT: Final = 22133
 """Kestrel's."""
 _OTHER_FILES: Final = 400
-"""For clients that are about to set up TLS, among others."""
+"""File descriptors besides those of clients and queues, such as clients in a TLS handshake."""
 _OF_ALL_QUEUES: Final = (
     *("max_items", "max_bytes", "discard_old_when_full", "max_age", "max_memory_bytes"),
     *("expire_to", "max_attempts"),
 )
 _ABOUT: Final = {
-    "max_connections": "Clients at a time.",
-    "max_queues": "Queues that there may be.",
-    "max_line_bytes": "The longest command, its data aside.",
+    "max_connections": "Clients at the same time.",
+    "max_queues": "Number of queues.",
+    "max_line_bytes": "The longest command, without its data.",
     "max_key_bytes": "The longest name of a queue with its options.",
     "max_item_bytes": "The largest item.",
-    "max_arriving_bytes": "Data of items that have arrived in part, of all clients together.",
-    "max_open_reads": "Items of a queue that a client may have open by /open.",
-    "max_monitored_items": "And by monitor.",
-    "max_wait_seconds": "The longest that a get or a monitor waits.",
-    "input_buffer_bytes": "Commands that are held for a client that waits.",
-    "output_buffer_bytes": "Answers that are held for a client that does not take them.",
-    "handshake_seconds": "How long a client may take for TLS and its token.",
-    "command_seconds": "How long a command may take to arrive.",
-    "answer_seconds": "How long a client may leave its answers.",
-    "idle_seconds": "How long a client may say nothing.",
-    "stop_seconds": "How long clients have to take their last answers when the server stops.",
-    "keep_free_bytes": "Space on the disk below which nothing is put.",
-    "retry_seconds": "How long a queue whose disk has failed takes nothing.",
-    "sweep_seconds": "How often expired items are removed that nobody asks for.",
+    "max_arriving_bytes": "Data of partly received items, of all clients together.",
+    "max_open_reads": "Items of a queue that a client may reserve by /open.",
+    "max_monitored_items": "Items of a queue that a client may reserve by monitor.",
+    "max_wait_seconds": "The longest wait of a get or monitor.",
+    "input_buffer_bytes": "Commands that are buffered for a client that waits.",
+    "output_buffer_bytes": "Answers that are buffered for a client that does not read them.",
+    "handshake_seconds": "Time limit for the TLS handshake and the token.",
+    "command_seconds": "Time limit for receiving a command.",
+    "answer_seconds": "Time limit for a client that does not read its answers.",
+    "idle_seconds": "Time limit for an idle client.",
+    "stop_seconds": "Time limit for sending the last answers when the server stops.",
+    "keep_free_bytes": "Free disk space below which no items are accepted.",
+    "retry_seconds": "How long a queue accepts nothing after its disk has failed.",
+    "sweep_seconds": "How often expired items are removed from idle queues.",
 }
 
 
@@ -78,25 +78,36 @@ def _limit_options(function: Decorated) -> Decorated:
 
 
 def _queue_options(function: Decorated) -> Decorated:
-    """What a queue may be told."""
+    """The options of queues."""
     options: list[Callable[[Decorated], Decorated]] = [
-        click.option("--queue-items", "max_items", metavar="N", type=int, help="Items that may wait in a queue."),
-        click.option("--queue-size", "max_bytes", metavar="SIZE", type=_Size(), help="And their data together."),
-        click.option("--discard-old", "discard_old_when_full", is_flag=True, help="Then the oldest items make room."),
-        click.option("--max-age", metavar="SECONDS", type=float, help="Items expire when they are so old."),
+        click.option("--queue-items", "max_items", metavar="N", type=int, help="The most items that wait in a queue."),
         click.option(
-            "--queue-memory", "max_memory_bytes", metavar="SIZE", type=_Size(), help="Data of a queue held in memory."
+            "--queue-size",
+            "max_bytes",
+            metavar="SIZE",
+            type=_Size(),
+            help="The most bytes of data that wait in a queue.",
         ),
-        click.option("--expire-to", metavar="QUEUE", help="Where expired items go, in the place of being removed."),
         click.option(
-            "--max-attempts", metavar="N", type=int, help="An item that was put back so often goes to QUEUE_parked."
+            "--discard-old",
+            "discard_old_when_full",
+            is_flag=True,
+            help="Drop the oldest items instead of refusing new ones.",
+        ),
+        click.option("--max-age", metavar="SECONDS", type=float, help="The age at which items expire."),
+        click.option(
+            "--queue-memory", "max_memory_bytes", metavar="SIZE", type=_Size(), help="Data of a queue kept in memory."
+        ),
+        click.option("--expire-to", metavar="QUEUE", help="Move expired items to this queue instead of removing them."),
+        click.option(
+            "--max-attempts", metavar="N", type=int, help="Move an item that was put back this often to QUEUE_parked."
         ),
         click.option(
             "--queues",
             "named",
             metavar="FILE",
             type=click.Path(path_type=Path),
-            help="What is different for some queues (TOML): max_items, expire_to, max_attempts, park and others.",
+            help="Options of single queues (TOML): max_items, expire_to, max_attempts, park and others.",
         ),
     ]
     for option in reversed(options):
@@ -107,9 +118,9 @@ def _queue_options(function: Decorated) -> Decorated:
 @verb(
     "kestrel",
     examples=[
-        ("the queues of a directory, until Ctrl-C", "logwright serve kestrel queues"),
+        ("serve the queues of a directory, until Ctrl-C", "logwright serve kestrel queues"),
         (
-            "on a port that is free, which is in the JSON that it prints; every answer is on the disk",
+            "on a free port, printed as JSON; sync before every answer",
             "logwright serve kestrel queues --listen 127.0.0.1:0 --json --sync always",
         ),
         (
@@ -125,25 +136,25 @@ def _queue_options(function: Decorated) -> Decorated:
     default="none",
     show_default=True,
     metavar="POLICY",
-    help="What an answer promises: none (it survives the process), interval(MS), always (it is on the disk).",
+    help="When to sync: none (survives the process only), interval(MS), always (before each answer).",
 )
 @click.option(
     "--dialect",
     type=click.Choice(["auto", "kestrel2", "documented"]),
     default="auto",
     show_default=True,
-    help="What journals are written in. auto: as each one is, and a new one for Kestrel 2.1 and later (kestrel2).",
+    help="The dialect of journals. auto: that of each journal, and kestrel2 (Kestrel 2.1 and later) for new ones.",
 )
 @click.option(
     "--kestrel-names",
     is_flag=True,
-    help="Answer in Kestrel's words: VALUE NAME to get NAME/open, and what flush_all and delete answer there.",
+    help="Answer exactly as Kestrel: VALUE NAME to get NAME/open, and its answers to flush_all and delete.",
 )
 @click.option(
     "--status-file",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Keep the status that a client has set in this file; without it every start is UP.",
+    help="Keep the status that a client has set in this file; otherwise every start is UP.",
 )
 @safety_options(DEFAULT_PORT)
 @_queue_options
@@ -163,9 +174,9 @@ def kestrel(
     The protocol is memcached's text protocol with Kestrel's commands. A queue is created when a client names it. One
     process has a queue at a time: the server takes the locks of all queues in the directory.
     """
-    from ..kestrel.model.limits import Limits
-    from ..servers.kestrel.options import load_named
-    from ..servers.kestrel.server import ServerSettings, run
+    from ...kestrel.model.limits import Limits
+    from ...servers.kestrel.options import load_named
+    from ...servers.kestrel.server import ServerSettings, run
 
     names = [field.name for field in dataclasses.fields(ServerLimits)]
     limits = ServerLimits(**{name: options.pop(name) for name in names})
@@ -189,12 +200,12 @@ def kestrel(
     )
     # A file for every client, and three for every queue.
     raise_file_limit(limits.max_connections + 3 * limits.max_queues + _OTHER_FILES, "clients and queues")
-    with logged_aloud():
+    with logs_on_stderr():
         run(_serve(settings, as_json))
 
 
 async def _serve(settings: ServerSettings, as_json: bool) -> None:
-    from ..servers.kestrel.server import QueueServer
+    from ...servers.kestrel.server import QueueServer
 
     async with until_stopped() as stopped, QueueServer(settings) as server:
         announce(

@@ -1,4 +1,4 @@
-"""kv_history and kv_state: what the keys of stores were, since when and until when, and what they are at a time.
+"""The tables kv_history and kv_state: all values of the keys of stores with their times, and the values at one time.
 
     events = tables.events(spark.read.format("logwright").load("journals"))
     kv_history(events).where("k = 'limits'").orderBy("version").show()
@@ -7,24 +7,24 @@
 `kv_history` has a row for every change of a key:
 
     journal, store, k       which key
-    version                 the number of the change among those of the key, from 1 on
-    o, deleted              its value since then, as JSON; null where it was deleted
-    valid_from, valid_to    from when on, and up to when; null for as long as nothing else is known
+    version                 the number of the change of the key, from 1
+    o, deleted              its new value as JSON; null if it was deleted
+    valid_from, valid_to    from when until when; valid_to is null for the last change
     valid_from_ns, valid_to_ns      the same to the nanosecond
-    sequence, position      where the change is in the store: in the order of both
+    sequence, position      where the change is in the store; the order of changes
 
-`kv_state` has a row for every key that is there: journal, store, k, o, timestamp, timestamp_ns (since when it has this
-value), sequence, position.
+`kv_state` has a row for every key that exists: journal, store, k, o, timestamp, timestamp_ns (of its last change),
+sequence, position.
 
-A change counts in the order of the journal, (`sequence`, `position`), which also tells of equal times which is later:
-what was replaced within the same nanosecond is valid from a time up to that same time. So the state at a time is every
-row of the history that is not deleted, with `valid_from_ns` <= time, and `valid_to_ns` null or > time.
+Changes are ordered by (`sequence`, `position`), the order of the journal; on equal times the later record wins. A value
+that was replaced within the same nanosecond has equal `valid_from_ns` and `valid_to_ns`. So the state at a time is
+every row of the history that is not deleted, with `valid_from_ns` <= time, and `valid_to_ns` null or > time.
 
-`sequence` is when its journal became the active one. The copies that compaction makes at the beginning of a journal are
-no records of a source, unless the journal before is missing or damaged. Then they are, and count once: a copy has the
-time and the value of the last change of its key, in an earlier journal, and changes of its own journal are not earlier
-than `sequence`. What lies before the first journal that was read is not known: at such a time a store has no rows.
-Times of more than 63 bits are null, and later than all others.
+`sequence` is the time when the journal became the active one. Compaction copies the current values to the beginning of
+a journal. Sources do not return these copies unless the preceding journal is missing or damaged. Then each copy counts
+once: it has the time and the value of the last change of its key in an earlier journal, and changes of its own journal
+are not earlier than `sequence`. The state before the first journal that was read is unknown: at such a time a store has
+no rows. Times of more than 63 bits are null, and later than all others.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _MOST: Final = 2**63 - 1
 
 
 def kv_history(events: DataFrame) -> DataFrame:
-    """Every change of every key of all stores, with the time until which it held."""
+    """Every change of every key of all stores, with the time of the next change."""
     place = (F.col("sequence").asc_nulls_last(), F.col("position").asc())
     by_key = Window.partitionBy(*_KEY).orderBy(*place)
     changes = _without_copies(_changes(events), by_key)
@@ -62,9 +62,9 @@ def kv_history(events: DataFrame) -> DataFrame:
 
 
 def kv_state(events: DataFrame, at: datetime.datetime | int | None = None) -> DataFrame:
-    """The keys that are there at a time, in nanoseconds or as Python has it; after all changes when none is given.
+    """The keys that exist at a time, given in nanoseconds or as a datetime; after all changes if no time is given.
 
-    Between machines only the last change of a key that a task has seen is moved.
+    Only the last change of each key that a task has seen is shuffled.
     """
     changes = _changes(events)
     if at is not None:
@@ -79,7 +79,7 @@ def kv_state(events: DataFrame, at: datetime.datetime | int | None = None) -> Da
 
 
 def _changes(events: DataFrame) -> DataFrame:
-    """The records of stores, in columns of their own."""
+    """The records of stores, with their fields as columns."""
     return events.where("format = 'versioned'").select(
         "journal",
         F.get_json_object("detail", "$.store").alias("store"),
@@ -93,10 +93,10 @@ def _changes(events: DataFrame) -> DataFrame:
 
 
 def _without_copies(changes: DataFrame, by_key: WindowSpec) -> DataFrame:
-    """Each change once, also where copies of it are among the records.
+    """Each change once, even if copies of it are among the records.
 
-    A copy that is as late as its journal looks like a change to the same value at the same time. What else is in the
-    journal tells: with any record that is earlier than the journal itself, its copies are there.
+    A copy with the time of its journal looks like a change to the same value at the same time. The journal's other
+    records decide: if any record is earlier than the journal itself, its copies are among the records.
     """
     journal = ("journal", "store", "sequence")
     earliest = F.min("timestamp_ns")

@@ -1,15 +1,15 @@
-"""HTML and SVG put together out of elements, with everything that is not markup escaped.
+"""Build HTML and SVG from elements; everything that is not markup is escaped.
 
     element("a", "text & more", class_="b")     <a class="b">text &amp; more</a>
 
-Content is either text, which is escaped, or `Markup`, which is not. Names of journals and files are whatever someone
-called them: `shown` makes one line of visible characters of them.
+Content is either text, which is escaped, or `Markup`, which is not. Names of journals and files may contain any
+characters: `shown` turns them into one line of printable ones.
 """
 
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, TypeAlias
 
 LONGEST_NAME: Final = 64
@@ -27,7 +27,9 @@ Content: TypeAlias = "str | Iterable[str]"
 
 
 def element(tag: str, /, *content: Content, **attributes: str | float | None) -> Markup:
-    """An element. Of the names of attributes a `_` at the end goes, others become `-`; what is None is left out."""
+    """An element. In names of attributes a final `_` is removed and other `_` become `-`; attributes that are None are
+    omitted.
+    """
     inside = "".join(_markup(part) for part in content)
     said = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{html.escape(_value(value))}"'
@@ -38,7 +40,7 @@ def element(tag: str, /, *content: Content, **attributes: str | float | None) ->
 
 
 def join(*content: Content) -> Markup:
-    """Several pieces as one."""
+    """Several pieces of content as one."""
     return Markup("".join(_markup(part) for part in content))
 
 
@@ -51,12 +53,12 @@ def _markup(content: Content) -> str:
 
 
 def _value(value: str | float) -> str:
-    """Numbers with no more digits than a screen can show."""
+    """The text of an attribute; numbers get at most two decimals."""
     return value if isinstance(value, str) else f"{value:.2f}".rstrip("0").rstrip(".")
 
 
 def shown(name: str, longest: int = LONGEST_NAME) -> str:
-    """A name as visible characters, shortened in the middle if it is long."""
+    """A name in printable characters, shortened in the middle if it is long."""
     text = "".join(
         character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
         for character in name[: 2 * _LONGEST_TITLE]
@@ -68,21 +70,21 @@ def shown(name: str, longest: int = LONGEST_NAME) -> str:
 
 
 def label(name: str, longest: int = LONGEST_NAME) -> Markup:
-    """A name within a page: in one line, its direction kept to itself, the whole of it on hover if it is long."""
+    """A name on the page: one line, with its own text direction, and the full name as a tooltip if it is shortened."""
     text = shown(name, longest)
     whole = shown(name, _LONGEST_TITLE)
     return element("bdi", text, title=whole if whole != text else None)
 
 
 def title(text: str) -> Markup:
-    """What a shape says when one points at it."""
+    """The tooltip of a shape."""
     return element("title", text)
 
 
 def svg(
     width: float, height: float, *content: Content, describe: str, class_: str = "plot", stretched: bool = False
 ) -> Markup:
-    """A drawing that is as wide as there is room for; `describe` is for those who do not see it."""
+    """A drawing that fills the available width; `describe` is its text for screen readers."""
     return element(
         "svg",
         *content,
@@ -97,3 +99,29 @@ def svg(
 def text(x: float, y: float, content: str, *, class_: str | None = None, anchor: str | None = None) -> Markup:
     """Text in a drawing; `anchor` is `middle` or `end`."""
     return element("text", content, x=x, y=y, class_=class_, text_anchor=anchor)
+
+
+# --- parts of a page ------------------------------------------------------------------------------------------------
+
+NOTHING: Final = Markup("")
+DASH: Final = "–"
+
+
+def section(name: str, says: Content, *content: Content) -> Markup:
+    return element("section", element("h2", name), element("p", says, class_="says"), *content)
+
+
+def table(columns: Sequence[tuple[str, str]], rows: Iterable[Content]) -> Markup:
+    """A table; a column is its heading and its class."""
+    heads = [element("th", name, class_="number" if kind == "number" else None) for name, kind in columns]
+    table = element("table", element("thead", element("tr", heads)), element("tbody", *rows))
+    return element("div", table, class_="scroll")
+
+
+def row(columns: Sequence[tuple[str, str]], *cells: Content, look: str | None = None) -> Markup:
+    made = [element("td", cell, class_=kind or None) for (_, kind), cell in zip(columns, cells, strict=True)]
+    return element("tr", made, class_=look)
+
+
+def empty(words: str, look: str = "") -> Markup:
+    return element("p", words, class_=f"empty {look}".rstrip())

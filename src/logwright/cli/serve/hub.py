@@ -1,4 +1,4 @@
-"""`logwright serve hub`: takes copies of sej journals, and gives them back."""
+"""`logwright serve hub`: stores copies of sej journals."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from typing import Any
 
 import click
 
-from ..errors import WrongUse
-from ..servers.metrics import serve_metrics
-from ..servers.safety import Address, Protection
-from .arguments import json_option, verb
-from .serving import announce, logged_aloud, protection_of, raise_file_limit, safety_options, until_stopped
-from .times import parse_size
+from ...errors import WrongUse
+from ...servers.metrics import serve_metrics
+from ...servers.safety import Address, Protection
+from ..arguments import json_option, verb
+from ..times import parse_size
+from .common import announce, logs_on_stderr, protection_of, raise_file_limit, safety_options, until_stopped
 
 DEFAULT_PORT = 7878
 _FILES_OF_A_COPY = 3
 _OTHER_FILES = 100
-"""Files that are read, and those of the program itself."""
+"""File descriptors besides those of clients and copies."""
 
 
 def hub_package() -> ModuleType:
-    """What does it; `WrongUse` says what to install."""
-    # Else gRPC writes lines of its own, one for every stranger that connects to a hub; what matters we tell ourselves.
+    """Import the hub; raises `WrongUse` with the package to install."""
+    # Otherwise gRPC logs a line for every unknown client that connects; we log what matters.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     logging.getLogger("grpc").addHandler(logging.NullHandler())
     try:
-        from ..servers import hub
+        from ...servers import hub
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != "grpc":
             raise
@@ -42,9 +42,9 @@ def hub_package() -> ModuleType:
 @verb(
     "hub",
     examples=[
-        ("take copies into a directory, from this machine only", "logwright serve hub copies"),
+        ("store copies in a directory, from this machine only", "logwright serve hub copies"),
         (
-            "on a port that is free, which is in the JSON that it prints",
+            "on a free port, printed as JSON",
             "logwright serve hub copies --listen 127.0.0.1:0 --json",
         ),
         (
@@ -59,7 +59,9 @@ def hub_package() -> ModuleType:
 @click.option(
     "--max-request", metavar="SIZE", help="The largest request, and so the largest message; 16 MiB by default."
 )
-@click.option("--segment-size", metavar="SIZE", help="Where a client does not tell of segments; 1 GiB by default.")
+@click.option(
+    "--segment-size", metavar="SIZE", help="The size of segments if a client does not send it; 1 GiB by default."
+)
 @json_option
 def hub(
     directory: Path,
@@ -70,10 +72,10 @@ def hub(
     as_json: bool,
     **safety: Any,
 ) -> None:
-    """Hold copies of sej journals that clients send by `logwright copy`, or by the original's client.
+    """Store copies of sej journals that clients send with `logwright copy` or the original client.
 
-    Each is a journal in DIRECTORY/CLIENT.JOURNAL, the same bytes as its source. A client is answered when its messages
-    are on the disk. Ends by SIGTERM or Ctrl-C, and loses nothing then.
+    Each copy is a journal in DIRECTORY/CLIENT.JOURNAL with the same bytes as its source. A client gets its answer after
+    its messages have been synced. SIGTERM or Ctrl-C ends the server without loss.
     """
     room = hub_package()
     address, metrics_address, protection = protection_of(listen, metrics, **safety)
@@ -81,7 +83,7 @@ def hub(
     options = {} if segment_size is None else {"segment_size": parse_size(segment_size)}
     server = room.Hub(directory, address, protection=protection, limits=limits, **options)
     raise_file_limit(limits.connections + _FILES_OF_A_COPY * limits.open_journals + _OTHER_FILES, "clients and copies")
-    with logged_aloud():
+    with logs_on_stderr():
         asyncio.run(_serve(server, metrics_address, protection, as_json))
 
 

@@ -1,4 +1,4 @@
-"""segments: what the segments of journals with checkpoints hold, and what became of them.
+"""The table segments: the segments of journals with checkpoints.
 
     events = tables.events(spark.read.format("logwright").load("journals"))
     segments(events).where("not checked").show()
@@ -6,20 +6,20 @@
 A row is a segment of a journal of the format appendfile, in the columns
 
     journal, generation, segment    which one
-    complete                        whether a checkpoint has closed it, and no repair has taken records out of it
-    checked                         whether it was checked, so that nobody will get it back
-    records, bytes                  how many records of data it has, and how many bytes are in them
+    complete                        whether a checkpoint has closed it, and no repair has removed records from it
+    checked                         whether it was checked, so that a recovery does not return it
+    records, bytes                  the number of its data records, and of their bytes
     first_file, first_position      where it begins
     last_file, last_position        its last record
 
-`generation` is null for the segments that are written since the journal was opened last, and else the id of the file
-behind those that a recovery has put aside together: the ids of segments go on counting, and the last one of a
-generation, which nothing has closed, may have the same id as the first one of the next. A file is known by the name
+`generation` is null for segments written since the journal was last opened. For segments that a recovery has put aside
+together it is the id of the file after them. Ids of segments keep increasing across generations, but the last segment
+of a generation, which no checkpoint has closed, may have the same id as the first one of the next. A file has the name
 that it had when it was read.
 
-Of a segment whose first files were removed, because it is checked, what is left counts. Damage is told by the table of
-that name: a segment that has lost records by it is not complete, if some of its records are in the damaged file. An
-open segment without data is none. Segments with ids of more than 63 bits are left out.
+If the first files of a checked segment were removed, the row describes the remaining files. A segment is not complete
+if some of its records are in a file that the table `damage` names. Open segments without data are left out, as are
+segments with ids of more than 63 bits.
 """
 
 from __future__ import annotations
@@ -79,5 +79,5 @@ def segments(events: DataFrame) -> DataFrame:
 
 
 def _number(text: Column) -> Column:
-    """A whole number out of text; null where 63 bits do not hold it."""
+    """A whole number parsed from text; null if it does not fit 63 bits."""
     return text.try_cast("bigint")

@@ -1,10 +1,10 @@
-"""What the report shows, gathered from the tables: a few thousand numbers, however large the tables are.
+"""The figures of the report, gathered from the tables: a few thousand numbers, however large the tables are.
 
-Of journals, consumers, damaged files and damaged ranges only the foremost are named; the rest is counted. Time is cut
-into at most `MOST_BUCKETS` pieces. Where nearly all records lie within a small part of the time between the first and
-the last, as they do when a few have the time 0, that part is shown and the others are counted as lying outside.
+Only the largest journals, consumers, damaged files and damaged ranges are named; the others are counted. Time is
+divided into at most `MOST_BUCKETS` buckets. If nearly all records are within a small part of the time between the first
+and the last, for example because a few have the time 0, only that part is shown and the others are counted.
 
-All times are seconds since 1970, UTC, as plain numbers: a journal may have times that no calendar has.
+All times are seconds since 1970, UTC, as plain numbers: a journal may have times outside the range of `datetime`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SHOWN: Final = (
     *("activity", "files", "damage", "consumers", "queue_items", "kv_history", "kv_state"),
     *("segments", "transactions", "page_versions"),
 )
-"""The tables that the report tells of."""
+"""The tables that the report shows."""
 
 MOST_JOURNALS: Final = 40
 MOST_CONSUMERS: Final = 30
@@ -67,7 +67,7 @@ _MOST_ZOOMS: Final = 8
 
 @dataclass(slots=True)
 class JournalFigures:
-    """One journal, or all that are not named. `bytes` is what its records take, `file_bytes` what its files do."""
+    """One journal, or all that are not named. `bytes` is the size of its records, `file_bytes` that of its files."""
 
     format: str
     name: str
@@ -88,7 +88,7 @@ class JournalFigures:
 
 @dataclass(slots=True)
 class Series:
-    """The records and bytes of a journal in each bucket; `name` is None for all journals that are not named."""
+    """The records and bytes of a journal in each bucket; `name` is None for all unnamed journals together."""
 
     name: str | None
     records: list[int]
@@ -104,7 +104,7 @@ class Activity:
     buckets: int = 0
     series: list[Series] = field(default_factory=list)
     before: int = 0
-    behind: int = 0
+    after: int = 0
     untimed: int = 0
 
 
@@ -147,7 +147,7 @@ class QueueFigures:
 
 @dataclass(slots=True)
 class Range:
-    """Damaged bytes of a file; `count` ranges near each other, of which the first is told."""
+    """Damaged bytes of a file: `count` adjacent ranges, with the kind and reason of the first."""
 
     start: int
     end: int
@@ -171,7 +171,7 @@ class DamagedFile:
 
 @dataclass(slots=True)
 class DamageFigures:
-    """All damage, by kind as count and bytes, and the files that have most of it."""
+    """All damage: count and bytes of each kind, and the files with the most damage."""
 
     kinds: dict[str, tuple[int, int]] = field(default_factory=dict)
     files: list[DamagedFile] = field(default_factory=list)
@@ -191,7 +191,7 @@ class DamageFigures:
 
 @dataclass(slots=True)
 class Figures:
-    """Everything that the report shows. What was not made, None, is not shown either."""
+    """Everything that the report shows. Parts that are None are omitted."""
 
     source: str
     out: str
@@ -210,21 +210,21 @@ class Figures:
     """How many consumers there are of each status."""
     damage: DamageFigures | None = None
     notes: list[str] = field(default_factory=list)
-    """What else is to be told, a sentence each."""
+    """Other messages, one sentence each."""
     queues: list[QueueFigures] | None = None
-    """Those with most items that are not done first."""
+    """Those with the most unfinished items first."""
     queue_count: int = 0
     stores: list[StoreRow] | None = None
-    """Those with most keys, then changes, first."""
+    """Those with the most keys, then changes, first."""
     store_count: int = 0
     segmented: list[SegmentRow] | None = None
-    """Journals with checkpoints: those with most segments that are not checked first."""
+    """Journals with checkpoints; those with the most unchecked segments first."""
     segmented_count: int = 0
     paged: list[PageRow] | None = None
-    """Files of pages: those with most transactions, then versions, first."""
+    """Files of pages; those with the most transactions, then versions, first."""
     paged_count: int = 0
     tails: list[str] = field(default_factory=list)
-    """Which journals end with bytes that are not read because they are no whole record yet, a sentence each."""
+    """Journals that end with bytes that are not a complete record yet and were not read, one sentence each."""
 
 
 # --- gathering ------------------------------------------------------------------------------------------------------
@@ -242,9 +242,9 @@ def gather(
     tails: Sequence[str] = (),
     most_rows: int = MOST_ROWS,
 ) -> Figures:
-    """The figures of tables by their names, as DataFrames or in Arrow.
+    """The figures of the tables, given by name as DataFrames or Arrow tables.
 
-    Those of `SHOWN` count, as far as they are there. Where one has more than `most_rows`, Spark sums it up first.
+    Only tables in `SHOWN` are used, and any may be missing. Spark aggregates tables of more than `most_rows` rows.
     """
     found = Figures(source, out, made_at, seconds, tables=list(tables), notes=list(notes), tails=list(tails))
     active = activity_rows(frames["activity"], most=most_rows) if "activity" in frames else []
@@ -283,7 +283,7 @@ def gather(
 def _gather_journals(
     found: Figures, active: Iterable[ActivityRow], files: Iterable[dict[str, Any]], damaged: Iterable[DamageRow]
 ) -> None:
-    """The largest journals, how many there are, and all of them together."""
+    """Fill in the largest journals, the number of all journals, and their total."""
     journals: dict[tuple[str, str | None], JournalFigures] = {}
     unnamed = 0
 
@@ -332,7 +332,7 @@ def _later(one: int | None, other: int | None) -> int | None:
 
 
 def bucket_width(seconds: int) -> int:
-    """The length of a bucket, in seconds, so that a span of time takes no more than `MOST_BUCKETS`."""
+    """The length of a bucket in seconds, so that a time span needs at most `MOST_BUCKETS`."""
     for width in _WIDTHS:
         if seconds // width + 2 <= MOST_BUCKETS:
             return width
@@ -343,7 +343,7 @@ def bucket_width(seconds: int) -> int:
 
 
 def densest(counts: Sequence[int]) -> tuple[int, int]:
-    """The first and the last of the fewest buckets in a row that have nearly all of what is counted."""
+    """The first and last bucket of the shortest run of buckets that contains nearly all of the counts."""
     enough = _ENOUGH_OF_RECORDS * sum(counts)
     best = (0, len(counts) - 1)
     first, inside = 0, 0
@@ -374,10 +374,10 @@ def _activity(rows: Sequence[ActivityRow], figures: Figures) -> Activity:
         low, high = densest(counts)
         if found.width == _MINUTE or high - low + 1 > _SMALL_PART_OF_TIME * found.buckets:
             break
-        # A bucket beyond on either side, so that it can be seen that little lies there.
+        # Keep one more bucket on either side, to show that it is nearly empty.
         low, high = max(0, low - 1), min(found.buckets - 1, high + 1)
         found.before += sum(counts[:low])
-        found.behind += sum(counts[high + 1 :])
+        found.after += sum(counts[high + 1 :])
         first = max(first, found.start + low * found.width)
         last = min(last, found.start + (high + 1) * found.width - 1)
     _fill(found, rows, [journal.name for journal in figures.journals])
@@ -433,7 +433,7 @@ def _damage(rows: Iterable[DamageRow], sizes: Mapping[tuple[str, str], int]) -> 
 
 
 def _drawn_together(file: DamagedFile) -> list[Range]:
-    """The ranges of a file in order; those that would lie on one another when drawn become one."""
+    """The ranges of a file in order; ranges that would overlap when drawn are merged."""
     cells: dict[tuple[str, int], Range] = {}
     for one in sorted(file.ranges, key=lambda one: one.start):
         place = (one.kind, one.start * MOST_RANGES_OF_A_FILE // max(1, file.size))

@@ -1,8 +1,7 @@
-"""What the servers' verbs have in common: their options, what they print at the start, and how they end.
+"""What the verbs of servers share: options, output at the start, and signals.
 
-A server prints one line of data when it is ready, with its address: whoever let the system choose a port reads it
-there. What it asks of its clients and its limits go to stderr. SIGTERM and Ctrl-C end it cleanly, with exit code 0:
-what was acknowledged is on the disk, as it was before.
+A server prints one line on stdout when it is ready, with its address and port. Its security settings and limits go to
+stderr. SIGTERM and Ctrl-C end it cleanly, with exit code 0.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ from typing import Any
 
 import click
 
-from ..servers.safety import Address, Protection, limits_of, parse_address
-from .arguments import Decorated
-from .output import print_json, print_line, talk, warn
-from .times import format_size
+from ...servers.safety import Address, Protection, limits_of, parse_address
+from ..arguments import Decorated
+from ..output import inform, print_json, print_line, warn
+from ..times import format_size
 
 
 def safety_options(default_port: int) -> Callable[[Decorated], Decorated]:
@@ -34,18 +33,30 @@ def safety_options(default_port: int) -> Callable[[Decorated], Decorated]:
             metavar="HOST:PORT",
             default=f"127.0.0.1:{default_port}",
             show_default=True,
-            help="Where to listen; port 0 takes a free one. Beyond loopback it needs TLS, and tokens or certificates.",
+            help="The address; port 0 takes a free one. Beyond loopback it needs TLS, and tokens or certificates.",
         ),
         click.option("--tls-certificate", metavar="FILE", type=file, help="The server's certificate chain (PEM)."),
-        click.option("--tls-key", metavar="FILE", type=file, help="Its key (PEM), in a file that is its owner's only."),
+        click.option("--tls-key", metavar="FILE", type=file, help="The server's key (PEM); mode 600."),
         click.option(
-            "--client-authority", metavar="FILE", type=file, help="Ask clients for a certificate that this one signed."
+            "--client-authority",
+            metavar="FILE",
+            type=file,
+            help="Require a client certificate that this authority (PEM) signed.",
         ),
         click.option(
-            "--tokens", metavar="FILE", type=file, help="Ask clients for one of these tokens, a line each; mode 600."
+            "--tokens",
+            metavar="FILE",
+            type=file,
+            help="Require one of the tokens in this file, one per line; mode 600.",
         ),
-        click.option("--insecure", is_flag=True, help="Listen there although anybody may connect, or listen in."),
-        click.option("--metrics", metavar="HOST:PORT", help="Answer Prometheus there: GET /metrics, plain HTTP."),
+        click.option(
+            "--insecure",
+            is_flag=True,
+            help="Allow an address beyond loopback without TLS or without tokens and certificates.",
+        ),
+        click.option(
+            "--metrics", metavar="HOST:PORT", help="Serve Prometheus metrics there: GET /metrics, plain HTTP."
+        ),
     ]
 
     def decorate(function: Decorated) -> Decorated:
@@ -66,7 +77,7 @@ def protection_of(
     tokens: Path | None,
     insecure: bool,
 ) -> tuple[Address, Address | None, Protection]:
-    """Where to listen, where metrics are, and what clients need; `WrongUse` when that would let strangers in."""
+    """The addresses of the server and of metrics, and the protection; raises `WrongUse` if it is insecure."""
     protection = Protection.load(
         certificate=tls_certificate, key=tls_key, client_authority=client_authority, tokens=tokens, insecure=insecure
     )
@@ -87,7 +98,7 @@ def announce(
     as_json: bool,
     **more: Any,
 ) -> None:
-    """Say that a server is ready: where, for whom, and within which limits."""
+    """Print that a server is ready, with its address, its security settings and its limits."""
     if as_json:
         about = {"serving": what, "address": str(address), "metrics": None if metrics is None else str(metrics)}
         print_json({**about, **more, "protection": protection.describe(), "limits": limits_of(limits)})
@@ -96,11 +107,11 @@ def announce(
             f"{what} is ready at {address}" + ("" if metrics is None else f", metrics at http://{metrics}/metrics")
         )
         for name, value in more.items():
-            talk(f"{name}: {value}")
-        talk(f"clients: {protection.describe()}")
-        talk(f"limits: {', '.join(_limit_text(*limit) for limit in limits_of(limits).items())}")
+            inform(f"{name}: {value}")
+        inform(f"clients: {protection.describe()}")
+        inform(f"limits: {', '.join(_limit_text(*limit) for limit in limits_of(limits).items())}")
     if protection.insecure and not address.is_loopback:
-        warn(f"{address} can be reached from elsewhere, and --insecure was given")
+        warn(f"{address} can be reached from other machines, and --insecure was given")
     sys.stdout.flush()
 
 
@@ -114,18 +125,18 @@ def _limit_text(name: str, number: int | float) -> str:
 
 
 def raise_file_limit(needed: int, whom: str) -> None:
-    """Let this process open so many files, if the system allows it; else say for whom they may not suffice."""
+    """Raise the limit of open files of this process; warn if the system does not allow as many as needed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     possible = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
     if soft != resource.RLIM_INFINITY and soft < possible:
         resource.setrlimit(resource.RLIMIT_NOFILE, (possible, hard))
     if possible < needed:
-        warn(f"this process may open {possible} files, and so many {whom} could need {needed} (ulimit -n)")
+        warn(f"this process may open {possible} files, but {whom} may need {needed}: raise the limit (ulimit -n)")
 
 
 @contextlib.asynccontextmanager
 async def until_stopped() -> AsyncIterator[asyncio.Event]:
-    """An event that SIGTERM and Ctrl-C set, for as long as the block lasts."""
+    """An event that SIGTERM and Ctrl-C set during the `with` block."""
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -138,9 +149,9 @@ async def until_stopped() -> AsyncIterator[asyncio.Event]:
 
 
 @contextlib.contextmanager
-def logged_aloud() -> Iterator[None]:
-    """Let what the library logs meanwhile be lines of this program."""
-    talking = _Talk(logging.WARNING)
+def logs_on_stderr() -> Iterator[None]:
+    """Print log messages of the library on stderr during the `with` block."""
+    talking = _MessageHandler(logging.WARNING)
     logger = logging.getLogger("logwright")
     logger.addHandler(talking)
     try:
@@ -149,8 +160,8 @@ def logged_aloud() -> Iterator[None]:
         logger.removeHandler(talking)
 
 
-class _Talk(logging.Handler):
-    """What is logged, on stderr, in one line each."""
+class _MessageHandler(logging.Handler):
+    """Prints log messages on stderr, one line each."""
 
     def emit(self, record: logging.LogRecord) -> None:
         warn(record.getMessage())

@@ -1,7 +1,7 @@
-"""Values of journals decoded on Spark, each journal's by its own rule.
+"""Decode the values of journals on Spark, each journal by its own rule.
 
-The first rule that fits a journal's name counts for it, as everywhere; a journal whose rule decodes nothing, or that no
-rule fits, has nothing decoded. Only the values that may have to be decoded travel to the Python workers.
+The first rule that matches a journal's name applies. Without a rule that decodes, the columns are null. Only values
+that may have to be decoded are sent to the Python workers.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812  # as everywhere with Spark
 from pyspark.sql.pandas.functions import arrow_udf
 
-from ..errors import WrongUse
-from ..location import locate
-from ..values import Decoder, decoder, read_schema, to_json
-from .settings import JournalRule
+from ...errors import WrongUse
+from ...location import locate
+from ...values import Decoder, decoder, read_schema, to_json
+from ..settings import JournalRule
 
 _RESULT: Final = pa.struct([("decoded", pa.string()), ("decode_error", pa.string())])
 _SPARK_RESULT: Final = "decoded STRING, decode_error STRING"
 _WILD: Final = re.compile(r"[*?\[]")
 
 MOST_BYTES: Final = 64 << 20
-"""Of a value that is decoded. A batch that Spark sends is about as large, and its JSON must fit an Arrow array."""
+"""The largest value that is decoded: about the size of a batch that Spark sends. Its JSON must fit an Arrow array."""
 
 Chosen: TypeAlias = tuple[tuple[JournalRule, str | None], ...]
-"""Rules, each with the text of its schema: tasks need not reach the file."""
+"""Rules, each with the text of its schema, so that tasks do not need the file."""
 
 
 def decode_column(rules: Sequence[JournalRule]) -> Column:
-    """A struct of `decoded` and `decode_error`, out of the columns `journal` and `value`."""
-    chosen = loaded(rules)  # what is missing or wrong is said here, and not by a task
+    """A struct of `decoded` and `decode_error`, computed from the columns `journal` and `value`."""
+    chosen = loaded(rules)  # raises on the driver if a schema is missing or wrong
 
     def decode(journals: pa.Array, values: pa.Array) -> pa.Array:
         return _decode(chosen, journals, values)
@@ -43,13 +43,13 @@ def decode_column(rules: Sequence[JournalRule]) -> Column:
     worth_sending = F.lit(False)
     for beginning in sorted(beginnings):
         worth_sending = worth_sending | F.col("journal").startswith(beginning)
-    decoded = arrow_udf(decode, _SPARK_RESULT)  # type: ignore[call-overload]  # its kind is in the hints of `decode`
+    decoded = arrow_udf(decode, _SPARK_RESULT)  # type: ignore[call-overload]  # the type hints of `decode` say which kind it is
     decoding: Column = decoded(F.col("journal"), F.when(worth_sending, F.col("value")))
     return decoding
 
 
 def loaded(rules: Sequence[JournalRule]) -> Chosen:
-    """The rules with their schemas, once it is known that values can be decoded by them."""
+    """The rules with their schemas. Raises `WrongUse` if values cannot be decoded by them."""
     chosen = tuple((rule, None if rule.schema is None else _schema_text(rule.schema)) for rule in rules)
     for rule, schema in chosen:
         if rule.decode is not None:
@@ -78,7 +78,7 @@ def _decode(rules: Chosen, journals: pa.Array, values: pa.Array) -> pa.Array:
 
 def _decoded(decode: Decoder, value: bytes) -> tuple[str | None, str | None]:
     if len(value) > MOST_BYTES:
-        return None, f"it has {len(value)} bytes, and only values of up to {MOST_BYTES} are decoded"
+        return None, f"the value has {len(value)} bytes; only values of up to {MOST_BYTES} bytes are decoded"
     return to_json(decode, value)
 
 

@@ -1,28 +1,28 @@
-"""transactions and page_versions: what journals of page transactions did, and what the pages were after each of them.
+"""The tables transactions and page_versions: the page transactions, and the pages after each of them.
 
     events = tables.events(spark.read.format("logwright").load("journals"))
     page_versions(events).where("page = 65566").orderBy("transaction").show()
 
 `transactions` has a row for every transaction:
 
-    journal, file, transaction      which one: its number in its file, from 0 on
+    journal, file, transaction      the number of the transaction in its file, from 0
     offset, timestamp               where it begins in the file, and when it was created
-    flags, complete, outcome        whether it is in the storage, and what became of it
-    operations, pages, bytes        how many operations it has, of how many pages, and how many bytes they changed
+    flags, complete, outcome        whether it is in the storage, and its outcome
+    operations, pages, bytes        the numbers of its operations, of pages, and of bytes that they changed
 
 `page_versions` has a row for every page and every completed transaction that changed it:
 
     journal, file, page             which page
-    version                         the number of the change among those of the page, from 1 on
-    transaction, timestamp          which transaction made it
+    version                         the number of the change of the page, from 1
+    transaction, timestamp          the transaction that made it
     op, deleted                     its last operation on the page, and whether that removed it
-    ranges                          what is known of the bytes of the page since then, as JSON: [{"offset", "data"}],
-                                    the data in base64, as `logwright state` has it; null where it was removed
-    gaps                            how often transactions are lost before this one, by the account of losses: what was
-                                    known of the page before the last of these is not known any more; 0 for never
+    ranges                          the known bytes of the page after it, as JSON: [{"offset", "data"}],
+                                    the data in base64, as `logwright state` prints it; null if it was removed
+    gaps                            how many losses of transactions precede this one, by the account of losses: bytes
+                                    known before the last loss are unknown after it; 0 for none
 
-Transactions that were rolled back, and those without an end, are void, and no page has a version of them. Pages with
-offsets of more than 63 bits are left out.
+Transactions that were rolled back or are incomplete make no versions of pages. Pages with offsets of more than 63 bits
+are left out.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812  # as everywhere with Spark
 
-from ..yeltsin.model.replay import Ranges
+from ...yeltsin.model.replay import Ranges
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -77,15 +77,15 @@ def transactions(events: DataFrame) -> DataFrame:
 
 def page_versions(events: DataFrame) -> DataFrame:
     """Every page after every transaction that changed it."""
-    tell: Any = F.arrow_udtf(Versions, returnType=_VERSION)
+    versions_of: Any = F.arrow_udtf(Versions, returnType=_VERSION)
     changes = _operations(events).where("outcome = 'completed' and page is not null")
     chosen = changes.select(*_COMMON, "transaction", "position", "timestamp", "op", "page_offset", "value", "gaps")
-    found: DataFrame = tell(chosen.asTable().partitionBy(*_COMMON).orderBy("position"))
+    found: DataFrame = versions_of(chosen.asTable().partitionBy(*_COMMON).orderBy("position"))
     return found
 
 
 class Versions:
-    """What a task does with the operations on one page, which come in order, a batch at a time."""
+    """Turns the operations on one page, which arrive in order, one batch at a time, into versions."""
 
     def __init__(self) -> None:
         self._known: Any = Ranges()
@@ -94,11 +94,11 @@ class Versions:
         self._last: dict[str, Any] | None = None
 
     def eval(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """The versions that are complete: the next operation is of another transaction."""
+        """The versions that are complete because an operation of another transaction follows."""
         done = []
         for row in batch.to_pylist():
             if self._last is not None and self._last["transaction"] != row["transaction"]:
-                done.append(self._told(self._last))
+                done.append(self._version_row(self._last))
             self._last = row
             if (row["gaps"] or 0) > self._gaps:
                 self._gaps = row["gaps"]
@@ -113,9 +113,9 @@ class Versions:
     def terminate(self) -> Iterator[pa.RecordBatch]:
         """The last version."""
         if self._last is not None:
-            yield _batch([self._told(self._last)])
+            yield _batch([self._version_row(self._last)])
 
-    def _told(self, row: dict[str, Any]) -> dict[str, Any]:
+    def _version_row(self, row: dict[str, Any]) -> dict[str, Any]:
         self._version += 1
         is_removed = row["op"] == "remove"
         ranges = None if is_removed else json.dumps(self._known.as_json(), separators=(",", ":"))
