@@ -33,10 +33,9 @@ logwright demo && cd demo
 ## What holds for all verbs
 
 - **Data goes to stdout, messages to stderr.** Warnings and errors are one line each and begin with `logwright: `.
-- **Exit codes**: 0 success, 1 damage found, 2 wrong use or unreadable, 130 after Ctrl-C. A torn tail, which a crash
-leaves
-  and the next writer cuts off, is a problem for `verify` (1) and a warning for all others (0). When the reader of the
-  output goes away (`| head`), the command ends quietly with 0.
+- **Exit codes**: 0 success, 1 damage found, 2 wrong use or unreadable, 130 after Ctrl-C. A torn tail, which a
+  crash leaves and the next writer cuts off, is a problem for `verify` (1) and a warning for all others (0). When the
+  reader of the output goes away (`| head`), the command ends quietly with 0.
 - **Reading needs no lock and changes nothing**, so every journal can be read while it is written.
 - **Links**: a link given as PATH is followed, and the journal is at its target. Links inside a journal are
   never followed.

@@ -18,7 +18,7 @@ from logwright.pipeline.checks import check_settings, unused_rules
 from logwright.pipeline.failures import SparkFailed, error_from, naming_full_disk
 from logwright.pipeline.own_spark import reason_in
 from logwright.pipeline.tables import TABLES
-from logwright.spark.reading import Journal
+from logwright.spark.reader import Journal
 from tests.cli.support import Outcome, assert_one_error_line, execute, run
 
 
@@ -41,7 +41,7 @@ def test_a_root_that_is_not_there_or_has_no_journal_is_said(tmp_path: Path) -> N
     missing = pipeline(tmp_path / "missing", tmp_path / "out")
     assert error_of(missing) == f"{tmp_path / 'missing'}: no such file or directory"
     nothing = pipeline(tmp_path / "empty", tmp_path / "out")
-    assert error_of(nothing) == f"{tmp_path / 'empty'}: no journal of any known format is here or below"
+    assert error_of(nothing) == f"{tmp_path / 'empty'}: no journal of any known format is at or below this path"
     excluded = tmp_path / "pipeline.toml"
     excluded.write_text('journals = "samples"\nout = "out"\n[[journal]]\nmatch = "*"\nexclude = true\n')
     assert run("demo", tmp_path / "samples").code == 0
@@ -120,7 +120,7 @@ def test_settings_of_spark_keep_their_names() -> None:
 def test_without_java_one_line_says_so(demo: Path, tmp_path: Path) -> None:
     nothing = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"} | {"PATH": str(tmp_path)}
     outcome = execute("pipeline", "run", "--journals", demo, "--out", tmp_path / "out", env=nothing)
-    assert error_of(outcome) == "Spark needs Java 17 or later, and there is no java on this machine's PATH"
+    assert error_of(outcome) == "Spark needs Java 17 or later, and no java was found on the PATH"
 
 
 @pytest.mark.parametrize("verb", ["run --journals .", "restore --tables ."])

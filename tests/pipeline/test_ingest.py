@@ -27,7 +27,7 @@ from logwright.pipeline.plan import PipelineStream, Plan, everything
 from logwright.pipeline.settings import JournalRule, Settings
 from logwright.pipeline.tables import DAMAGE, EVENTS
 from logwright.sej import Reader, ShardedWriter, Writer
-from logwright.spark.finding import find_journals
+from logwright.spark.discovery import find_journals
 from logwright.versioned import VersionedKVStore
 from tests.pipeline.journals import damage, fill, tear, unreadable
 from tests.support.access import open_to_all, without_access
@@ -222,7 +222,7 @@ def test_a_journal_that_cannot_be_opened_fails_a_run_that_is_to_fail(tmp_path: P
 
 def test_without_a_journal_there_is_nothing_to_plan(tmp_path: Path) -> None:
     (tmp_path / "root").mkdir()
-    with pytest.raises(UnknownFormat, match="no journal of any known format is here or below"):
+    with pytest.raises(UnknownFormat, match="no journal of any known format is at or below this path"):
         work(plan_for(tmp_path / "root", tmp_path))
 
 

@@ -12,7 +12,7 @@ from logwright import kestrel
 from logwright.pipeline.listing import list_journals, tails_of
 from logwright.pipeline.tables import FILES, OFFSETS
 from logwright.sej import ShardedWriter, Writer, reset
-from logwright.spark.reading import Journal, find_journals
+from logwright.spark.reader import Journal, find_journals
 
 
 def test_files_and_consumers_of_all_journals_become_rows(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from logwright.core.format import find_format, open_journal
 from logwright.core.io.disk import REAL_DISK
 from logwright.errors import DamagedJournal
 from logwright.sej import ShardedReader, ShardedWriter, Writer, find_shards
-from logwright.spark.reading import find_journals
+from logwright.spark.reader import find_journals
 from logwright.spark.schemas import METADATA, spark_schema
 from logwright.spark.source import JournalReader
 from logwright.spark.stream import JournalStream

@@ -24,7 +24,7 @@ from logwright.kestrel.files.writer import Writer
 from logwright.kestrel.model.replay import QueueItem
 from logwright.pipeline import tables
 from logwright.pipeline.tables.queue_items import queue_items
-from logwright.spark.reading import list_journals
+from logwright.spark.reader import list_journals
 from logwright.spark.stream import JournalStream
 from tests.kestrel.journals import lived_queue, random_queue
 from tests.kestrel.samples import FACTS, REMOVE, addx, encoded, scenario_operations, write

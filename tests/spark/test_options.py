@@ -18,9 +18,9 @@ VALUES = StructType().add("value", BinaryType())
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"sinse": "2026-01-01"}, "option sinse is not known for reading a table of sej; did you mean since"),
+        ({"sinse": "2026-01-01"}, "option sinse is unknown for reading a table of sej; did you mean since"),
         ({"splitbyte": "1m"}, "did you mean splitBytes?"),
-        ({"startingoffsets": "latest"}, "option startingoffsets is not known for reading a table"),
+        ({"startingoffsets": "latest"}, "option startingoffsets is unknown for reading a table"),
         ({"header": "true"}, "there are mode, from, to, since, until, pushFilters, splitBytes, batchBytes"),
     ],
 )
@@ -37,7 +37,7 @@ def test_an_option_of_a_table_that_is_not_known_is_refused_with_the_near_ones(
     [
         ({"maxrecordpertrigger": "5"}, "reading a stream of sej; did you mean maxRecordsPerTrigger"),
         ({"since": "2026-01-01"}, "option since is for tables; see startingOffsets"),
-        ({"shardbit": "2"}, "option shardbit is not known for reading a stream of sej"),
+        ({"shardbit": "2"}, "option shardbit is unknown for reading a stream of sej"),
     ],
 )
 def test_an_option_of_a_stream_that_is_not_known_is_refused(given: dict[str, str], told: str, tmp_path: Path) -> None:
@@ -51,9 +51,9 @@ def test_an_option_of_a_sink_that_is_not_known_is_refused(writer: str, tmp_path:
     def write(source: Any) -> Any:
         return getattr(source, writer)(VALUES, False)
 
-    with pytest.raises(WrongUse, match=r"option shrdbit is not known for writing sej; did you mean shardBit\?"):
+    with pytest.raises(WrongUse, match=r"option shrdbit is unknown for writing sej; did you mean shardBit\?"):
         write(SejSource({"path": str(tmp_path / "new"), "shrdBit": "2"}))
-    with pytest.raises(WrongUse, match="option shardbit is not known for writing kestrel; there are queue, txnAppId"):
+    with pytest.raises(WrongUse, match="option shardbit is unknown for writing kestrel; there are queue, txnAppId"):
         write(KestrelSource({"path": str(tmp_path / "new"), "shardBit": "2"}))
     assert not (tmp_path / "new").exists()
 

@@ -175,9 +175,9 @@ def test_columns_that_cannot_be_messages_are_refused(spark: Any, tmp_path: Path,
         ({"shardBit": "11"}, "shard bit 11 is not within 0 and 10"),
         ({"shardBit": "many"}, "'many' is no number"),
         ({"prefix": "a/b"}, "has other characters"),
-        ({"segmentSize": "0"}, "is no size"),
+        ({"segmentSize": "0"}, "is not a size"),
         ({"checksums": "perhaps"}, "neither true nor false"),
-        ({"txnAppId": "copy"}, "say both txnAppId and txnVersion"),
+        ({"txnAppId": "copy"}, "give both txnAppId and txnVersion"),
         ({"txnAppId": "copy", "txnVersion": "-1"}, "'-1' is no number"),
     ],
 )
@@ -190,9 +190,9 @@ def test_options_that_make_no_sense_are_refused(tmp_path: Path, options: dict[st
 
 def test_where_and_what_to_write_must_be_said(tmp_path: Path) -> None:
     schema = StructType().add("value", "binary")
-    with pytest.raises(WrongUse, match="say where to write"):
+    with pytest.raises(WrongUse, match="give the path to write to"):
         JournalWriter(schema, {}, "sej", False)
-    with pytest.raises(WrongUse, match="say which format to write"):
+    with pytest.raises(WrongUse, match="give the format to write"):
         JournalWriter(schema, {"path": str(tmp_path)}, None, False)
     with pytest.raises(WrongUse, match="not to a remote store"):
         JournalWriter(

@@ -133,7 +133,7 @@ def test_items_that_name_no_queue_go_to_the_one_of_the_option(spark: Any, tmp_pa
         ("queue STRING, data BINARY, expires INTEGER", {}, "column expires is int32, and must be timestamps"),
         ("data BINARY", {"queue": "../cars"}, r"'\.\./cars' is no name of a queue"),
         ("data BINARY", {"queue": ""}, "'' is no name of a queue"),
-        ("data BINARY", {"queue": "cars", "txnappid": "copy"}, "say both txnAppId and txnVersion"),
+        ("data BINARY", {"queue": "cars", "txnappid": "copy"}, "give both txnAppId and txnVersion"),
     ],
 )
 def test_columns_and_options_that_make_no_sense_are_refused(

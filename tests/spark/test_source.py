@@ -21,7 +21,7 @@ from logwright.errors import LogwrightError, UnknownFormat, WrongUse
 from logwright.sej import Reader, ShardedWriter, Writer
 from logwright.spark import session
 from logwright.spark.filters import keep, understood
-from logwright.spark.reading import find_journals
+from logwright.spark.reader import find_journals
 from logwright.spark.schemas import spark_schema
 from logwright.spark.source import JournalReader, SejSource
 from tests.support.counting_disk import CountingDisk
@@ -296,7 +296,7 @@ def test_one_percent_by_time_is_read_by_reading_less_than_five_percent(
             writer.append(bytes(100), b"customer-%04d" % (number % 7), timestamp=number * 1_000_000 - late)
     size = sum(path.stat().st_size for path in (directory / "jnl").iterdir())
     disk = CountingDisk()
-    monkeypatch.setattr("logwright.spark.finding.locate", lambda location: (disk, Path(location)))
+    monkeypatch.setattr("logwright.spark.discovery.locate", lambda location: (disk, Path(location)))
     low, high = (datetime.datetime.fromtimestamp(seconds, datetime.UTC) for seconds in (75.0, 76.5))
     for pushed in (
         (filters.GreaterThanOrEqual(("timestamp",), low), filters.LessThan(("timestamp",), high)),
@@ -354,8 +354,8 @@ def test_numbers_and_times_choose_records_whatever_the_columns_are(tmp_path: Pat
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"from": "-1"}, "option from: '-1' is no number of at least 0"),
-        ({"to": "x"}, "option to: 'x' is no number"),
+        ({"from": "-1"}, "option from: '-1' is not a number of at least 0"),
+        ({"to": "x"}, "option to: 'x' is not a number"),
         ({"since": "yesterday"}, "option since: 'yesterday' is not a time: give nanoseconds"),
     ],
 )
@@ -365,7 +365,7 @@ def test_a_choice_that_makes_no_sense_is_refused(options: dict[str, str], reason
 
 
 def test_records_without_a_time_cannot_be_chosen_by_it() -> None:
-    with pytest.raises(WrongUse, match="option since: these records have no timestamp_ns"):
+    with pytest.raises(WrongUse, match="option since: these records have no column timestamp_ns"):
         JournalReader(spark_schema("kestrel"), {"path": "queues", "since": "5"}, "kestrel")
 
 
@@ -443,11 +443,11 @@ def test_what_is_not_there_or_no_journal_is_said(spark: Any, tmp_path: Path) -> 
     with pytest.raises(PySparkException, match="no such file"):
         spark.read.format("sej").load(str(tmp_path / "missing")).collect()
     (tmp_path / "nothing").mkdir()
-    with pytest.raises(UnknownFormat, match="no journal of any known format is here or below"):
+    with pytest.raises(UnknownFormat, match="no journal of any known format is at or below this path"):
         find_journals(str(tmp_path / "nothing"), None)
-    with pytest.raises(PySparkException, match="is no size"):
+    with pytest.raises(PySparkException, match="is not a size"):
         spark.read.format("sej").option("splitBytes", "many").load(str(GOLDEN / "one" / "sej")).collect()
-    with pytest.raises(WrongUse, match="say which journal"):
+    with pytest.raises(WrongUse, match="give the path of a journal"):
         JournalReader(StructType(), {}, "sej")
 
 

@@ -170,7 +170,7 @@ def test_a_time_is_found_in_every_shard(tmp_path: Path) -> None:
     ({"startingTimestamp": "yesterday"}, "option startingTimestamp: 'yesterday' is not a time: give nanoseconds"),
     ({"startingTimestamp": "5", "startingOffsets": "latest"}, "not both"),
     ({"maxRecordsPerTrigger": "0"}, "no number of at least 1"),
-    ({"maxBytesPerTrigger": "much"}, "is no size"),
+    ({"maxBytesPerTrigger": "much"}, "is not a size"),
     ({"failOnDataLoss": "perhaps"}, "neither true nor false"),
 ])  # fmt: skip
 def test_an_option_that_makes_no_sense_is_refused_at_once(
@@ -238,7 +238,7 @@ def test_or_it_goes_on_without_them_and_says_so_once(tmp_path: Path, caplog: pyt
     assert rows == [("", number) for number in range(left, 40)]
     assert end == {"journal": {"": 40}}
     (said,) = [record.getMessage() for record in caplog.records]
-    assert f"records 3 to {left - 1} went before they were read" in said
+    assert f"records 3 to {left - 1} were removed before they were read" in said
 
 
 def test_a_file_that_goes_between_plan_and_task_is_named_or_left_out(tmp_path: Path) -> None:
@@ -249,7 +249,9 @@ def test_a_file_that_goes_between_plan_and_task_is_named_or_left_out(tmp_path: P
         (task,) = stream.partitions({"journal": {"": 0}}, {"journal": {"": 40}})
         left = retire(tmp_path / fail / "journal")
         if fail == "true":
-            with pytest.raises(HistoryUnavailable, match=r"journal: records 0 to \d+ went before they were read"):
+            with pytest.raises(
+                HistoryUnavailable, match=r"journal: records 0 to \d+ were removed before they were read"
+            ):
                 list(stream.read(task))
         else:
             found = [offset for batch in stream.read(task) for offset in batch["offset"].to_pylist()]
@@ -265,7 +267,7 @@ def test_a_journal_that_is_gone_or_was_cut_is_an_error_or_left_out(tmp_path: Pat
     going_on = stream_of(tmp_path / "root", failOnDataLoss="false")
     assert going_on.latestOffset(start, ReadAllAvailable()) == {"a": {"": 10}, "b": {"": 10}}
     cut = {"a": {"": 25}, "b": {"": 6}}
-    with pytest.raises(HistoryUnavailable, match="a: records up to 24 were read, but it ends with 9 now"):
+    with pytest.raises(HistoryUnavailable, match="a: records up to 24 were read, but the journal ends with 9 now"):
         stream_of(tmp_path / "root").latestOffset(cut, ReadAllAvailable())
     end = going_on.latestOffset(cut, ReadAllAvailable())
     assert end == {"a": {"": 10}, "b": {"": 10}}
@@ -480,7 +482,9 @@ def test_data_loss_ends_a_query_with_its_name_or_is_passed_over(spark: Any, tmp_
     append(directory, range(40, 80), segment_size=1000)
     left = retire(directory)
     query = begin(spark, directory, tmp_path / "checkpoint", sink)
-    with pytest.raises(StreamingQueryException, match=f"journal: records 40 to {left - 1} went before they were read"):
+    with pytest.raises(
+        StreamingQueryException, match=f"journal: records 40 to {left - 1} were removed before they were read"
+    ):
         catch_up(query)
     query = begin(spark, directory, tmp_path / "checkpoint", sink, failOnDataLoss="false")
     catch_up(query)

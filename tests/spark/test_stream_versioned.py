@@ -137,7 +137,7 @@ def test_archives_that_go_when_they_have_been_read_are_no_loss_and_others_are(tm
             store.insert(f"k{number}", number)
             store.rotate()
         store.insert("k8", 8)
-    with pytest.raises(HistoryUnavailable, match=r"stores/cars: records \d+ to \d+ went before they were read"):
+    with pytest.raises(HistoryUnavailable, match=r"stores/cars: records \d+ to \d+ were removed before they were read"):
         following(stream_of(tmp_path / "stores"), end)
     going_on = stream_of(tmp_path / "stores", failOnDataLoss="false")
     last = following(going_on, end)
@@ -321,5 +321,7 @@ def test_a_query_takes_what_is_available_over_rotations_and_goes_on_from_its_che
     assert len(list((tmp_path / "stores").glob("*.zz"))) > 5
 
     life.go_on("cars", 60, retention=Retention(max_archives=1))
-    with pytest.raises(StreamingQueryException, match=r"stores/cars: records \d+ to \d+ went before they were read"):
+    with pytest.raises(
+        StreamingQueryException, match=r"stores/cars: records \d+ to \d+ were removed before they were read"
+    ):
         run()

@@ -17,7 +17,7 @@ from logwright.pipeline import tables
 from logwright.pipeline.listing import list_journals
 from logwright.pipeline.settings import JournalRule
 from logwright.sej import Reader, ShardedWriter, Writer, open_reader, reset
-from logwright.spark.reading import find_journals
+from logwright.spark.reader import find_journals
 
 JOURNALS = ("orders/eu", "orders/old", "plain", "sensors", "web")
 SCHEMA = {"type": "record", "name": "Reading", "fields": [{"name": "bar", "type": "int"}]}

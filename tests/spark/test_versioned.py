@@ -178,10 +178,10 @@ def test_what_was_set_since_a_time_can_be_chosen_of_a_state(tmp_path: Path) -> N
         (
             "versioned",
             {"at": "now", "from": "5"},
-            "option from is not known for reading the state at a time",
+            "option from is unknown for reading the state at a time",
         ),
-        ("sej", {"at": "now"}, "there is a state at a time of versioned, not of sej"),
-        ("logwright", {"at": "now"}, "there is a state at a time of versioned, not of any mix of journals"),
+        ("sej", {"at": "now"}, "versioned has states at a time, sej has not"),
+        ("logwright", {"at": "now"}, "versioned has states at a time, a mix of formats has not"),
     ],
 )
 def test_a_time_that_makes_no_sense_is_refused(

@@ -19,7 +19,7 @@ from .tables.storage import options_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from ..spark.reading import Journal
+    from ..spark.reader import Journal
 
 COLUMNS: Final[Mapping[str, Sequence[str]]] = {
     "events": EVENTS.names,

@@ -33,7 +33,7 @@ from ..core.read.splits import TARGET_BYTES, Split, pack
 from ..core.repair.losses import Loss
 from ..errors import LogwrightError, NotFound, StorageFailed, WrongUse
 from ..spark import schemas
-from ..spark.reading import Journal, Part, Reading, file_of
+from ..spark.reader import BaseReader, Journal, Part, file_of
 from .commit import part_name
 from .parquet import COMPRESSION, COMPRESSIONS, WRITTEN, ParquetFile, Written, filled, write_empty
 from .plan import KnownLoss, PipelineStream, Plan, Unreadable, everything
@@ -300,7 +300,7 @@ class _Wrong:
     detail: str | None = None
 
 
-class _Decoding(Reading):
+class _Decoding(BaseReader):
     """Reads splits as the source `logwright` does, but returns names as dictionaries and damage as `_Wrong`."""
 
     def __init__(self) -> None:

@@ -20,7 +20,7 @@ from ..core.format import find_format
 from ..core.io.file_names import as_text, printed
 from ..core.read.splits import ConsumerEntry, FileEntry, Inventory, Split
 from ..errors import LogwrightError
-from ..spark.reading import Journal, file_of, open_journal
+from ..spark.reader import Journal, file_of, open_journal
 from .tables import FILES, OFFSETS
 
 _MOST_BIGINT = (1 << 63) - 1

@@ -22,7 +22,7 @@ from ..core.format import find_format
 from ..core.io.disk import REAL_DISK
 from ..core.read.columns import Columns
 from ..errors import LogwrightError, StorageFailed
-from ..spark.reading import Journal
+from ..spark.reader import Journal
 from .tables import EVENTS
 
 COMPRESSION: Final = "lz4"

@@ -19,8 +19,8 @@ from ..core.repair.losses import ACCOUNT_NAME, Loss
 from ..errors import HistoryUnavailable, LogwrightError, NotFound, StorageFailed, UnknownFormat
 from ..location import is_local, locate
 from ..spark import schemas
-from ..spark.reading import Journal, list_journals, open_journal
-from ..spark.stream import JournalStream, Offset, Place, Standing, looking_again
+from ..spark.reader import Journal, list_journals, open_journal
+from ..spark.stream import JournalStream, Offset, Place, Standing, retrying
 from .parquet import COMPRESSION
 from .settings import JournalRule, Settings
 
@@ -127,7 +127,7 @@ def everything(settings: Settings) -> tuple[list[tuple[Journal, Split]], list[Un
     losses: list[KnownLoss] = []
     journals = chosen_journals(settings, unreadable)
     if not journals:
-        raise UnknownFormat(f"{settings.journals}: no journal of any known format is here or below")
+        raise UnknownFormat(f"{settings.journals}: no journal of any known format is at or below this path")
     parts: list[tuple[Journal, Split]] = []
     for journal in journals:
         try:
@@ -179,13 +179,13 @@ class PipelineStream(JournalStream):
             return dict(sorted({**end, **{name: start[name] for name in resting if name in start}}.items()))
 
         try:
-            return looking_again(look)
+            return retrying(look)
         finally:
             self._seen = None
 
     def note_target(self) -> None:
         """Let all following batches end at the current ends of the journals."""
-        self._note_target(looking_again(self._look))
+        self._note_target(retrying(self._look))
 
     def _look(self) -> dict[Place, Standing]:
         if self._seen is not None:
@@ -218,4 +218,4 @@ class PipelineStream(JournalStream):
 
     def splits_between(self, start: Offset, end: Offset) -> list[tuple[Journal, Split]]:
         """The splits to read for one batch."""
-        return looking_again(lambda: self._plan(start, end))
+        return retrying(lambda: self._plan(start, end))

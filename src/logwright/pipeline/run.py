@@ -32,7 +32,7 @@ from ..core.format import find_format, is_there
 from ..core.io.disk import REAL_DISK
 from ..errors import DamagedJournal, NotFound, UnknownFormat, WrongUse
 from ..location import is_local, locate
-from ..spark.reading import Journal
+from ..spark.reader import Journal
 from ..spark.stream import Offset
 from . import listing as listings
 from .checks import check_settings, check_with, unused_rules
@@ -145,7 +145,7 @@ def _placed(settings: Settings) -> Settings:
 
 def _check_journals(settings: Settings, journals: Sequence[Journal]) -> None:
     if not journals and not settings.follow:
-        raise UnknownFormat(f"{settings.journals}: no journal of any known format is here or below")
+        raise UnknownFormat(f"{settings.journals}: no journal of any known format is at or below this path")
     for journal in journals:
         disk, path = locate(journal.location)
         is_beside = find_format(journal.format).flat and not is_below(path, Path(settings.out))

@@ -4,10 +4,10 @@
 
     spark = session()                                       # or register(your_own_session)
     spark.read.format("sej").load("events")                 # one format, in its own columns
-    spark.read.format("logwright").load("journals")         # any mix below a root, in the columns that all share
-    spark.read.schema("offset BIGINT").format("sej").load("events")    # only what is asked for is decoded
+    spark.read.format("logwright").load("journals")         # any journals below a root, in common columns
+    spark.read.schema("offset BIGINT").format("sej").load("events")    # decodes this column only
 
-Spark needs Java 17 or later, and its Python workers must be the Python that runs this: `session` sees to both.
+Spark needs Java 17 or later, and its workers must run the same Python: `session` checks the first and sets the second.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 LEAST_JAVA: Final = 17
 
 _SETTINGS: Final = {
-    "spark.sql.python.filterPushdown.enabled": "true",  # off by default, and half of what makes a source fast
+    "spark.sql.python.filterPushdown.enabled": "true",  # off by default; doubles the speed of sources
 }
 _AT_START: Final = {
-    # A fifth less time for rows on their way from Python into the JVM than through TCP. Only before Spark starts.
+    # A fifth faster than TCP between Python and the JVM. Must be set before Spark starts.
     "spark.python.unix.domain.socket.enabled": str(hasattr(socket, "AF_UNIX")).lower(),
 }
 
@@ -40,7 +40,7 @@ _AT_START: Final = {
 def session(master: str = "local[*]", name: str = "logwright", **settings: Any) -> SparkSession:
     """A Spark session with the journal formats registered.
 
-    `settings` are Spark's; a name without dots has `_` in their place.
+    `settings` are settings of Spark; `_` in names stands for a dot.
     """
     _require_java()
     from pyspark.sql import SparkSession
@@ -55,7 +55,7 @@ def session(master: str = "local[*]", name: str = "logwright", **settings: Any) 
 
 
 def register(spark: SparkSession) -> SparkSession:
-    """Make the formats known to a session of your own; the same session."""
+    """Register the formats with an existing session, and return it."""
     from .source import SOURCES
 
     for key, value in _SETTINGS.items():
@@ -66,11 +66,11 @@ def register(spark: SparkSession) -> SparkSession:
 
 
 def _require_java() -> None:
-    """Say clearly what is missing, instead of Spark's own stack trace."""
+    """Raise a clear error instead of Spark's stack trace."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if java is None or not Path(java).exists():
-        raise LogwrightError(f"Spark needs Java {LEAST_JAVA} or later, and there is no java on this machine's PATH")
+        raise LogwrightError(f"Spark needs Java {LEAST_JAVA} or later, and no java was found on the PATH")
     said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
     version = re.search(r'version "(?:1\.)?(\d+)', said)
     if version is not None and int(version[1]) < LEAST_JAVA:

@@ -1,11 +1,11 @@
-"""Filters that Spark pushes down: what they let us leave out, of journals, of files and of records.
+"""Filters that Spark pushes down: they skip journals, files and records.
 
-Each is used twice and given back to Spark all the same, which applies it again: a filter here may only ever leave out
-what Spark would leave out. From the bounds of a number, a time or a position whole parts of a journal are never read;
-what is read is filtered as a batch before it crosses over to the JVM, which is the dear part of the way.
+Spark applies every filter again, so a filter here may skip only rows that Spark would remove. Bounds on numbers, times
+and positions exclude whole parts of a journal from reading. Batches are filtered before they are sent to the JVM, which
+is the expensive step.
 
 Comparisons with a value, `in`, `is null` and `is not null` are used, on columns of any type: Arrow compares bytes as
-Spark does. Negations, parts of strings, and values that the column's type cannot hold are Spark's alone.
+Spark does. Negations, substrings, and values outside the column's type are left to Spark.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .options import any_number, time_ns
 
 _COMPARE: Final = {
     spark.EqualTo: pc.equal,
-    spark.EqualNullSafe: pc.equal,  # with a value that is not null, which is the only one that gets here
+    spark.EqualNullSafe: pc.equal,  # the value is never null here
     spark.GreaterThan: pc.greater,
     spark.GreaterThanOrEqual: pc.greater_equal,
     spark.LessThan: pc.less,
@@ -35,25 +35,25 @@ _COMPARE: Final = {
 _NUMBERS: Final = ("offset", "sequence")
 _POSITIONS: Final = ("position", "_position")
 _NANOSECONDS: Final = {"timestamp": 1000, "timestamp_ns": 1, "t": 1}
-"""How many nanoseconds have the same value in a column of times: `timestamp` is cut to microseconds."""
+"""How many nanoseconds share one value of a time column: `timestamp` is truncated to microseconds."""
 CHOICES: Final = ("from", "to", "since", "until")
-"""The options that choose records of a table."""
+"""The options that select records of a table."""
 _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MICROSECOND: Final = datetime.timedelta(microseconds=1)
 _Range: TypeAlias = tuple[int | None, int | None]
-"""The smallest and the largest number, both included; None is no bound."""
+"""The smallest and the largest number, both inclusive; None is no bound."""
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One condition on a column; `value` is what it is compared with, several of them for `In`, None for `IsNull`."""
+    """A condition on a column; `value` is the operand, a list for `In`, None for `IsNull`."""
 
     column: str
     kind: type[spark.Filter]
     value: Any = None
 
     def mask(self, batch: pa.RecordBatch) -> pa.Array | None:
-        """Which rows may stay, null for no; None when the batch does not have the column, or cannot be compared."""
+        """The rows that match (null is no); None if the batch does not have the column, or cannot be compared."""
         if self.column not in batch.schema.names:
             return None
         data = batch.column(self.column)
@@ -68,7 +68,7 @@ class Condition:
 
 
 def _as_arrow(values: Sequence[Any], type: pa.DataType) -> pa.Array | None:
-    """Values as a column's type has them; None where it cannot: Arrow would cut 2.5 to 2."""
+    """Values in a column's type; None if that is impossible: Arrow would truncate 2.5 to 2."""
     if pa.types.is_timestamp(type):
         values = [_aware(value) if isinstance(value, datetime.datetime) else value for value in values]
     try:
@@ -84,7 +84,7 @@ def _aware(moment: datetime.datetime) -> datetime.datetime:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """`start` <= record number < `stop`; times and positions, both ends of them included. None is no bound."""
+    """`start` <= record number < `stop`; times and positions with both ends inclusive. None is no bound."""
 
     start: int | None = None
     stop: int | None = None
@@ -95,26 +95,26 @@ class Bounds:
 
     @property
     def times(self) -> Times | None:
-        """The times that are left, None for all."""
+        """The range of times; None for all."""
         if self.earliest_ns is None and self.latest_ns is None:
             return None
         return Times(self.earliest_ns, self.latest_ns)
 
     def leave(self, split: Split) -> bool:
-        """Whether records of a split may be at the positions that are left.
+        """Whether records of a split may be at positions within the bounds.
 
-        Where a split ends that was cut at a number nobody knows; and damage before a split lies somewhere else.
+        The end of a split that was cut at a number is unknown, and damage before a split is elsewhere.
         """
         if self.stop is not None or split.before is not None:
             return True
         begins_in_time = self.last_position is None or split.position <= self.last_position
-        # Where numbers are positions they tell how far a split may go: an archive has fewer bytes than what is in it.
+        # Where numbers are positions they bound a split: a compressed archive has fewer bytes than its contents.
         reach = split.position + max(split.bytes, split.stop - split.start)
         return begins_in_time and (self.first_position is None or reach > self.first_position)
 
 
 def understood(filters: Iterable[spark.Filter]) -> list[Condition]:
-    """The filters that we can use; the others are Spark's alone."""
+    """The filters that can be used here; the others are left to Spark."""
     found = []
     for filter in filters:
         kind = type(filter)
@@ -130,9 +130,9 @@ def understood(filters: Iterable[spark.Filter]) -> list[Condition]:
 
 
 def chosen_by(options: Mapping[str, str], columns: Sequence[str]) -> list[Condition]:
-    """What the options `from`, `to`, `since` and `until` stand for, of a source with these columns; options are folded.
+    """The conditions of the options `from`, `to`, `since` and `until` on these columns; options are folded.
 
-    Spark knows nothing of these conditions: batches must have their columns, so that they can be applied here.
+    Spark does not know these conditions: batches must have their columns, so that they can be applied here.
     """
     number = "sequence" if "sequence" in columns else "offset"
     time = "t" if "t" in columns else "timestamp_ns"
@@ -145,7 +145,9 @@ def chosen_by(options: Mapping[str, str], columns: Sequence[str]) -> list[Condit
     ):
         value = parse(options, name)
         if value is not None and column not in columns:
-            raise WrongUse(f"option {name}: these records have no {column}; there are {', '.join(columns)}")
+            raise WrongUse(
+                f"option {name}: these records have no column {column}; the columns are {', '.join(columns)}"
+            )
         if value is not None:
             found.append(Condition(column, kind, value))
     return found
@@ -155,7 +157,7 @@ def chosen_by(options: Mapping[str, str], columns: Sequence[str]) -> list[Condit
 
 
 def bounds_of(conditions: Iterable[Condition]) -> Bounds:
-    """The range of records that conditions leave."""
+    """The bounds of records that match all conditions."""
     numbers: _Range = (None, None)
     times: _Range = (None, None)
     positions: _Range = (None, None)
@@ -171,7 +173,7 @@ def bounds_of(conditions: Iterable[Condition]) -> Bounds:
 
 
 def _range(condition: Condition, width: int = 1) -> _Range:
-    """The numbers that a condition lets through; each value of the column stands for `width` numbers."""
+    """The range of numbers that match a condition; each value of the column covers `width` numbers."""
     if condition.value is None:
         return None, None
     values = condition.value if condition.kind is spark.In else (condition.value,)
@@ -198,14 +200,14 @@ def _number(value: Any) -> int | None:
 
 
 def _both(one: _Range, other: _Range) -> _Range:
-    """What is in two ranges."""
+    """The intersection of two ranges."""
     lows = [low for low in (one[0], other[0]) if low is not None]
     highs = [high for high in (one[1], other[1]) if high is not None]
     return max(lows, default=None), min(highs, default=None)
 
 
 def can_match(conditions: Iterable[Condition], known: Mapping[str, str | None]) -> bool:
-    """Whether a record can meet conditions if these columns of it, strings or null, are as is known."""
+    """Whether a record with these known column values, strings or null, can match the conditions."""
     arrays = [pa.array([value], pa.string()) for value in known.values()]
     return bool(keep(pa.RecordBatch.from_arrays(arrays, list(known)), conditions).num_rows)
 
@@ -214,7 +216,7 @@ def can_match(conditions: Iterable[Condition], known: Mapping[str, str | None]) 
 
 
 def keep(batch: pa.RecordBatch, conditions: Iterable[Condition]) -> pa.RecordBatch:
-    """The rows of a batch that all conditions let through."""
+    """The rows of a batch that match all conditions."""
     masks = [mask for condition in conditions if (mask := condition.mask(batch)) is not None]
     if not masks or not batch.num_rows:
         return batch

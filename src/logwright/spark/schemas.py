@@ -1,7 +1,7 @@
-"""The columns of journals on Spark: each format's own, the ones that all share, and those about a record's place.
+"""The columns of journals on Spark: those of each format, the common ones, and those of a record's place.
 
-A schema that the user gives is the projection: its columns, in its order, with the types that are said here. What is
-not in it is not decoded.
+A schema given by the user is the projection: its columns, in its order, with the types defined here. Other columns are
+not decoded.
 """
 
 from __future__ import annotations
@@ -43,23 +43,23 @@ METADATA: Final = pa.schema(
         ("_damage", pa.string()),
     ]
 )
-"""On request only, by naming them in a schema."""
+"""Columns that are returned only if a schema names them."""
 
 
 def columns_of(format: str | None) -> pa.Schema:
-    """The columns of a format's own source; of the source of all formats for None."""
+    """The columns of the source of a format; for None, of the source `logwright`."""
     if format is None:
         return UNIFIED
     return find_format(format).columns.typed
 
 
 def spark_schema(format: str | None) -> StructType:
-    """What `load` gives without a schema of the user's."""
+    """The schema of `load` without a schema of the user."""
     return from_arrow_schema(columns_of(format))
 
 
 def arrow_schema(schema: StructType, format: str | None) -> pa.Schema:
-    """The Arrow schema that Spark expects for a schema of the user's, once that is known to be ours to give."""
+    """Check a schema of the user, and return the Arrow schema that Spark expects for it."""
     known = {field.name: field.type for field in [*columns_of(format), *METADATA]}
     for name in schema.names:
         if schema.names.count(name) > 1:
@@ -74,13 +74,13 @@ def arrow_schema(schema: StructType, format: str | None) -> pa.Schema:
 
 
 def sources_of(names: Sequence[str], format: str, *, sharded: bool) -> list[str]:
-    """What of a format's records must be decoded to give these columns."""
+    """The columns of a format that must be decoded to make these columns."""
     plain = [name.removeprefix("_") for name in names]
     return find_format(format).columns.sources(plain, sharded=sharded)
 
 
 def fill(wanted: pa.Schema, batch: pa.RecordBatch, format: str, journal: str) -> pa.RecordBatch:
-    """A batch for Spark out of a batch of the format's columns."""
+    """Make a batch for Spark from a batch of the format's columns."""
     columns = find_format(format).columns
     arrays = [_array(field, batch, columns, format, journal) for field in wanted]
     return pa.RecordBatch.from_arrays(arrays, schema=wanted)
@@ -95,7 +95,7 @@ def _array(field: pa.Field, batch: pa.RecordBatch, columns: Columns, format: str
 
 
 def damage_row(wanted: pa.Schema, format: str, journal: str, file: str, start: int, size: int, text: str) -> Any:
-    """A row for a range of bytes that is no record: its place and what is wrong, and nulls for the rest."""
+    """A row for a damaged range: its place and the reason, and nulls in all other columns."""
     known = {"format": format, "journal": journal, "file": file, "position": start, "size": size, "damage": text}
     values = [known.get(field.name.removeprefix("_")) for field in wanted]
     arrays = [pa.array([value], field.type) for value, field in zip(values, wanted, strict=True)]

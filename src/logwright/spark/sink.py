@@ -1,33 +1,32 @@
-"""Journals as sinks on Spark, for tables and for streams: each batch whole or not at all, and exactly once.
+"""Write journals from Spark, for tables and streams: each batch completely or not at all, and exactly once.
 
     df.write.format("sej").option("shardBit", 4).mode("append").save("out")
     df.write.format("kestrel").option("queue", "orders").mode("append").save("queues")
     df.write.format("versioned").option("store", "settings").mode("append").save("stores")
     df.writeStream.format("sej").option("checkpointLocation", "progress").start("out")
 
-Tasks stage their records in the target, where nobody sees them, and the driver publishes what the successful attempts
-have staged; what a failed, repeated or speculated attempt has left is no part of it. A batch of a streaming query is
-published under the query's id and the batch's number: when Spark does it again after a restart, nothing is written
-twice. What a crash has left is put in place, or removed, by the next one who writes there. The target must be a
-directory that the driver and all executors share: on one machine any, on several ones a shared file system.
+Tasks stage their records in a hidden directory of the target. The driver publishes what the successful attempts have
+staged, and nothing of failed, repeated or speculative attempts. A batch of a streaming query is published under the
+query's id and the batch's number, so that nothing is written twice when Spark repeats a batch after a restart. The next
+writer completes or removes what a crash has left. The driver and all executors must share the target directory.
 
 Options of every format:
-    txnAppId, txnVersion    a name and a number for a table that is written: what has been published under this name and
-                            this number, or a higher one, is not written again. A stream has its own
+    txnAppId, txnVersion    an id and a number for a table: a table that has been published with this id and
+                            this or a higher number is not written again. Streams have their own
 
 Options of sej:
     shardBit            messages go to 2^shardBit journals by their key; 0 by default, which is one journal
     prefix              the beginning of the shards' names; empty by default
-    segmentSize         how large a segment grows; 1g by default
-    checksums           keep checksums beside the segments; false by default
+    segmentSize         the size of a segment; 1g by default
+    checksums           write files of checksums for the segments; false by default
 
 Options of kestrel:
-    queue               the queue of items that name none in a column `queue`
+    queue               the queue of items without a column `queue`
 
 Options of versioned, which writes new stores only, and tables only:
-    store               the store of changes that name none in a column `store`
+    store               the store of changes without a column `store`
 
-How it is done is in `core.publish.staging`, for every format the same; see `Target` for what a format adds.
+The protocol is in `core.publish.staging`, for all formats; `Target` is the part of a format.
 """
 
 from __future__ import annotations
@@ -57,11 +56,11 @@ from ..location import is_local, locate
 from .options import OF_SINKS, byte_size, check_names, flag
 
 PATIENCE_SECONDS: Final = 60
-"""How long another job that is publishing into the same target is waited for."""
+"""How long to wait for another job that publishes to the same target."""
 _STALE_SECONDS: Final = 24 * 3600
-"""After so long a run is dead, wherever it was: no batch takes a day."""
+"""A run older than this is dead, on any machine: no batch takes a day."""
 _QUERY_ID: Final = "sql.streaming.queryId"
-"""Spark tells its tasks by this property which query they work for; the writer of a stream is not told."""
+"""The property by which tasks know their query; Spark does not pass it to the writer of a stream."""
 _OPEN_FILES: Final = 16_384
 
 
@@ -74,13 +73,13 @@ class TaskDone(WriterCommitMessage):
 
 
 class _Sink:
-    """What both kinds of writers share. They are pickled, so they hold names and numbers only."""
+    """What both kinds of writers share. They are pickled, so they have names and numbers only."""
 
     disk: Disk = REAL_DISK
 
     def __init__(self, schema: StructType, options: dict[str, str], format: str | None, overwrite: bool) -> None:
         if format is None:
-            raise WrongUse(f"say which format to write: {' or '.join(_written_formats())}")
+            raise WrongUse(f"give the format to write: {' or '.join(_written_formats())}")
         if overwrite:
             raise WrongUse("a journal is never overwritten: write with mode append, or to another path")
         self.format = format
@@ -106,7 +105,7 @@ class _Sink:
             raise
 
     def publish(self, done: Sequence[TaskDone], name: str | None, number: int) -> None:
-        """Put in place what the tasks have staged; under a name and a number only once."""
+        """Publish what the tasks have staged; only once for an id and a number."""
         if not done:
             return
         batch = None if name is None else Batch(name, number)
@@ -117,16 +116,16 @@ class _Sink:
 
     def give_up(self, done: Sequence[TaskDone]) -> None:
         runs = {self.run, *(one.staged.run for one in done)}
-        with contextlib.suppress(LogwrightError):  # what stays is removed by the next writer
+        with contextlib.suppress(LogwrightError):  # the next writer removes what remains
             staging.discard(self.root, runs, disk=self.disk, patience_seconds=PATIENCE_SECONDS)
 
     def clean_up(self) -> None:
-        """Put in place or remove what crashes have left."""
+        """Complete or remove what crashes have left."""
         staging.recover_staging(self.root, is_dead=is_dead, disk=self.disk, patience_seconds=PATIENCE_SECONDS)
 
 
 def _done(messages: Sequence[WriterCommitMessage | None]) -> list[TaskDone]:
-    """The messages of the tasks that have succeeded: Spark has None in the places of the others."""
+    """The messages of successful tasks: Spark passes None for the others."""
     return [message for message in messages if isinstance(message, TaskDone)]
 
 
@@ -152,14 +151,14 @@ class JournalWriter(_Sink, DataSourceArrowWriter):
 
 
 class JournalStreamWriter(_Sink, DataSourceStreamArrowWriter):
-    """Appends the batches of a streaming query to a journal. Spark makes a new one for each, and one more to commit."""
+    """Appends the batches of a streaming query to a journal. Spark makes one for each batch, and another to commit."""
 
     def __init__(self, schema: StructType, options: dict[str, str], format: str | None, overwrite: bool) -> None:
         super().__init__(schema, options, format, overwrite)
         if self.target.no_streams is not None:
             raise WrongUse(self.target.no_streams)
         if _transaction_of(options)[0] is not None:
-            raise WrongUse("txnAppId is for tables: a stream is written exactly once by its checkpoint")
+            raise WrongUse("txnAppId is for tables only: the checkpoint of a stream writes it exactly once")
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Publish what the tasks have staged, unless this batch has been."""
@@ -167,9 +166,9 @@ class JournalStreamWriter(_Sink, DataSourceStreamArrowWriter):
         if done:
             (query,) = {one.query for one in done}
             if query is None:
-                raise WrongUse("Spark does not say which query this is, and so it cannot be written exactly once")
+                raise WrongUse("Spark does not pass the id of the query, so it cannot be written exactly once")
             self.publish(done, query, batchId)
-        with contextlib.suppress(LogwrightError):  # the batch is in place: what others have left can wait
+        with contextlib.suppress(LogwrightError):  # the batch is published: cleaning up can wait
             self.clean_up()
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
@@ -183,7 +182,7 @@ class JournalStreamWriter(_Sink, DataSourceStreamArrowWriter):
 def _target_of(format: str) -> type[Target]:
     kind = find_format(format).target
     if kind is None:
-        raise WrongUse(f"journals of the format {format} are not written by Spark")
+        raise WrongUse(f"Spark cannot write journals of the format {format}")
     return kind
 
 
@@ -192,10 +191,10 @@ def _written_formats() -> list[str]:
 
 
 def _directory_of(options: Mapping[str, str]) -> Path:
-    """The target, as executors with another working directory find it too."""
+    """The absolute path of the target: executors may have another working directory."""
     location = options.get("path")
     if not location:
-        raise WrongUse("say where to write: .save(PATH), or .start(PATH)")
+        raise WrongUse("give the path to write to: .save(PATH), or .start(PATH)")
     disk, path = locate(location)
     if not is_local(disk):
         raise WrongUse(f"{location}: journals are written to a file system of this machine, not to a remote store")
@@ -203,7 +202,7 @@ def _directory_of(options: Mapping[str, str]) -> Path:
 
 
 def _fields(options: Mapping[str, str], known: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
-    """The options that are set, by the names of the fields that they stand for. `options` are folded."""
+    """The options that are set, by the names of their fields. `options` are folded."""
     found: dict[str, Any] = {}
     for name, (field, kind) in known.items():
         text = options.get(name.lower())
@@ -218,22 +217,22 @@ def _fields(options: Mapping[str, str], known: Mapping[str, tuple[str, str]]) ->
         elif text.strip().isdecimal():
             found[field] = int(text)
         else:
-            raise WrongUse(f"option {name}: {text!r} is no number")
+            raise WrongUse(f"option {name}: {text!r} is not a number")
     return found
 
 
 def _transaction_of(options: Mapping[str, str]) -> tuple[str | None, int]:
-    """The name and the number that a table is written under; without a name it is as often as it is asked for."""
+    """The id and the number of a table; without an id it is written every time."""
     name, number = options.get("txnappid"), options.get("txnversion")
     if (name is None) != (number is None):
-        raise WrongUse("say both txnAppId and txnVersion, or neither")
+        raise WrongUse("give both txnAppId and txnVersion, or neither")
     if number is not None and not number.strip().isdecimal():
-        raise WrongUse(f"option txnVersion: {number!r} is no number")
+        raise WrongUse(f"option txnVersion: {number!r} is not a number")
     return name, int(number or 0)
 
 
 def _allow_open_files() -> None:
-    """Let this process open as many files as it may: there can be a thousand shards, or more queues or stores."""
+    """Raise this process's limit of open files: there can be a thousand shards, queues or stores."""
     try:
         import resource
     except ImportError:  # pragma: no cover - Windows
@@ -248,15 +247,15 @@ def _allow_open_files() -> None:
 
 
 def new_run() -> str:
-    """A name for what one writer stages: when and where it began, and which process stands for its driver.
+    """The id of a run of a writer: its time, its machine, and the process that represents its driver.
 
-    That is the parent of this one: Spark's daemon, or its JVM. It lives for as long as the driver does.
+    That is the parent of this process: Spark's daemon, or its JVM. It lives as long as the driver.
     """
     return f"{time.time_ns():016x}-{_machine()}-{os.getppid()}-{secrets.token_hex(4)}"
 
 
 def is_dead(run: str) -> bool:
-    """Whether a run can publish no more: its driver was on this machine and is gone, or it began too long ago."""
+    """Whether a run cannot publish any more: its driver was on this machine and is gone, or it is too old."""
     try:
         began, machine, process, _ = run.split("-")
         if time.time_ns() - int(began, 16) > _STALE_SECONDS * 1_000_000_000:
@@ -267,7 +266,7 @@ def is_dead(run: str) -> bool:
 
 
 def _machine() -> str:
-    """Which machine, or container, this is: where a number of a process means the same."""
+    """The id of this machine or container, within which process ids are unique."""
     try:
         processes = os.readlink("/proc/self/ns/pid")
     except OSError:  # pragma: no cover - not Linux

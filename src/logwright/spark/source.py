@@ -1,28 +1,27 @@
-"""JournalSource: any journal as a Spark table, written once over `Format`; a source per format is a thin subclass.
+"""Read any journal as a Spark table, over `Format`; the source of each format is a thin subclass.
 
-The way of a read: the driver finds the journals below the path, leaves out what the pushed filters rule out, cuts the
-rest into splits at exact record boundaries, and packs small ones together. A task opens the journal again, decodes the
-columns that are asked for into Arrow batches of bounded size, filters them, and hands them over.
+The driver finds the journals below the path, skips what the filters exclude, divides the rest into splits at exact
+record boundaries, and packs small ones together. A task opens the journal, decodes the requested columns into Arrow
+batches of bounded size, filters them, and returns them to Spark.
 
 Options:
     path                a journal, a root of shards, a root of journals (source `logwright`), or a URI
     mode                failfast (default), permissive (a damaged range is a row), dropmalformed
-    from, to            from this record number on, which is the offset in sej; up to, without, that one
-    since, until        what is not earlier than this time; what is earlier than that
-    at                  of stores (source `versioned`): the state at this time, instead of all changes; see `states.py`
-    pushFilters         true: leave out what Spark's filters rule out; false by default, and for a reason
-    splitBytes          how much one task reads, about; 128m by default
-    batchBytes          how much one Arrow batch holds, about; 4m by default
+    from, to            a range of record numbers, which are offsets in sej; `to` is excluded
+    since, until        a range of times; `until` is excluded
+    at                  for stores (source `versioned`): the state at this time instead of all changes; see `states.py`
+    pushFilters         true: skip what Spark's filters exclude; false by default, see below
+    splitBytes          how much one task reads, approximately; 128m by default
+    batchBytes          the approximate size of an Arrow batch; 4m by default
 
-Why Spark's filters are not used unless one asks for it: Spark 4.3 keeps one plan of reading for each `load`, that of
-the filters it has pushed last, and reads by it whatever is made of that table. `table.filter("offset < 10").count()`
-lets a `table.count()` behind it answer 10, and two filters of one table in one query fare no better. So `pushFilters`
-is for a table that is used with one filter only. `from`, `to`, `since` and `until` are part of the table: always right.
+Why pushed filters are off by default: Spark 4.3 keeps one read plan for each `load`, with the filters it pushed last,
+and uses it for every query of that table. After `table.filter("offset < 10").count()`, `table.count()` returns 10; two
+filters of one table in one query are wrong as well. So use `pushFilters` only for a table with one filter. `from`,
+`to`, `since` and `until` are part of the table and always correct.
 
-Times are written as on the command line: nanoseconds, ISO 8601, or `2 hours ago`, which counts from when a query is
-planned.
+Times are as on the command line: nanoseconds, ISO 8601, or `2 hours ago`, relative to the planning of the query.
 
-As a stream it has more of them: see `stream.py`; and for writing: see `sink.py`.
+For more options of streams see `stream.py`, of writing `sink.py`.
 """
 
 from __future__ import annotations
@@ -39,14 +38,14 @@ from ..errors import WrongUse
 from . import schemas
 from .filters import CHOICES, Bounds, bounds_of, can_match
 from .options import OF_STATES, OF_STREAMS, OF_TABLES, check_names, flag, folded
-from .reading import Journal, Part, TableReading, find_journals, open_journal
+from .reader import BaseTableReader, Journal, Part, find_journals, open_journal
 from .sink import JournalStreamWriter, JournalWriter
 from .states import StateReader
 from .stream import JournalStream
 
 
-class JournalReader(TableReading):
-    """Plans on the driver, reads in the tasks. It is pickled in between, so it holds options and numbers only."""
+class JournalReader(BaseTableReader):
+    """Plans on the driver, reads in the tasks. It is pickled in between, so it has options and numbers only."""
 
     def partitions(self) -> Sequence[InputPartition]:
         """The tasks of this read."""
@@ -64,14 +63,14 @@ class JournalReader(TableReading):
         splits = format.splits
         numbers = (bounds.start, bounds.stop) if splits.prunes_numbers else (None, None)
         planned = splits.plan(open_journal(journal), self.split_bytes, *numbers, times=bounds.times)
-        # A row that tells of damage has no shard: whoever asks for rows without one gets it from every shard.
+        # A row of damage has no shard: a filter for rows without a shard must read every shard.
         conditions = [condition for condition in self.conditions if condition.kind is not IsNull]
         wanted = [split for split in planned if can_match(conditions, {"shard": split.part or None})]
         return [split for split in wanted if bounds.leave(split)]
 
 
 class JournalSource(DataSource):
-    """The source `logwright`: any mix of journals below a root, in the columns that all formats share."""
+    """The source `logwright`: any journals below a root, in the columns that all formats share."""
 
     format: str | None = None
 
@@ -82,9 +81,9 @@ class JournalSource(DataSource):
     def schema(self) -> StructType:
         return schemas.spark_schema(self.format)
 
-    def reader(self, schema: StructType) -> TableReading:
+    def reader(self, schema: StructType) -> BaseTableReader:
         options = folded(self.options)
-        reader: TableReading
+        reader: BaseTableReader
         if "at" in options:
             check_names(options, OF_STATES, f"reading the state at a time of {self.name()}")
             reader = StateReader(schema, options, self.format)

@@ -1,13 +1,13 @@
-"""StateReader: the state of journals at a time as a table, for formats that have one, which are those of stores.
+"""Read the state of journals at a time as a table, for formats that have one (versioned).
 
     spark.read.format("versioned").option("at", "2 hours ago").load("stores")
 
-A row for each key that is there at that time, in the columns of the source: `t` is since when the key has this value,
-and `deleted` is false. The driver chooses one file of each store by names alone and opens none of them; a task reads
-many small stores. A store whose history does not reach back so far is an error that names it and says from when on its
-state is known; in `permissive` it is a row of damage, in `dropmalformed` it is left out.
+There is a row for each key that exists at that time, in the columns of the source: `t` is the time of the key's last
+change, and `deleted` is false. The driver chooses one file of each store by its name and opens none; a task reads many
+small stores. A store whose history begins later is an error with the earliest known time; in `permissive` it is a row
+of damage, in `dropmalformed` it is skipped.
 
-A task has the state of one store in memory at a time.
+A task has one store in memory at a time.
 """
 
 from __future__ import annotations
@@ -27,30 +27,28 @@ from ..location import locate
 from . import schemas
 from .filters import can_match, keep
 from .options import time_ns
-from .reading import Journal, TableReading, find_journals, naming
+from .reader import BaseTableReader, Journal, find_journals, naming
 
 _OPENING_BYTES: Final = 64 << 10
-"""How many bytes more could be read in the time that it takes to open a file."""
+"""The cost of opening a file, in bytes that could be read in that time."""
 
 
 class StatesOf(InputPartition):
-    """What one task reads: stores of one or several journals, as the `States` of their format plans them."""
+    """The stores that one task reads, of one or several journals, as planned by the `States` of their format."""
 
     def __init__(self, parts: list[tuple[Journal, Any]]) -> None:
         super().__init__(None)
         self.parts = parts
 
 
-class StateReader(TableReading):
+class StateReader(BaseTableReader):
     """Plans on the driver, reads in the tasks."""
 
     def __init__(self, schema: StructType, options: dict[str, str], format: str | None) -> None:
         states = None if format is None else find_format(format).states
         if states is None:
             having = ", ".join(name for name, one in FORMATS.items() if one.states is not None)
-            raise WrongUse(
-                f"option at: there is a state at a time of {having}, not of {format or 'any mix of journals'}"
-            )
+            raise WrongUse(f"option at: {having} has states at a time, {format or 'a mix of formats'} has not")
         super().__init__(schema, options, format)
         at = time_ns(options, "at")
         if at is None or at < 0:
@@ -71,12 +69,12 @@ class StateReader(TableReading):
         return [StatesOf(group) for group in groups] or [StatesOf([])]
 
     def _is_wanted(self, part: Any) -> bool:
-        # A row that tells of damage has no store: whoever asks for rows without one gets it from every store.
+        # A row of damage has no store: a filter for rows without a store must read every store.
         conditions = [condition for condition in self.conditions if condition.kind is not IsNull]
         return can_match(conditions, {"store": printed(part.name)})
 
     def batches(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The states of the stores of one task, small ones together."""
+        """The states of the stores of one task; small ones share a batch."""
         assert isinstance(partition, StatesOf)
         gathered: list[pa.RecordBatch] = []
         size = 0

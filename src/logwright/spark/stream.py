@@ -1,23 +1,23 @@
-"""JournalStream: journals as a streaming source, exactly once per record over restarts, written once over `Format`.
+"""Read journals as a stream, over `Format`: each record exactly once, also across restarts.
 
-An offset of the stream says for every journal, and every part of it, the number of the next record to be read:
+An offset of the stream has the number of the next record to read, for every part of every journal:
 
     {"orders": {"": 1200}, "web": {"web.2.000": 410, "web.2.001": 398}}
 
-A journal or a part that turns up under a running query is read from its beginning: what an offset does not name is at
-0, or, when the journal began later already when it was found, at its `from`: {"late": {"": {"from": 70, "next": 90}}}.
-Where a format may have other records under a number some day, a `mark` tells them apart: {"next": 90, "mark": "6d1f…"}.
-Only whole records count. What is still being written, or torn, is left for a later batch.
+A journal or part that appears during a query is read from its beginning: a part that is not in an offset is at 0, or,
+if the journal began later when it was found, at its `from`: {"late": {"": {"from": 70, "next": 90}}}. If a format may
+reuse record numbers, a `mark` distinguishes the records: {"next": 90, "mark": "6d1f…"}. Incomplete records at the end
+are left for a later batch.
 
 Options, besides those of a table:
-    maxRecordsPerTrigger    how many records a batch has at most
-    maxBytesPerTrigger      how many bytes of journals a batch reads at most; one record in any case
-    startingOffsets         earliest (default), latest, or an offset as above; what it does not name is read from 0
-    startingTimestamp       the first record that is not earlier: ISO 8601 (UTC where it does not say), or nanoseconds
-    failOnDataLoss          true (default): records that went before they were read are an error; false: a warning
+    maxRecordsPerTrigger    the most records in a batch
+    maxBytesPerTrigger      the most bytes that a batch reads; at least one record
+    startingOffsets         earliest (default), latest, or an offset as above; parts not in it are read from 0
+    startingTimestamp       begin with the first record that is not earlier: ISO 8601 (UTC by default), or nanoseconds
+    failOnDataLoss          true (default): records removed before they were read are an error; false: a warning
 
-Limits are shared fairly: every part that has something gets as much as every other, and what one does not need goes to
-the others. Parts take turns at being first, so the smallest limit starves none.
+Limits are shared fairly: every part with new records gets the same share, and shares that are not used go to the
+others. Parts take turns at being first, so even the smallest limit starves none.
 """
 
 from __future__ import annotations
@@ -43,21 +43,21 @@ from ..core.format import find_format
 from ..core.read.splits import Split, Splits, pack
 from ..errors import HistoryUnavailable, NotFound, WrongUse
 from .options import byte_size, flag, time_ns, whole_number
-from .reading import Journal, Part, Reading, list_journals, open_journal
+from .reader import BaseReader, Journal, Part, list_journals, open_journal
 
 T = TypeVar("T")
 Place: TypeAlias = tuple[str, str]
-"""A journal's name and a part of it."""
+"""The name of a journal, and a part of it."""
 Offset: TypeAlias = dict[str, dict[str, Any]]
 
 _LOG: Final = logging.getLogger(__name__)
 _ATTEMPTS: Final = 5
-"""How often we look again when files go while we look."""
+"""How often to repeat when files disappear meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A part of a journal as it is now: the record numbers that it has, and how to get at them."""
+    """The current range of record numbers of a part of a journal, and how to read it."""
 
     journal: Journal
     reader: Any
@@ -67,7 +67,7 @@ class Standing:
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """The name for messages."""
         return f"{self.journal.name}/{self.part}" if self.part else self.journal.name
 
     @property
@@ -75,11 +75,11 @@ class Standing:
         return find_format(self.journal.format).splits
 
     def mark(self, number: int) -> str:
-        """What this part is known by at a number; empty where its records keep their numbers for ever."""
+        """The mark of this part at a number; empty if record numbers are never reused."""
         return self.splits.mark(self.reader, self.part, number)
 
     def find(self, number: int, mark: str) -> int:
-        """The number that a place has now which had this one; the same where that cannot be told."""
+        """The current number of the record that had this number; the same if that is unknown."""
         if not mark:
             return number
         following, reason = self.splits.resume(self.reader, self.part, number, mark)
@@ -90,7 +90,7 @@ class Standing:
 
 
 def positions_of(offset: Mapping[str, Mapping[str, Any]]) -> dict[Place, int]:
-    """The next record number of every part that an offset names."""
+    """The next record number of every part in an offset."""
     return {
         (journal, part): value["next"] if isinstance(value, Mapping) else value
         for journal, parts in offset.items()
@@ -99,12 +99,12 @@ def positions_of(offset: Mapping[str, Mapping[str, Any]]) -> dict[Place, int]:
 
 
 def _origins_of(offset: Mapping[str, Mapping[str, Any]]) -> dict[Place, int]:
-    """Where the parts begin that an offset is the first to name, if not at 0."""
+    """The beginnings of parts that are new in an offset, if not 0."""
     return {place: value["from"] for place, value in _described(offset) if "from" in value}
 
 
 def _marks_of(offset: Mapping[str, Mapping[str, Any]]) -> dict[Place, str]:
-    """What the parts were known by where an offset has come to, of formats that need it."""
+    """The marks of the parts in an offset, for formats that need them."""
     return {place: value["mark"] for place, value in _described(offset) if "mark" in value}
 
 
@@ -118,7 +118,7 @@ def _described(offset: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[Place,
 def _offset_of(
     positions: Mapping[Place, int], origins: Mapping[Place, int], marks: Mapping[Place, str] | None = None
 ) -> Offset:
-    """In order, because Spark compares offsets as text."""
+    """An offset in a fixed order, because Spark compares offsets as text."""
     found: Offset = {}
     for place, number in sorted(positions.items()):
         more: dict[str, Any] = {"from": origins[place]} if origins.get(place) else {}
@@ -128,10 +128,10 @@ def _offset_of(
 
 
 def lag_of(progress: Mapping[str, Any]) -> dict[str, dict[str, int]]:
-    """How many records every part was ahead of a query, from one entry of `query.recentProgress`.
+    """The lag of a query behind every part, in records, from one entry of `query.recentProgress`.
 
-    It is a difference of record numbers. Those of queues are places in files, so there it is bytes within one file, and
-    a number that only says "far behind" when there are more files between.
+    The lag is a difference of record numbers. In queues these are places in files, so the lag is in bytes within one
+    file, and only a large number if there are more files between.
     """
     found: dict[str, dict[str, int]] = {}
     for source in progress["sources"]:
@@ -157,7 +157,7 @@ def _given_offset(text: str) -> dict[Place, int]:
             raise ValueError("record numbers are whole and not negative")
     except (ValueError, AttributeError, KeyError) as error:
         form = 'write earliest, latest or {"JOURNAL": {"PART": NUMBER}}, with "" for the only part'
-        raise WrongUse(f"option startingOffsets: {text!r} cannot be understood ({error}); {form}") from None
+        raise WrongUse(f"option startingOffsets: {text!r} is invalid ({error}); {form}") from None
     return positions
 
 
@@ -165,7 +165,7 @@ def _given_offset(text: str) -> dict[Place, int]:
 
 
 def share(limit: int, wanted: Sequence[int]) -> list[int]:
-    """A limit shared fairly: all get the same, none more than it wants, and what remains goes to the first ones."""
+    """Share a limit fairly: all get the same, none more than it wants, and the remainder goes to the first ones."""
     given = [0] * len(wanted)
     open_ones = [number for number, want in enumerate(wanted) if want > 0]
     while open_ones and limit >= len(open_ones):
@@ -182,8 +182,8 @@ def share(limit: int, wanted: Sequence[int]) -> list[int]:
 # --- the stream -------------------------------------------------------------------------------------------------------
 
 
-class JournalStream(Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Says on the driver what each batch holds; its tasks read it. A new one is made for every start of a query."""
+class JournalStream(BaseReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans the batches on the driver; its tasks read them. Every start of a query makes a new one."""
 
     def __init__(self, schema: StructType, options: dict[str, str], format: str | None) -> None:
         super().__init__(schema, options, format)
@@ -193,7 +193,7 @@ class JournalStream(Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         self.starting_offsets = options.get("startingoffsets", "earliest").strip()
         self.starting_timestamp = time_ns(options, "startingTimestamp")
         if self.starting_timestamp is not None and "startingoffsets" in options:
-            raise WrongUse("say startingOffsets or startingTimestamp, not both")
+            raise WrongUse("give startingOffsets or startingTimestamp, not both")
         if self.starting_timestamp is None and self.starting_offsets not in ("earliest", "latest"):
             _given_offset(self.starting_offsets)
         self._target: dict[Place, tuple[int, str]] | None = None
@@ -203,20 +203,20 @@ class JournalStream(Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
     # --- what there is ------------------------------------------------------------------------------------------------
 
     def _look(self) -> dict[Place, Standing]:
-        """Every part of every journal as it is now."""
+        """The current state of every part of every journal."""
         found: dict[Place, Standing] = {}
         for journal in list_journals(self.location, self.format, self.refused):
             try:
                 reader = open_journal(journal)
                 extents = find_format(journal.format).splits.extent(reader)
-            except NotFound:  # removed while we looked
+            except NotFound:  # removed in the meantime
                 continue
             for part, (first, following) in extents.items():
                 found[journal.name, part] = Standing(journal, reader, part, first, following)
         return found
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
-        """Where a query without a checkpoint begins."""
+        """The beginning of a query without a checkpoint."""
         standings = self._look()
         if self.starting_timestamp is not None:
             positions = _found_times(standings, self.starting_timestamp)
@@ -230,35 +230,35 @@ class JournalStream(Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         return _offset_of(positions, {}, {place: standings[place].mark(number) for place, number in positions.items()})
 
     def reportLatestOffset(self) -> Offset:  # noqa: N802 - Spark's name
-        """What there is to be read in all, for the progress of a query; see `lag_of`."""
+        """The current ends of all parts, for the progress of a query; see `lag_of`."""
         standings = self._look()
         positions = {place: standing.next for place, standing in standings.items()}
         return _offset_of(positions, {place: standing.first for place, standing in standings.items()})
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Note what there is: what comes later is for another run."""
+        """End this run at the current ends of the journals."""
         self._note_target(self._look())
 
     def _note_target(self, standings: Mapping[Place, Standing]) -> None:
-        """Let all batches from now on end with what there is, each place with what it is known by."""
+        """Let all following batches end at the current ends; each with its mark."""
         ends = {place: standing.next for place, standing in standings.items()}
         self._target = {place: (number, standings[place].mark(number)) for place, number in ends.items()}
 
     # --- what a batch holds -------------------------------------------------------------------------------------------
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """The limit that the options set; Spark knows one, and `latestOffset` adds the other where there are two."""
+        """The limit of the options. Spark knows one limit; if there are two, `latestOffset` applies the other."""
         if self.max_records is not None:
             return ReadMaxRows(self.max_records)
         return ReadAllAvailable() if self.max_bytes is None else ReadMaxBytes(self.max_bytes)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Where the batch that begins at `start` ends; `start` itself when there is nothing for one."""
+        """The end of the batch that begins at `start`; equal to `start` if there is nothing to read."""
         max_records = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         max_bytes = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
         if max_records is not None and max_bytes is None:
             max_bytes = self.max_bytes
-        return looking_again(lambda: self._latest(start, max_records, max_bytes))
+        return retrying(lambda: self._latest(start, max_records, max_bytes))
 
     def _latest(self, start: dict[str, Any], max_records: int | None, max_bytes: int | None) -> dict[str, Any]:
         standings = self._look()
@@ -278,7 +278,7 @@ class JournalStream(Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
     def _begins(
         self, read: Mapping[Place, int], marks: Mapping[Place, str], standings: Mapping[Place, Standing]
     ) -> dict[Place, int]:
-        """Where every part goes on, once it is clear that nothing was lost, or that it shall not matter."""
+        """The number from which every part continues. Raises or warns if records were lost."""
         for place in read:
             if place not in standings:
                 name = "/".join(filter(None, place))
@@ -286,32 +286,34 @@ class JournalStream(Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         begins = {}
         for place, standing in standings.items():
             known = place in read
-            begins[place] = self._go_on(standing, read[place], marks.get(place, "")) if known else standing.first
+            begins[place] = (
+                self._continue_from(standing, read[place], marks.get(place, "")) if known else standing.first
+            )
         return begins
 
-    def _go_on(self, standing: Standing, number: int, mark: str) -> int:
-        """Where a part goes on that was read up to `number`."""
+    def _continue_from(self, standing: Standing, number: int, mark: str) -> int:
+        """The number from which a part continues that was read up to `number`."""
         following, reason = standing.splits.resume(standing.reader, standing.part, number, mark)
         if reason:
             self._lose(f"{standing.name}: {reason}")
             return following
-        number = following  # the same record, under the number that it has now
+        number = following  # the same record under its current number
         if number < standing.first:
-            lost = f"records {number} to {standing.first - 1} went before they were read"
-            self._lose(f"{standing.name}: {lost}, it begins with {standing.first} now")
+            lost = f"records {number} to {standing.first - 1} were removed before they were read"
+            self._lose(f"{standing.name}: {lost}; the journal begins with {standing.first} now")
             return standing.first
         if number > standing.next:
-            back = f"records up to {number - 1} were read, but it ends with {standing.next - 1} now"
-            self._lose(f"{standing.name}: {back}; it has been cut, or is another one")
+            back = f"records up to {number - 1} were read, but the journal ends with {standing.next - 1} now"
+            self._lose(f"{standing.name}: {back}; it was cut or replaced")
             return standing.next
         return number
 
     def _lose(self, what: str) -> None:
         if self.fail_on_data_loss:
-            raise HistoryUnavailable(f"{what}. To go on without them set failOnDataLoss to false")
+            raise HistoryUnavailable(f"{what}. To continue without them, set failOnDataLoss to false")
         if what not in self._told:
             self._told.add(what)
-            _LOG.warning("%s; the stream goes on without them", what)
+            _LOG.warning("%s; the stream continues without them", what)
 
     def _end(self, place: Place, standing: Standing) -> int:
         if self._target is None:
@@ -319,7 +321,7 @@ class JournalStream(Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         return min(standing.next, standing.find(*self._target.get(place, (0, ""))))
 
     def _in_turn(self, begins: Mapping[Place, int], ends: Mapping[Place, int]) -> list[Place]:
-        """The parts that have something, the one whose turn it is first."""
+        """The parts with new records, the one whose turn it is first."""
         places = sorted(place for place in begins if ends[place] > begins[place])
         at = self._turn % len(places) if places else 0
         return places[at:] + places[:at]
@@ -330,7 +332,7 @@ class JournalStream(Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         places = self._in_turn(begins, ends)
 
         def advance(place: Place, most: int) -> tuple[int, int]:
-            """How far so many records go, and how many there are."""
+            """The number after `count` records, and how many there are."""
             standing, begin, end = standings[place], begins[place], ends[place]
             return standing.splits.advance(standing.reader, place[1], begin, end, most) if most else (begin, 0)
 
@@ -340,7 +342,7 @@ class JournalStream(Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
     def _limit_bytes(
         self, begins: dict[Place, int], ends: dict[Place, int], standings: Mapping[Place, Standing], limit: int
     ) -> dict[Place, int]:
-        """Shares in bytes. The first in turn gets at least one record, so that a large one comes through some time."""
+        """Shares in bytes. The first in turn gets at least one record, so that large records are read eventually."""
         places = self._in_turn(begins, ends)
         if not places:
             return ends
@@ -361,7 +363,7 @@ class JournalStream(Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
             number, taken = reach(place, given)
             if taken <= given:
                 found[place], used[place] = number, taken
-        for place in places:  # a share that a record does not fit into is for the others
+        for place in places:  # a share that is too small for a record goes to the others
             given = used[place] + limit - sum(used.values())
             number, taken = reach(place, given)
             if taken <= given:
@@ -371,8 +373,8 @@ class JournalStream(Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
     # --- reading it ---------------------------------------------------------------------------------------------------
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The tasks of one batch. After a restart Spark asks for the last one again."""
-        parts = looking_again(lambda: self._plan(start, end))
+        """The tasks of one batch. After a restart Spark repeats the last one."""
+        parts = retrying(lambda: self._plan(start, end))
         return [Part(group) for group in pack(parts, self.split_bytes, lambda part: part[1].bytes)]
 
     def _plan(self, start: dict[str, Any], end: dict[str, Any]) -> list[tuple[Journal, Split]]:
@@ -383,7 +385,7 @@ class JournalStream(Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         for place, stop in sorted(positions_of(end).items()):
             begin = read.get(place, origins.get(place, 0))
             known = (marks["begin"].get(place, ""), marks["stop"].get(place, ""))
-            is_other = known[0] not in ("", known[1])  # then it may well end before the number that it had come to
+            is_other = known[0] not in ("", known[1])  # it may end before the number that was reached
             if (begin == stop and not is_other) or (begin > stop and not known[0]):
                 continue
             standings = self._look() if standings is None else standings
@@ -395,10 +397,10 @@ class JournalStream(Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         return found
 
     def _splits(self, standing: Standing, begin: int, stop: int, *marks: str) -> list[Split]:
-        """The splits of one part. Their torn tails are left out: what is torn now may be whole in a later batch."""
-        begin = self._go_on(standing, begin, marks[0])
+        """The splits of one part, without torn tails, which may be complete in a later batch."""
+        begin = self._continue_from(standing, begin, marks[0])
         if standing.next < stop or marks[1]:
-            stop = self._go_on(standing, stop, marks[1])
+            stop = self._continue_from(standing, stop, marks[1])
         planned = standing.splits.plan(
             standing.reader, self.split_bytes, {standing.part: begin}, {standing.part: stop}, resumed=True
         )
@@ -412,21 +414,23 @@ class JournalStream(Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
                 yield from self.read_split(journal, split)
             except NotFound as error:
                 name = f"{journal.name}/{split.part}" if split.part else journal.name
-                self._lose(f"{name}: records {split.start} to {split.stop - 1} went before they were read ({error})")
+                self._lose(
+                    f"{name}: records {split.start} to {split.stop - 1} were removed before they were read ({error})"
+                )
 
 
-def looking_again(look: Callable[[], T]) -> T:
-    """Look again when a file went while we looked. What was in it is then missed, or was not needed."""
+def retrying(look: Callable[[], T]) -> T:
+    """Repeat a look if a file disappeared meanwhile. Its records are then missed, or were not needed."""
     for _ in range(_ATTEMPTS - 1):
         try:
             return look()
         except NotFound as error:
-            _LOG.info("%s; looking again", error)
+            _LOG.info("%s; trying again", error)
     return look()
 
 
 def _found_times(standings: Mapping[Place, Standing], timestamp_ns: int) -> dict[Place, int]:
-    """For every part its first record that is not earlier than a time."""
+    """The first record of every part that is not earlier than a time."""
     by_journal: dict[str, Any] = {}
     found = {}
     for (name, part), standing in standings.items():
@@ -441,7 +445,7 @@ def _found_times(standings: Mapping[Place, Standing], timestamp_ns: int) -> dict
 
 
 def _checked(given: dict[Place, int], standings: Mapping[Place, Standing]) -> dict[Place, int]:
-    """`startingOffsets`, if the journals have them."""
+    """Check `startingOffsets` against the journals."""
     for place, number in given.items():
         name = "/".join(filter(None, place))
         if place not in standings:

@@ -1,7 +1,7 @@
-"""Reading journals on Spark, for tables and for streams: the options of it, and what a task does with splits.
+"""What reading tables and streams shares: the options, and how a task reads its splits.
 
-A task opens the journal again, decodes the columns that are asked for into Arrow batches of bounded size, filters them,
-and hands them over.
+A task opens the journal, decodes the requested columns into Arrow batches of bounded size, filters them, and returns
+them to Spark.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from ..core.io.file_names import as_text, printed
 from ..core.read.splits import TARGET_BYTES, Split
 from ..errors import DamagedJournal, StorageFailed, WrongUse
 from . import schemas
+from .discovery import Journal, find_journals, list_journals, open_journal
 from .filters import Condition, chosen_by, keep, understood
-from .finding import Journal, find_journals, list_journals, open_journal
 from .options import byte_size
 
 __all__ = [
+    "BaseReader",
+    "BaseTableReader",
     "Journal",
     "Part",
-    "Reading",
-    "TableReading",
     "file_of",
     "find_journals",
     "list_journals",
@@ -42,15 +42,15 @@ _MOST_BYTES_OF_A_ROW: Final = 1 << 30
 
 
 class Part(InputPartition):
-    """What one task reads: splits of one or several journals."""
+    """The splits that one task reads, of one or several journals."""
 
     def __init__(self, parts: list[tuple[Journal, Split]]) -> None:
         super().__init__(None)
         self.parts = parts
 
 
-class Reading:
-    """The options of every read, and what its tasks do. It goes to them pickled: options and numbers only."""
+class BaseReader:
+    """The options of a read, and how its tasks read. It is sent to them pickled, so it has options and numbers only."""
 
     def __init__(self, schema: StructType, options: dict[str, str], format: str | None) -> None:
         self.format = format
@@ -66,10 +66,10 @@ class Reading:
         return {**self.__dict__, "_opened": None}
 
     def refused(self, name: str, error: StorageFailed) -> None:
-        """A directory cannot be looked at: there may be journals in it."""
+        """A directory cannot be read: it may contain journals."""
         if self.mode == "failfast":
             raise error
-        _LOG.warning("%s: what is in it is not read: %s", name, as_text(str(error)))
+        _LOG.warning("%s: journals in this directory are not read: %s", name, as_text(str(error)))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The record batches of one task."""
@@ -78,7 +78,7 @@ class Reading:
             yield from self.read_split(journal, split)
 
     def _open(self, journal: Journal) -> Any:
-        """A reader of a journal; the same one for all splits of it that a task has in a row."""
+        """A reader of a journal; the same one for consecutive splits of a task."""
         if self._opened is None or self._opened[0] != journal:
             self._opened = (journal, open_journal(journal))
         return self._opened[1]
@@ -100,7 +100,7 @@ class Reading:
         yield from self._finished(collector.finish(), journal)
 
     def damage_rows(self, journal: Journal, part: str, damage: Damage) -> Iterator[pa.RecordBatch]:
-        """One row, or where the size of a range does not fit an INT, several for the pieces of it."""
+        """One row, or several if the size of the range does not fit an INT."""
         file = printed(file_of(journal.format, part, damage.file))
         for start in range(damage.start, max(damage.end, damage.start + 1), _MOST_BYTES_OF_A_ROW):
             size = min(damage.end - start, _MOST_BYTES_OF_A_ROW)
@@ -114,8 +114,8 @@ class Reading:
                 yield filled
 
 
-class TableReading(Reading, DataSourceReader):
-    """A read of a table: what its options and Spark's filters choose of it. How it is planned is a subclass's."""
+class BaseTableReader(BaseReader, DataSourceReader):
+    """A read of a table with conditions from its options and Spark's filters. Subclasses plan it."""
 
     def __init__(self, schema: StructType, options: dict[str, str], format: str | None) -> None:
         super().__init__(schema, options, format)
@@ -124,11 +124,11 @@ class TableReading(Reading, DataSourceReader):
         known = schemas.columns_of(format)
         self.conditions = chosen_by(options, known.names)
         for condition in self.conditions:
-            if condition.column not in self.wanted.names:  # it is decoded to be compared, and not handed over
+            if condition.column not in self.wanted.names:  # decoded for a comparison only
                 self.wanted = self.wanted.append(known.field(condition.column))
 
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802 - Spark's name
-        """Note what can be left out. All filters go back: Spark applies them again, and may."""
+        """Keep the usable filters. Returns all of them, so Spark applies them again."""
         if self.uses_filters:
             self.conditions = [*self.conditions, *understood(filters)]
         return filters
@@ -139,13 +139,13 @@ class TableReading(Reading, DataSourceReader):
         return batches if self.names == self.wanted.names else (batch.select(self.names) for batch in batches)
 
     def batches(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The same, with the columns that conditions need."""
+        """The same, before columns that only conditions need are dropped."""
         return super().read(partition)
 
 
 @contextlib.contextmanager
 def naming(journal: Journal, part: str) -> Iterator[None]:
-    """Let damage be told with the names of the journal and of its part: a read may have many of them."""
+    """Raise damage with the names of the journal and of its part."""
     try:
         yield
     except DamagedJournal as error:
@@ -155,12 +155,12 @@ def naming(journal: Journal, part: str) -> Iterator[None]:
 
 
 def file_of(format: str, part: str, file: str) -> str:
-    """A file of a part of a journal as it is seen from the journal."""
+    """The path of a file of a part, relative to the journal."""
     return find_format(format).splits.file_of(part, file)
 
 
 def _path_of(options: dict[str, str]) -> str:
     path = options.get("path")
     if not path:
-        raise WrongUse("say which journal: .load(PATH)")
+        raise WrongUse("give the path of a journal: .load(PATH)")
     return path

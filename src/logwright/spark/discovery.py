@@ -1,9 +1,9 @@
-"""Finding journals at or below a path, and what each of them is called.
+"""Find journals at or below a path, and name them.
 
-Every directory is looked through once, whatever links lead to it: by its own name where it is below the path, and else
-by the first link to it. Names are text, each another one: see `core/io/file_names.py`.
+Every directory is visited once, even if several links lead to it: under its own name if it is below the path, otherwise
+under the first link to it. Names are unique text: see `core/io/file_names.py`.
 
-A directory that may not be read is told to whoever asks, and is an error where nobody does.
+A directory that cannot be read is passed to the callback `refused`; without one it is an error.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from ..errors import NotFound, StorageFailed, UnknownFormat
 from ..location import is_local, locate
 
 Refused: TypeAlias = Callable[[str, StorageFailed], None]
-"""Gets the name of what cannot be looked at, and why; it may raise that."""
+"""Called with the name of what cannot be read and the error, which it may raise."""
 
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """A journal that was found: its format, where it is, and what it is called below the path that was asked for."""
+    """A journal: its format, its location, and its name below the search path."""
 
     format: str
     location: str
@@ -34,7 +34,7 @@ class Journal:
 
 
 def open_journal(journal: Journal) -> Any:
-    """A reader of a journal, wherever it is."""
+    """Open a reader of a journal at any location."""
     disk, path = locate(journal.location)
     return find_format(journal.format).open(path, disk=disk)
 
@@ -43,12 +43,12 @@ def find_journals(location: str, format: str | None, refused: Refused | None = N
     """The journals at or below a location, in the order of their names; of one format, or of any."""
     found = list_journals(location, format, refused)
     if not found:
-        raise UnknownFormat(f"{location}: no journal of {format or 'any known format'} is here or below")
+        raise UnknownFormat(f"{location}: no journal of {format or 'any known format'} is at or below this path")
     return found
 
 
 def list_journals(location: str, format: str | None, refused: Refused | None = None) -> list[Journal]:
-    """As `find_journals`, but there may be none yet."""
+    """As `find_journals`, but the result may be empty."""
     disk, root = locate(location)
     if not is_there(disk, root):
         raise NotFound(f"{location}: no such file or directory")
@@ -60,7 +60,7 @@ def list_journals(location: str, format: str | None, refused: Refused | None = N
 
 
 class _Search:
-    """One search. `links` are those to directories, which are for the end: a directory's own name counts first."""
+    """One search. `links` to directories are followed last: a directory's own name takes precedence."""
 
     def __init__(self, disk: Disk, format: str | None, refused: Refused | None) -> None:
         self.links: list[tuple[Path, str, str]] = []
@@ -68,15 +68,15 @@ class _Search:
         self._format = format
         self._refused = refused
         self._seen: set[str] = set()
-        self._closed: set[str] = set()  # directories that are journals, with all that is in them
+        self._closed: set[str] = set()  # directories that are journals, with their contents
 
     def try_at(
         self, path: Path, location: str, name: str, *, by_link: bool = False, only_directories: bool = False
     ) -> list[Journal]:
-        """As `look_at`, but what is gone, or may not be looked at, is nothing."""
+        """As `look_at`, but ignores paths that are gone or cannot be read."""
         try:
             return self.look_at(path, location, name, by_link=by_link, only_directories=only_directories)
-        except NotFound:  # removed while we looked
+        except NotFound:  # removed in the meantime
             return []
         except StorageFailed as error:
             if self._refused is None:
@@ -87,9 +87,9 @@ class _Search:
     def look_at(
         self, path: Path, location: str, name: str, *, by_link: bool = False, only_directories: bool = False
     ) -> list[Journal]:
-        """The directory itself if it is a journal, and what is in it. What cannot be recognised is not a journal.
+        """Add the directory if it is a journal, and search it. What is not recognised is not a journal.
 
-        What is in a directory that is a journal is part of that, unless its format knows nothing but files.
+        The contents of a directory that is a journal belong to it, unless journals of its format are single files.
         """
         if not self._disk.is_directory(path):
             chosen = None if only_directories else self._detect(path)
@@ -115,7 +115,7 @@ class _Search:
         except UnknownFormat:
             return None
         except StorageFailed as error:
-            # A link out of here that may not be followed says nothing about its directory, and is told by itself.
+            # An unreadable link does not make its directory unreadable; it is reported by itself.
             if self._refused is None or Path(error.path).parent != path or not self._disk.is_link(Path(error.path)):
                 raise
             return None
@@ -128,7 +128,7 @@ class _Search:
     def _look_into(
         self, path: Path, location: str, name: str, found: list[Journal], *, only_directories: bool
     ) -> list[Journal]:
-        """What was found, and what is in a directory."""
+        """Add the journals found, and search a directory."""
         seen = {location}
         for entry in self._disk.list_directory(path):
             if entry.startswith("."):
@@ -144,7 +144,7 @@ class _Search:
 
 
 def _as_a_whole(disk: Disk, directory: Path, journal: Journal) -> Journal:
-    """The journal that a file in a directory belongs to, where that may have several: one queue is one journal."""
+    """The journal that a file belongs to if its directory may have several: one queue is one journal."""
     entry = journal.location.rpartition("/")[2]
     if not find_format(journal.format).flat or disk.is_directory(directory / entry):
         return journal

@@ -9,7 +9,7 @@ import pytest
 
 from logwright import kestrel, sej
 from logwright.errors import NotFound, StorageFailed
-from logwright.spark.reading import Journal, list_journals, open_journal
+from logwright.spark.reader import Journal, list_journals, open_journal
 from tests.support.access import open_to_all, without_access
 
 
