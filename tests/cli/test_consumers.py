@@ -73,7 +73,7 @@ def test_an_offset_that_is_no_file_is_told_and_hides_no_other(verb: str, demo: P
     outcome = run(verb, demo / "orders", "--json")
     expected = {"report": 1200} if verb == "offsets" else {"billing": None, "report": 1200}
     assert (outcome.code, outcome.object["consumers"]) == (1, expected)
-    assert f"the consumer 'billing' is cannot be read: open {stored}" in outcome.err
+    assert f"the offset of the consumer 'billing' cannot be read: open {stored}" in outcome.err
 
 
 def test_a_state_tells_of_an_offset_file_that_is_damaged(demo: Path) -> None:

@@ -66,7 +66,7 @@ def test_a_directory_with_other_things_is_not_written_to(demo: Path, tmp_path: P
 def test_what_is_chosen_and_not_known_is_said(demo: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert "table: there is no 'evnts'; there are events" in error_of(pipeline(demo, out, "--tables", "evnts"))
-    assert "write a setting of Spark's as spark.driver.memory=4g" in error_of(pipeline(demo, out, "--spark", "x=1"))
+    assert "write a Spark setting as spark.driver.memory=4g" in error_of(pipeline(demo, out, "--spark", "x=1"))
     assert "--tables: name at least one table" in error_of(pipeline(demo, out, "--tables", " , "))
     assert "format: there is no 'parket'; did you mean parquet?" in error_of(pipeline(demo, out, "--format", "parket"))
     assert "'yesterday' is not a time" in error_of(pipeline(demo, out, "--at", "yesterday"))

@@ -279,18 +279,24 @@ def test_the_file_that_the_page_shows_is_understood(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("orders = 5", "orders is to be a queue"),
-        ("[orders]\nmax_item = 5", "'max_item' is none of max_items, max_bytes"),
-        ("[orders]\nsweep_seconds = 5", "'sweep_seconds' is none of"),
-        ("[orders]\nmax_bytes = 'many'", "is no size"),
-        ("[orders]\ndiscard_old_when_full = 1", "is true or false"),
+        ("orders = 5", "orders must be a table"),
+        ("[orders]\nmax_item = 5", "'max_item' is unknown; known are max_items, max_bytes"),
+        ("[orders]\nsweep_seconds = 5", "'sweep_seconds' is unknown; known are"),
+        ("[orders]\nmax_bytes = 'many'", "is not a size"),
+        ("[orders]\ndiscard_old_when_full = 1", "must be true or false"),
         ("[orders]\nmax_items = 'x'", "orders: max_items cannot be 'x'"),
         ("[orders]\npark = 'graves'", "orders: park is where items go after max_attempts"),
         ("[orders]\nexpire_to = 'orders'", "orders: the items of a queue cannot move to the queue itself"),
-        ("[a]\nexpire_to = 'b'\n[b]\nexpire_to = 'c'\n[c]\nexpire_to = 'b'", "items would go round: b to c to b"),
-        ("[a]\nmax_attempts = 1\npark = 'b'\n[b]\nmax_attempts = 1\npark = 'a'", "items would go round: b to a to b"),
-        ("[a]\nexpire_to = 'b'\n[b]\nmax_attempts = 1\npark = 'a'", "items would go round: b to a to b"),
-        ("[a]\nexpire_to = 'b+c'\n[b]\nexpire_to = 'a'", "items would go round: b+c to a to b+c"),
+        (
+            "[a]\nexpire_to = 'b'\n[b]\nexpire_to = 'c'\n[c]\nexpire_to = 'b'",
+            "items would move in a circle: b to c to b",
+        ),
+        (
+            "[a]\nmax_attempts = 1\npark = 'b'\n[b]\nmax_attempts = 1\npark = 'a'",
+            "items would move in a circle: b to a to b",
+        ),
+        ("[a]\nexpire_to = 'b'\n[b]\nmax_attempts = 1\npark = 'a'", "items would move in a circle: b to a to b"),
+        ("[a]\nexpire_to = 'b+c'\n[b]\nexpire_to = 'a'", "items would move in a circle: b+c to a to b+c"),
         ("[orders]\nexpire_to = 'a/b'", "orders: expire_to"),
         ("['../x']\nmax_items = 1", "../x"),
         ("[orders", "Expected ']'"),
@@ -306,7 +312,7 @@ def test_a_file_that_makes_no_sense_is_refused_with_the_reason(text: str, reason
 
 
 def test_a_server_does_not_begin_with_limits_that_make_no_sense(tmp_path: Path) -> None:
-    with pytest.raises(WrongUse, match="items would go round: b to a to b"):
+    with pytest.raises(WrongUse, match="items would move in a circle: b to a to b"):
         QueueServer(ServerSettings(directory=tmp_path, named={"a": {"expire_to": "b"}, "b": {"expire_to": "a"}}))
 
 

@@ -1,17 +1,17 @@
-"""The queue server: the queues of a directory for whoever speaks memcache's text protocol, as Kestrel does.
+"""The queue server: serves the queues of a directory by memcache's text protocol, as Kestrel does.
 
-    wire        bytes to requests, and nothing else; `answers` are the lines that go back
+    wire        parses bytes into requests; `answers` has the lines sent back
     queues      the queues of the directory: opened, deleted, and opened again after a failure
-    moving      items that nobody gets: expired ones, and those that failed too often
-    space       what is free on the disk, and kept of it
-    options     what each queue may be told
-    commits     many requests, one write or one sync: the answers wait for it
-    connection  a client: its requests in their order, its open reads, its waiting
+    moving      items that leave a queue by themselves: expired ones, and those that failed too often
+    space       free space on the disk, and the reserve
+    options     the limits of each queue
+    commits     one write or sync for many requests: the answers wait for it
+    connection  a client: its requests in order, its open reads, its waits
     commands    what each request does
-    figures     what is counted: `stats`, `dump_stats`, Prometheus
-    status      whether everything is taken, or nothing but reads
-    door        clients that are about to set up TLS
-    server      listening, limits, the end
+    figures     counters: `stats`, `dump_stats`, Prometheus
+    status      whether the server accepts all requests, or only reads
+    door        clients in a TLS handshake
+    server      listening, limits, shutdown
 
-Everything is done by one thread, that of the event loop, but for what has to wait long for the disk.
+One thread, that of the event loop, does everything except long waits for the disk.
 """

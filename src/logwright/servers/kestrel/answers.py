@@ -1,7 +1,7 @@
-"""The lines that go back to clients. Whatever begins with ERROR, CLIENT_ERROR or SERVER_ERROR has changed nothing, but
-for a `flush_all` that could not flush some of the queues.
+"""The answers to clients. A request that is answered with ERROR, CLIENT_ERROR or SERVER_ERROR has changed nothing,
+except a `flush_all` that could not flush some of the queues.
 
-So a `get` of several keys, one of which failed, is answered with the items of the others: these are gone.
+So a `get` of several keys, one of which failed, is answered with the items of the others: these have been removed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NOT_FOUND: Final = b"NOT_FOUND\r\n"
 END: Final = b"END\r\n"
 OK: Final = b"OK\r\n"
 FLUSHED_ALL: Final = b"Flushed all queues.\r\n"
-"""In Kestrel's words."""
+"""As Kestrel answers."""
 RESET: Final = b"RESET\r\n"
 ERROR: Final = b"ERROR\r\n"
 
@@ -55,11 +55,11 @@ NOT_KEPT: Final = b"SERVER_ERROR the status could not be kept\r\n"
 READ_ONLY: Final = b"SERVER_ERROR the server is read-only\r\n"
 QUIESCENT: Final = b"SERVER_ERROR the server is quiescent\r\n"
 _MOST_NAMES: Final = 5
-"""How many queues are named in a line."""
+"""The most queues that are named in an answer."""
 
 
 def failure(error: BaseException) -> bytes:
-    """What a client is told of an error. Paths are for the log, not for clients."""
+    """The answer for an error. Paths are logged, but not sent to clients."""
     if isinstance(error, Full):
         return NOT_STORED
     if isinstance(error, TooLarge):
@@ -76,13 +76,13 @@ def failure(error: BaseException) -> bytes:
 
 
 def not_flushed(names: Sequence[bytes]) -> bytes:
-    """What a `flush_all` is told that could not flush some queues; it has flushed the others."""
+    """The answer to a `flush_all` that could not flush some queues; it has flushed the others."""
     more = b" and %d more" % (len(names) - _MOST_NAMES) if len(names) > _MOST_NAMES else b""
     return b"SERVER_ERROR not flushed: %b%b\r\n" % (b", ".join(names[:_MOST_NAMES]), more)
 
 
 def without(answer: bytes, names: Container[bytes]) -> bytes:
-    """The answer to a `get` without the items of some queues; another answer is nothing without them."""
+    """The answer to a `get` without the items of some queues; any other answer is empty then."""
     kept = []
     position = 0
     while answer.startswith(b"VALUE ", position):
@@ -96,7 +96,7 @@ def without(answer: bytes, names: Container[bytes]) -> bytes:
 
 
 def is_of_full_disk(error: BaseException | None) -> bool:
-    """Whether it comes from a full disk, now or earlier."""
+    """Whether a full disk caused an error, now or earlier."""
     while isinstance(error, LogwrightError):
         if isinstance(error, StorageFailed):
             return is_no_space(error)

@@ -1,7 +1,7 @@
-"""What every request does that is neither a `set` nor a `get`.
+"""All requests except `set` and `get`.
 
-A command is a function of the client, of the words of its line without the first, and of the request itself, which is
-done again when a queue has to be opened or settled first. Commands are found whatever their case is.
+A command is a function of the client, of the words of its line without the first, and of the request, which is repeated
+if a queue has to be opened or settled first. Case does not matter.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ logger = logging.getLogger("logwright.servers.kestrel")
 _NOREPLY: Final = b"noreply"
 _MOST_SECONDS_DIGITS: Final = 9
 _EMPTY_STATS: Final = (b"items", b"slabs", b"sizes", b"conns", b"detail", b"cachedump", b"extstore")
-"""What memcached tells of its memory: a queue has nothing to say to that."""
+"""Statistics of memcached's memory: answered with nothing."""
 
 
 def do_other(client: Connection, request: Request) -> None:
-    """Do any request that is no `set` and no `get`."""
+    """Carry out a request other than `set` and `get`."""
     words: list[bytes] = request[1]
     command = _COMMANDS.get(words[0]) or _COMMANDS.get(words[0].lower())
     if command is None:
@@ -48,7 +48,7 @@ def _count(word: bytes) -> int | None:
 
 
 def _checked_name(client: Connection, key: bytes) -> bool:
-    """Whether it can be a queue; the client is told if not."""
+    """Whether it is a valid name of a queue; if not, sends an error."""
     if len(key) <= client.server.limits.max_key_bytes and name_of(key) is not None:
         return True
     client.refuse(answers.BAD_NAME)
@@ -87,7 +87,7 @@ def _change(
     done: bytes,
     absent: bytes,
 ) -> None:
-    """Change a queue in the thread for that, and answer when it is done."""
+    """Change a queue in a thread, and answer when it is done."""
     server = client.server
     if not _checked_name(client, key):
         return
@@ -99,7 +99,7 @@ def _change(
         return
     queue = server.queues.by_key.get(key)
     if queue is None and server.queues.is_there(key):
-        client.with_queue(key, request, quiet=quiet)  # which tells what is wrong with it
+        client.with_queue(key, request, quiet=quiet)  # sends the reason
         return
     if queue is None:
         if not quiet:
@@ -234,7 +234,7 @@ def _status(client: Connection, words: list[bytes], request: Request) -> None:
         try:
             is_taken = client.server.change_status(words[0].decode("ascii", "replace"))
         except LogwrightError as error:
-            logger.error("the status stays as it is: %s", error)
+            logger.error("the status was not changed: %s", error)
             client.refuse(answers.NOT_KEPT)
             return
         if is_taken:

@@ -1,14 +1,14 @@
-"""Commits: many requests share one write, or one sync, and their answers wait for it.
+"""Commit many requests with one write or one sync; their answers wait for it.
 
-All that is done in one turn of the event loop is written together at its end, a write for each queue that has changed,
-and the answers leave. A client that is alone does not wait for the end of the turn.
+All changes of one turn of the event loop are written at its end, with one write for each changed queue; then the
+answers are sent. A single client does not wait for the end of the turn.
 
-With `sync=always` the one queue that has changed is synced in the same place if the last sync was quick: handing it to
-a thread and being woken by it costs as much again. Several queues, and those on a disk that is slow, are synced by
-threads, while the next turns gather what goes with the next sync.
+With `sync=always`, if one queue has changed and the last sync was fast, it is synced in the event loop: a thread would
+cost as much again. Several queues, and queues on a slow disk, are synced by threads, while the next turns collect the
+changes for the next sync.
 
-What fails is told to those whose requests were for that queue, in the place of their answers; but a `get` of several
-keys is answered with what it took from the others, which is gone from there.
+If a queue fails, an error replaces the answers to the requests for that queue; but a `get` of several keys is answered
+with the items of the other queues, which have been removed there.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from .queues import Served
 
 Failed: TypeAlias = dict[Served, BaseException]
 Waiting: TypeAlias = tuple[Line, list[bytes], list[tuple[Served, ...]]]
-"""A client, its answers, and the queues that each of these depends on."""
+"""A client, its answers, and the queues that each answer depends on."""
 _SYNC_THREADS = 4
 QUICK_SECONDS = 0.002
-"""A sync that takes no longer than this may hold up everybody else."""
+"""A sync up to this long may block the event loop."""
 
 
 class Commits:
-    """Takes what has gathered in a lane, has it written, and sends the answers."""
+    """Writes the changes collected in a lane, and sends the answers."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, policy: Sync, fail: Callable[[Served, BaseException], None]
@@ -46,27 +46,27 @@ class Commits:
         self._policy = policy
         self._fail = fail
         self._unsynced: dict[Served, None] = {}
-        """With `interval`: what was written and waits for its sync."""
+        """With `interval`: queues that were written and wait for a sync."""
         self._timer: asyncio.TimerHandle | None = None
         self._under_way = 0
-        """How many syncs of a batch have not ended."""
+        """The number of running syncs of a batch."""
         self._batch: list[Waiting] = []
-        """Whose answers wait for them."""
+        """The clients whose answers wait for them."""
         self._sync_seconds = math.inf
-        """How long the last sync took; a disk that nobody knows yet is a slow one."""
+        """The duration of the last sync; at first the disk is assumed to be slow."""
         self._threads = ThreadPoolExecutor(_SYNC_THREADS, thread_name_prefix="logwright-sync")
         self._idle: asyncio.Future[None] | None = None
         self.look: Callable[[], None] = lambda: None
-        """Called after the lane's `look_bytes` from clients: they may have filled the disk."""
+        """Called after the lane's `look_bytes` from clients, which may have filled the disk."""
 
     def ask(self) -> None:
         """Commit at the end of this turn of the loop."""
         self._loop.call_soon(self.turn)
 
     def turn(self) -> None:
-        """Commit what has gathered."""
+        """Commit the collected changes."""
         if self._under_way:
-            return  # the end of that sync is the beginning of the next
+            return  # the next sync begins when that one ends
         lane = self.lane
         changed, talking = lane.taken()
         if lane.fresh_bytes > lane.look_bytes:
@@ -95,7 +95,7 @@ class Commits:
                 self._timer = self._loop.call_later(self._policy.interval_ms / 1000, self._sync_later)
 
     def _sync_later(self) -> None:
-        """Sync what was written since the last time."""
+        """Sync the queues written since the last time."""
         self._timer = None
         queues, self._unsynced = list(self._unsynced), {}
 
@@ -124,7 +124,7 @@ class Commits:
                 _note(failed, queue, error)
             self._under_way -= 1
             if not self._under_way:
-                self._batch = []  # before they are sent: whoever has ended is closed then
+                self._batch = []  # before sending, which closes clients that have ended
                 self._release(batch, failed)
                 self._go_on()
 
@@ -133,11 +133,11 @@ class Commits:
             running.add_done_callback(partial(synced, queue))
 
     def _go_on(self) -> None:
-        """A sync has ended: begin the next one if somebody waits for it."""
+        """A sync has ended: begin the next one if clients wait for it."""
         lane = self.lane
         if lane.changed or lane.talking:
             lane.is_due = True
-            self._loop.call_soon(self.turn)  # so that those who were just answered join
+            self._loop.call_soon(self.turn)  # so that requests that follow these answers join
         else:
             lane.is_due = False
             if self._idle is not None and not self._idle.done():
@@ -154,7 +154,7 @@ class Commits:
             line.send(_corrected(answers, owners, failed) if failed else answers)
 
     async def drain(self) -> None:
-        """Return once everything that has been done is written, or synced, and answered."""
+        """Return once all changes are written, or synced, and answered."""
         if self._timer is not None:
             self._timer.cancel()
         while self.lane.is_due or self._under_way:
@@ -165,18 +165,18 @@ class Commits:
                 await asyncio.sleep(0)
 
     def close(self) -> None:
-        """End the threads. What was not synced is by whoever closes the queues."""
+        """End the threads. Closing the queues syncs the rest."""
         self._threads.shutdown(wait=True)
 
 
 def _note(failed: Failed, queue: Served, error: BaseException) -> None:
-    """A queue that was closed meanwhile has been deleted, or synced for that: nothing is wrong."""
+    """Note a failed queue. One that was closed meanwhile has been deleted or synced, and has not failed."""
     if not isinstance(error, Closed):
         failed[queue] = error
 
 
 def _corrected(lines: list[bytes], owners: list[tuple[Served, ...]], failed: Failed) -> list[bytes]:
-    """The answers, but for those that depend on a queue that has failed."""
+    """The answers, with errors in place of those that depend on a failed queue."""
     found = []
     for line, queues in zip(lines, owners, strict=True):
         errors = {queue.key: failed[queue] for queue in queues if queue in failed}

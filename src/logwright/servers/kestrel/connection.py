@@ -1,10 +1,10 @@
-"""Connection: a client of the queue server, from its first byte to its last.
+"""A client of the queue server.
 
-Requests are done in their order, and their answers leave in that order, though not at once: see `commits.py`. A request
-that cannot be finished yet holds up those behind it, and these alone: they stay in `_backlog` until nothing holds them
-any more. Not more is read from a client than may be held for it.
+Requests are carried out in order, and their answers are sent in that order, after a commit: see `commits.py`. A request
+that must wait blocks the later requests of the same client: they stay in `_backlog`. No more is read from a client than
+may be buffered for it.
 
-When the client is gone, whatever it had open goes back to the head of its queue.
+When the client disconnects, its open items go back to the heads of their queues.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ WAITING: Final = 1
 CHANGING: Final = 2
 """For the files of a queue."""
 ANSWERING: Final = 4
-"""There are many answers that have not been sent."""
+"""Many answers have not been sent."""
 NOT_TAKEN: Final = 8
-"""The client does not take its answers."""
+"""The client does not read its answers."""
 ENDED: Final = 16
 
 _STRANGER_ITEM_BYTES: Final = 1024
-"""What a client may send that has not shown its token."""
+"""The most bytes that a client may send before it has sent its token."""
 _KEEPALIVE: Final = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))
-"""So that a client whose machine is gone is noticed in two minutes."""
+"""Keep-alive settings: a client whose machine is gone is noticed in two minutes."""
 
 
 class Connection(Reading, Line, asyncio.Protocol):
@@ -58,13 +58,13 @@ class Connection(Reading, Line, asyncio.Protocol):
         if self.is_stranger:
             self._parser.max_item_bytes = _STRANGER_ITEM_BYTES
         self._begun = self._stuck = time.monotonic()
-        """When its request began, and when it stopped taking answers."""
+        """When its current request began, and when it stopped reading answers."""
         self.decide()
 
     # --- events -----------------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport = self.transport = cast(asyncio.Transport, transport)  # uvloop's is one without saying so
+        transport = self.transport = cast(asyncio.Transport, transport)  # uvloop's transport does not subclass it
         limits = self.server.limits
         if not self.server.admit(self):
             transport.write(answers.MANY_CLIENTS)
@@ -75,12 +75,12 @@ class Connection(Reading, Line, asyncio.Protocol):
         _keep_alive(transport.get_extra_info("socket"))
 
     def receive(self, data: bytes) -> None:
-        """Do what these bytes ask for, in the general way."""
+        """Carry out the requests in these bytes, on the general path."""
         parser = self._parser
         was_within = parser.is_within
         requests = parser.feed(data)
         if parser.is_within and (requests or not was_within):
-            self._begun = time.monotonic()  # the server's may be a second behind, and so drop it too early
+            self._begun = time.monotonic()  # the server's clock may be a second late, and would drop it too early
         self._backlog.extend(requests)
         if self.holds:
             self._hold(len(data))
@@ -89,11 +89,11 @@ class Connection(Reading, Line, asyncio.Protocol):
         self.decide()
 
     def decide(self) -> None:
-        """Settle whether requests may take the lane: see `lane.py`."""
+        """Decide whether requests may take the lane: see `lane.py`."""
         self.is_plain = not (self._parser.is_within or self.opens or self.is_stranger or self._backlog)
 
     def eof_received(self) -> bool:
-        """Half of a connection has ended: what was asked for is still answered, but nobody is waited for."""
+        """The client sends no more: pending requests are answered, but waits end."""
         self.has_ended = True
         if self.transport is None or self.transport.get_extra_info("sslcontext") is not None:
             return False
@@ -119,7 +119,7 @@ class Connection(Reading, Line, asyncio.Protocol):
     # --- requests, one after the other ------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        """Do what is in the backlog, until something holds it up."""
+        """Carry out the backlog until a request has to wait."""
         backlog, server = self._backlog, self.server
         while backlog and not self.holds:
             request = backlog.popleft()
@@ -146,7 +146,7 @@ class Connection(Reading, Line, asyncio.Protocol):
                 self.hang_up()
 
     def again(self, request: Request) -> None:
-        """Do a request once more, before those that are held up behind it."""
+        """Repeat a request, before those that wait after it."""
         self._backlog.appendleft(request)
 
     def _hold(self, size: int) -> None:
@@ -156,18 +156,18 @@ class Connection(Reading, Line, asyncio.Protocol):
             self.transport.pause_reading()
 
     def hold(self, reason: int) -> None:
-        """Do nothing more for this client until the reason is released."""
+        """Block this client until the reason is released."""
         self.holds |= reason
 
     def go_on(self) -> None:
-        """A wait is over. What is behind it may serve others who wait, and so on: each takes a turn of the loop."""
+        """A wait is over. Continue in the next turn of the loop, because requests may serve other clients."""
         if self._backlog:
             asyncio.get_running_loop().call_soon(self.release, WAITING)
         else:
             self.release(WAITING)
 
     def release(self, reason: int) -> None:
-        """Go on, unless there are other reasons not to."""
+        """Release a reason, and continue unless there are others."""
         self.holds &= ~reason
         if reason & (ANSWERING | NOT_TAKEN) and self._waiter is not None:
             serve_waiters(self._waiter.queue)
@@ -207,7 +207,7 @@ class Connection(Reading, Line, asyncio.Protocol):
             self.answer(answers.STORED, changed)
 
     def _set_elsewhere(self, request: Request) -> None:
-        """The queue is not there, or takes nothing for a while."""
+        """Handle a `set` for a queue that is not open, or accepts nothing at present."""
         _, key, _, _, quiet = request
         refusal = self.server.suspended.get(key)
         if refusal is None:
@@ -220,7 +220,7 @@ class Connection(Reading, Line, asyncio.Protocol):
             self.with_queue(key, request, quiet=quiet)
 
     def with_queue(self, key: bytes, request: Request, *, quiet: bool = False) -> None:
-        """Have a queue opened, or wait until it is settled, and do the request again. The name is a good one."""
+        """Open a queue, or wait until it is settled, and repeat the request. The name is valid."""
         queues = self.server.queues
         if key in queues.refused:
             self.refuse(b"" if quiet else answers.failure(queues.refused[key]))
@@ -238,17 +238,17 @@ class Connection(Reading, Line, asyncio.Protocol):
         queues.create(key, name, lambda error: self._created(error, quiet))
 
     def redoing(self, request: Request) -> Callable[[], None]:
-        """Hold everything up, and get what does the request again."""
+        """Block this client, and return a function that repeats the request."""
         self.hold(CHANGING)
         self.again(request)
         return lambda: self.release(CHANGING)
 
     def unsettle(self) -> None:
-        """Hold everything up while the files of a queue are changed."""
+        """Block this client while the files of a queue are changed."""
         self.hold(CHANGING)
 
     def settle(self) -> None:
-        """They are."""
+        """The files of the queue have been changed."""
         self.release(CHANGING)
 
     def _created(self, error: BaseException | None, quiet: bool) -> None:
@@ -260,7 +260,7 @@ class Connection(Reading, Line, asyncio.Protocol):
     # --- strangers --------------------------------------------------------------------------------------------------
 
     def _introduce(self, request: Request) -> None:
-        """A client that has not shown its token: it is the data of a `set`, alone or behind a name and a space."""
+        """Check the token of a client: the data of a `set`, alone or after a name and a space."""
         if request[0] == SET:
             if self.server.protection.admits(request[3].rpartition(b" ")[2]):
                 self.is_stranger = False
@@ -283,7 +283,7 @@ class Connection(Reading, Line, asyncio.Protocol):
         self.hold(ANSWERING)
 
     def refuse(self, answer: bytes) -> None:
-        """Tell what is wrong, unless the client does not want to know."""
+        """Send an error, unless the client wants no answer."""
         self.server.figures.refused += 1
         if answer:
             self.answer(answer)
@@ -295,13 +295,13 @@ class Connection(Reading, Line, asyncio.Protocol):
             self._close_if_done()
 
     def hang_up(self) -> None:
-        """Close the connection when the answers are sent."""
+        """Close the connection after the answers are sent."""
         self.holds |= ENDED
         self._backlog.clear()
         self._close_if_done()
 
     def _close_if_done(self) -> None:
-        """Close the connection of a client that will not ask for more, once it has its answers."""
+        """Close the connection of a client that sends no more, once it has its answers."""
         if not (self.has_ended or self.holds & ENDED) or self.answers or self.transport is None:
             return
         if (self.holds & ENDED or not self.holds) and not self.server.commits.is_answering(self):
@@ -310,25 +310,25 @@ class Connection(Reading, Line, asyncio.Protocol):
     # --- clients that are slow, or not there ------------------------------------------------------------------------
 
     def is_overdue(self, now: float) -> str | None:
-        """Why this client is to be dropped, if it is."""
+        """Why this client must be dropped; None if it need not be."""
         limits = self.server.limits
         if self.holds & NOT_TAKEN and now - self._stuck > limits.answer_seconds:
-            return "takes no answers"
+            return "does not read its answers"
         if self.holds & (WAITING | CHANGING):
             return None
         if self.is_stranger and now - self.connected > limits.handshake_seconds:
-            return "shows no token"
+            return "does not send its token"
         if self._parser.is_within and now - self._begun > limits.command_seconds:
             return "does not finish its request"
         return "says nothing" if now - self.heard > limits.idle_seconds else None
 
     @property
     def is_stuck(self) -> bool:
-        """Whether the client does not take what it gets."""
+        """Whether the client does not read its answers."""
         return bool(self.holds & (ANSWERING | NOT_TAKEN))
 
     def finish(self) -> None:
-        """The server stops: answer what was asked, wait for nothing, and close."""
+        """The server stops: answer pending requests, end waits, and close."""
         self.has_ended = True
         if self._waiter is not None:
             self._waiter.give_up()
@@ -338,12 +338,12 @@ class Connection(Reading, Line, asyncio.Protocol):
         self._close_if_done()
 
     def drop(self) -> None:
-        """Close at once, whatever is on its way."""
+        """Close at once."""
         if self.transport is not None:
             self.transport.abort()
 
     def put_back(self, reads: Iterable[tuple[Served, list[int]]]) -> None:
-        """Put what was open back to the head."""
+        """Put open items back to the heads of their queues."""
         for queue, xids in reads:
             if queue.is_gone:
                 continue
@@ -361,7 +361,7 @@ class Connection(Reading, Line, asyncio.Protocol):
 
 
 def _keep_alive(found: socket.socket | None) -> None:
-    """Have the system look after clients that say nothing."""
+    """Let the system probe silent clients."""
     if found is None or found.family not in (socket.AF_INET, socket.AF_INET6):
         return
     found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -1,8 +1,8 @@
-"""Door: clients that have connected, and are about to set up TLS.
+"""Accept clients, and run their TLS handshakes.
 
-They are no connections yet, and nobody knows who they are. So there are never many of them: when another one comes, the
-one that has been standing there longest has to go, if that is a second or more. Whoever sets up TLS without delay is in
-long before, also when many come at once; whoever does not keeps nobody out, and takes no files away from the queues.
+Clients in a handshake are unknown, so their number is limited: when it is reached, a new client replaces the oldest one
+if that has taken a second or more. So a client that completes its handshake without delay is never replaced, and slow
+ones neither block others nor use up files.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from ..safety import Address
 MOST_STANDING: Final = 256
 GRACE_SECONDS: Final = 1.0
 BACKLOG: Final = 1024
-"""How many the system holds who have come and were not let in yet. Any more try again after a second."""
+"""The backlog of the listening socket. Clients beyond it retry after a second."""
 _PAUSE_SECONDS: Final = 0.05
-"""How long nobody is let in when there are too many, or the process has no files left."""
+"""The pause in accepting when there are too many clients, or no free file descriptors."""
 
 
 class Door:
@@ -34,11 +34,11 @@ class Door:
         self._context, self._handshake_seconds, self._protocol = context, handshake_seconds, protocol
         self._listening: list[asyncio.Task[None]] = []
         self.standing: dict[socket.socket, float] = {}
-        """Since when, in the order in which they came."""
+        """Clients in a handshake with their start times, oldest first."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def open(self, address: Address) -> int:
-        """Listen; at which port. `OSError` when the system does not let us."""
+        """Listen, and return the port. Raises `OSError`."""
         loop = asyncio.get_running_loop()
         found = await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         with contextlib.ExitStack() as stack:
@@ -64,7 +64,7 @@ class Door:
                 await self._until_fewer()
 
     async def _until_fewer(self) -> None:
-        """Return when there is room for another one."""
+        """Wait until another client can be accepted."""
         while len(self.standing) >= MOST_STANDING:
             oldest, since = next(iter(self.standing.items()))
             if time.monotonic() - since >= GRACE_SECONDS:
@@ -78,7 +78,7 @@ class Door:
             await loop.connect_accepted_socket(
                 self._protocol, client, ssl=self._context, ssl_handshake_timeout=self._handshake_seconds
             )
-        except OSError:  # a failure of TLS is one as well, and so is time that has run out
+        except OSError:  # includes errors of TLS and timeouts
             client.close()
         finally:
             self.standing.pop(client, None)
@@ -86,10 +86,10 @@ class Door:
     def _send_away(self, client: socket.socket) -> None:
         del self.standing[client]
         with contextlib.suppress(OSError):
-            client.shutdown(socket.SHUT_RDWR)  # which ends the handshake
+            client.shutdown(socket.SHUT_RDWR)  # ends the handshake
 
     async def close(self) -> None:
-        """Listen no more, and send away whoever stands there."""
+        """Stop listening, and disconnect clients in a handshake."""
         for client in list(self.standing):
             self._send_away(client)
         for task in self._listening:

@@ -1,4 +1,4 @@
-"""What the server counts and knows: for `stats`, `dump_stats` and `dump_config`, and for Prometheus."""
+"""The figures of the server: for `stats`, `dump_stats` and `dump_config`, and for Prometheus."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Figures:
-    """What has happened since the start, or since `stats reset`; `ABOUT` says what each is."""
+    """Counters since the start, or since `stats reset`; `ABOUT` describes them."""
 
     bytes_read: int = 0
     bytes_written: int = 0
@@ -38,7 +38,7 @@ class Figures:
     total_items: int = 0
 
     def reset(self) -> None:
-        """Begin again."""
+        """Set all counters to zero."""
         for field in fields(self):
             setattr(self, field.name, 0)
 
@@ -63,7 +63,7 @@ _SHOWN = ("cmd_get", "cmd_set", "cmd_peek", "cmd_monitor", "get_hits", "get_miss
 
 
 def stats_of(server: QueueServer) -> dict[str, object]:
-    """What `stats` tells: of the server as memcached and Kestrel do, and of each queue as Kestrel does."""
+    """The figures of `stats`: of the server as in memcached and Kestrel, and of each queue as in Kestrel."""
     queues = list(server.queues.by_key.values())
     figures = server.tally()
     found: dict[str, object] = {
@@ -110,7 +110,7 @@ def _stats_of_queue(queue: Served) -> dict[str, object]:
 
 
 def settings_of(server: QueueServer) -> dict[str, object]:
-    """What `stats settings` tells."""
+    """The figures of `stats settings`."""
     return {"sync": server.settings.sync, **limits_of(server.limits)}
 
 
@@ -141,7 +141,7 @@ def dump_of_limits(server: QueueServer) -> bytes:
     def limits_of_queue(queue: Served) -> dict[str, object]:
         engine = queue.engine
         park = None if engine.limits.max_attempts is None else engine.park
-        swept = {"park": park, "sweep_seconds": server.limits.sweep_seconds}  # which the server does for all of them
+        swept = {"park": park, "sweep_seconds": server.limits.sweep_seconds}  # the server does this for all queues
         return {"sync": server.settings.sync, **asdict(engine.limits), **swept}
 
     return _dump(server, limits_of_queue)
@@ -151,7 +151,7 @@ def dump_of_limits(server: QueueServer) -> bytes:
 
 
 class QueueMetrics(Metrics):
-    """The same for Prometheus."""
+    """The figures for Prometheus."""
 
     def __init__(self, server: QueueServer) -> None:
         super().__init__("logwright_kestrel")
@@ -210,6 +210,6 @@ _FIELDS = {
 
 
 def _label(key: bytes) -> str:
-    """A label of its own for each name: two that are alike make Prometheus refuse everything. No name has a `~`."""
+    """A unique label for each name: Prometheus rejects everything if two are equal. No name has a `~`."""
     text = key.decode("utf-8", "surrogateescape").replace("\\", "\\\\").replace('"', '\\"')
     return "".join(f"~{ord(one) - 0xDC00:02x}" if "\udc80" <= one <= "\udcff" else one for one in text)

@@ -1,13 +1,13 @@
-"""Lane and Line: how requests come in and answers leave; and where the simplest requests overtake the general way.
+"""How requests arrive and answers are sent, with a fast path (the lane) for the simplest requests.
 
-A `Line` is the part of a client that does something for every request. A `Lane` is what all of them share: the queues,
-and what was done since the last commit: `changed` queues, and clients that are `talking`.
+A `Line` is the part of a client that is used for every request. The clients share a `Lane`: the queues, and the changes
+since the last commit: `changed` queues, and clients (`talking`) that wait for answers.
 
-A request may take the lane if it is a `set` without expiry or a `get` without options, whole, plainly written, for a
-queue that is there, has no children, nobody who waits, no items that may move, and whose files are not being changed.
-What the lane does is what the general way, `receive`, would have done. The first request that is not simple ends it.
+A request may take the lane if it is a complete `set` without expiry or `get` without options, in the usual spelling,
+for an open queue that has no children, no waiting clients and no items to move, and whose files are not being changed.
+The result is the same as on the general path, `receive`. The first other request leaves the lane.
 
-This is the reference; `_lane.pyx` has a twin. Here no request takes the lane.
+This is the reference for the compiled `_lane.pyx`. Here no request takes the lane.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Lane:
-    """What the clients of a server share. `is_open` says whether there is no reason for requests not to take it."""
+    """What the clients of a server share. `is_open` says whether requests may take the lane."""
 
     def __init__(
         self,
@@ -34,31 +34,31 @@ class Lane:
     ) -> None:
         self.is_open = True
         self.now = 0.0
-        """About now, as the server has it."""
+        """The server's approximate time."""
         self.changed: list[Served] = []
         self.talking: list[Line] = []
         self.is_due = False
-        """Whether somebody has asked for a commit."""
+        """Whether a commit is due."""
         self.sets = self.hits = self.misses = self.bytes_read = self.bytes_written = 0
-        """What was done since somebody has looked."""
+        """Counters since they were last collected."""
         self.fresh_bytes = 0
-        """What came from clients since somebody has looked at the disk."""
+        """Bytes from clients since the last look at the disk."""
         self.last: Line | None = None
-        """Who was heard last."""
+        """The client that sent bytes last."""
         self.is_at_once = False
-        """Whether the commit is at the end of these requests, and not at the end of the turn of the loop."""
+        """Whether to commit after these requests, and not at the end of the turn of the loop."""
         self.is_direct = False
-        """Whether what was done at once needs no commit any more, only answers: it is with the system already."""
+        """Whether changes written at once need no commit, only answers, because the system has them already."""
         self.is_written_at_once = False
-        """Whether operations are written when they are made, unless others have begun to gather."""
+        """Whether operations are written at once, unless others already wait for a commit."""
         self.look_bytes = 1 << 62
-        """After so many fresh bytes the commit looks at the disk."""
+        """The number of new bytes after which a commit looks at the disk."""
         self.commits = 0
         self.commit_now = commit_now
         self._commit_later = commit_later
 
     def change(self, queue: Served) -> None:
-        """Have what was done to a queue written with the next commit."""
+        """Write the changes of a queue with the next commit."""
         if not queue.is_dirty:
             queue.is_dirty = True
             self.changed.append(queue)
@@ -67,7 +67,7 @@ class Lane:
                 queue.gather()  # others will follow before the commit
 
     def taken(self) -> tuple[list[Served], list[Line]]:
-        """What was changed and who is talking; nothing and nobody then."""
+        """Take the changed queues and the talking clients; both are empty afterwards."""
         found = self.changed, self.talking
         self.changed, self.talking = [], []
         self.is_due = False
@@ -77,7 +77,7 @@ class Lane:
         return found
 
     def unwritten(self, queues: tuple[Served, ...]) -> tuple[Served, ...]:
-        """Those whose operations wait for the commit. What is done at once, or first in a turn, is written already."""
+        """The queues whose operations wait for the commit. Others are written already."""
         if not self.is_written_at_once:
             return queues
         return () if self.is_at_once or not any(queue.is_dirty for queue in queues) else queues
@@ -91,25 +91,25 @@ class Lane:
 
 
 class Line:
-    """A client's requests and answers. `holds` is why nothing is done for it now, 0 for no reason."""
+    """A client's requests and answers. `holds` are the reasons why it is blocked, 0 for none."""
 
     def __init__(self, lane: Lane, most_bytes: int) -> None:
         self.lane = lane
         self.transport: asyncio.Transport | None = None
         self.holds = 0
         self.is_plain = False
-        """Whether it may take the lane: it has no open reads, and is in the middle of no request."""
+        """Whether it may take the lane: it has no open reads, and no incomplete request."""
         self.has_ended = False
-        """Whether the client will send nothing more."""
+        """Whether the client sends no more."""
         self.heard = lane.now
         self.answers: list[bytes] = []
         self.owners: list[tuple[Served, ...]] = []
-        """The queues that each of the answers depends on."""
+        """The queues that each answer depends on."""
         self.unsent_bytes = 0
         self.most_unsent_bytes = most_bytes
 
     def data_received(self, data: bytes) -> None:
-        """Do what these bytes ask for. A client that is alone needs not wait for others to commit with."""
+        """Carry out the requests in these bytes. A single client does not wait for others to commit with."""
         lane = self.lane
         self.heard = lane.now
         lane.bytes_read += len(data)
@@ -127,11 +127,11 @@ class Line:
                     lane.commit_now()
 
     def receive(self, data: bytes) -> None:
-        """Do it in the general way."""
+        """Carry out the requests in these bytes, on the general path."""
         raise NotImplementedError
 
     def answer(self, answer: bytes, queues: tuple[Served, ...] = ()) -> None:
-        """Send this with the next commit; something else if one of the queues fails in that."""
+        """Send an answer with the next commit, or an error if one of the queues fails."""
         if not self.answers:
             self.lane.talking.append(self)
             self.lane.become_due()
@@ -144,11 +144,11 @@ class Line:
             self.said_much()
 
     def said_much(self) -> None:
-        """There are many answers that wait for a commit."""
+        """Many answers wait for a commit."""
         raise NotImplementedError
 
     def taken_answers(self) -> tuple[list[bytes], list[tuple[Served, ...]]]:
-        """The answers that wait for a commit, and their queues; there are none then."""
+        """Take the waiting answers and their queues; none are left afterwards."""
         found = self.answers, self.owners
         self.answers, self.owners = [], []
         self.unsent_bytes = 0
@@ -166,7 +166,7 @@ class Line:
             self.sent()
 
     def sent(self) -> None:
-        """Answers have left, and that may have been waited for."""
+        """Answers have been sent; continue requests that waited for that."""
         raise NotImplementedError
 
 

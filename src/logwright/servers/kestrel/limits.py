@@ -1,4 +1,4 @@
-"""What the queue server allows a client, and all of them together. There is a limit on everything."""
+"""The limits of the queue server, for one client and for all together."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from ..safety import check_limits
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerLimits:
-    """Sizes, numbers and times; told at the start of a server, and in `stats settings`.
+    """Sizes, numbers and times; printed at the start of a server, and in `stats settings`.
 
-    max_connections         clients at a time; one more is told so, and its connection is closed
-    max_queues              queues in the directory; no more are created by clients
-    max_line_bytes          a command without its data; a client with a longer one loses its connection
+    max_connections         clients at the same time; others get an error, and their connection is closed
+    max_queues              queues in the directory; clients cannot create more
+    max_line_bytes          a command without its data; the connection is closed after a longer one
     max_key_bytes           the name of a queue with its options
     max_item_bytes          the data of an item
-    max_arriving_bytes      data of items that have arrived in part, of all clients together
-    max_open_reads          items of a queue that a client may have open by `get NAME/open`
-    max_monitored_items     and by `monitor`
-    max_wait_seconds        a `get` with a longer time, or a `monitor`, ends after this
-    input_buffer_bytes      requests behind one that waits; then no more are read
-    output_buffer_bytes     answers that a client has not taken; then nothing more is read from it
-    handshake_seconds       how long a client may take to set up TLS, and to show its token
-    command_seconds         how long a request may take from its first byte to its last
-    answer_seconds          how long a client may leave its answers where they are, once the buffer is full
-    idle_seconds            how long a client may say nothing at all
-    stop_seconds            how long clients have to take their last answers when the server stops
-    keep_free_bytes         space on the disk that is left for taking items out: nothing is put when there is less. No
-                            more than a sixteenth of the most that was free since the start
-    retry_seconds           how long a queue whose disk has failed takes nothing more
-    sweep_seconds           how often what has expired is removed from the heads of queues that nobody asks for items
+    max_arriving_bytes      data of partly received items, of all clients together
+    max_open_reads          items of a queue that a client may reserve by `get NAME/open`
+    max_monitored_items     items of a queue that a client may reserve by `monitor`
+    max_wait_seconds        the longest wait of a `get` or `monitor`
+    input_buffer_bytes      requests after one that waits; beyond it no more are read
+    output_buffer_bytes     answers that a client has not read; beyond it nothing more is read from it
+    handshake_seconds       time limit for the TLS handshake and the token
+    command_seconds         time limit for receiving a request
+    answer_seconds          time limit for a client that does not read its answers, once the buffer is full
+    idle_seconds            time limit for an idle client
+    stop_seconds            time limit for sending the last answers when the server stops
+    keep_free_bytes         free disk space below which no items are added: they need it for their removal. At
+                            most a sixteenth of the most that was free since the start
+    retry_seconds           how long a queue accepts nothing after its disk has failed
+    sweep_seconds           how often expired items are removed from the heads of idle queues
     """
 
     max_connections: int = 1024

@@ -1,8 +1,8 @@
-"""Items that nobody gets: what has expired is removed, or goes to another queue, and so does what failed too often.
+"""Remove or move items that have expired, and move items that failed too often.
 
-What has expired is found when somebody asks for an item, and by a sweep of all queues every now and then. A sweep does
-a little in each turn of the loop, so that clients do not wait for it. Items are put into other queues by a thread, as
-that waits for the disk; whoever waits for items there gets them when it is done.
+Expired items are found when a client asks for an item, and by a periodic sweep of all queues. A sweep does a little in
+each turn of the loop, so that clients do not wait for it. A thread puts items into other queues, because that waits for
+the disk; clients that wait there get them afterwards.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("logwright.servers.kestrel")
 MOST_SWEPT: Final = 1000
-"""How many items are removed in one turn of the loop, and how many queues are looked at."""
+"""The most items that are removed, and the most queues that are visited, in one turn of the loop."""
 
 
 class Moving:
-    """Sweeps the queues of a server, and lets their items move."""
+    """Sweeps the queues of a server, and moves their items."""
 
     def __init__(self, server: QueueServer) -> None:
         self._server = server
         self._loop = asyncio.get_running_loop()
         self._unswept: deque[Served] = deque()
         self._told: dict[bytes, str] = {}
-        """Why the items of queues could not move, as the log has it."""
+        """The logged reasons why items of queues could not be moved."""
         self._handle: asyncio.Handle | None = None
         self._wait()
 
@@ -44,7 +44,7 @@ class Moving:
         self._sweep()
 
     def _sweep(self) -> None:
-        """Go through queues until one of them had something to be removed; the others have the next turns."""
+        """Visit queues until one had expired items; the next turn continues with the others."""
         for _ in range(min(MOST_SWEPT, len(self._unswept))):
             queue = self._unswept.popleft()
             if self.sweep(queue):
@@ -55,7 +55,7 @@ class Moving:
             self._wait()
 
     def sweep(self, queue: Served) -> bool:
-        """Remove some of what has expired at the head of a queue; whether there was anything."""
+        """Remove some expired items at the head of a queue; whether there were any."""
         engine = queue.engine
         if queue.is_gone or queue.is_changing or queue.is_moving or not engine.items:
             return False
@@ -74,7 +74,7 @@ class Moving:
         return True
 
     def look(self, queue: Served) -> None:
-        """Let what was reserved for other queues go there, if there is anything."""
+        """Move items that were reserved for other queues, if there are any."""
         if queue.is_moving or not queue.engine.moves:
             return
         targets = {move.target for move in queue.engine.moves}
@@ -97,13 +97,13 @@ class Moving:
         queue.is_moving = self._server.queues.move(queue, moved)
 
     def _tell(self, queue: Served, error: str) -> None:
-        """Have the log say why items did not move. They are tried again with every sweep, so it does once."""
+        """Log why items were not moved, once: every sweep tries again."""
         if self._told.get(queue.key) != error:
             self._told[queue.key] = error
             reason = "items that expired or failed too often could not be moved"
             logger.warning("%s: %s: %s", queue.engine.path, reason, error)
 
     def stop(self) -> None:
-        """Sweep no more."""
+        """Stop sweeping."""
         if self._handle is not None:
             self._handle.cancel()

@@ -1,7 +1,7 @@
-"""What each queue of the server may be told: the same for all of them, and what is different for some.
+"""The limits of queues: common ones, and those of single queues from a TOML file.
 
-A file says the latter, in TOML: a table for each queue, with the names that `Queue` has for its limits. Sizes may have
-units; `false` is for what all queues have, and this one has not.
+The file has a table for each queue, with the names of the limits of `Queue`. Sizes may have units; `false` turns off a
+limit that all queues have.
 
     [orders]
     max_attempts = 3
@@ -14,8 +14,8 @@ units; `false` is for what all queues have, and this one has not.
     ["news+archive"]
     max_bytes = "1GiB"
 
-A fan-out queue that has no table is like its parent. In a queue that items of others move to, nothing expires by age or
-moves on, unless its own table says so: what has come there is to stay.
+A fan-out queue without a table has the limits of its parent. In a queue that receives moved items, nothing expires by
+age or moves on unless its own table says so.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from ..safety import read_bounded
 
 logger = logging.getLogger("logwright.servers.kestrel")
 Named: TypeAlias = Mapping[str, Mapping[str, Any]]
-"""What is different for a queue, by its name: fields of `Limits`."""
+"""Limits of single queues, by name: fields of `Limits`."""
 _DEFAULTS: Final = {field.name: field.default for field in fields(Limits) if field.name != "sweep_seconds"}
-"""What can be said; all queues are swept at the same time."""
+"""The possible keys; all queues share one sweep."""
 
 
 class QueueLimits:
@@ -46,7 +46,7 @@ class QueueLimits:
     def __init__(self, directory: Path, common: Limits, named: Named) -> None:
         self._common, self._named = common, named
         self._told: set[str] = set()
-        """Queues that the log has told of."""
+        """Queues that were logged already."""
         self._targets = {common.expire_to, common.park}
         for name in named:
             limits = self._chosen(name, common)
@@ -56,10 +56,10 @@ class QueueLimits:
         self._check_rounds()
 
     def _check_rounds(self) -> None:
-        """Raise `WrongUse` where items would go from queue to queue for ever."""
+        """Raise `WrongUse` if items would move in a circle of queues."""
         sources: dict[str, list[str]] = {}
         names = list(self._named)
-        for name in names:  # which grows meanwhile
+        for name in names:  # grows in the loop
             for target in targets_of(name, self.of(name)):
                 if target not in sources and target not in self._named:
                     names.append(target)
@@ -67,10 +67,10 @@ class QueueLimits:
         try:
             TopologicalSorter(sources).prepare()
         except CycleError as error:
-            raise WrongUse(f"items would go round: {' to '.join(error.args[1])}") from None
+            raise WrongUse(f"items would move in a circle: {' to '.join(error.args[1])}") from None
 
     def of(self, name: str) -> Limits:
-        """Those of one queue. One whose name is so long that there is none for its parked items does not park any."""
+        """The limits of one queue. If its name is too long to add `_parked`, items are not parked."""
         is_target = name in self._targets or (self._common.max_attempts is not None and is_like_park(name))
         limits = self._chosen(name, _lasting(self._common) if is_target else self._common)
         if limits.max_attempts is None or can_open(park_of(name, limits)) or self._asks_to_park(name):
@@ -81,7 +81,7 @@ class QueueLimits:
         return replace(limits, max_attempts=None, park=None)
 
     def _asks_to_park(self, name: str) -> bool:
-        """Whether a queue has a table that says that its items are parked: then it is an error if they cannot be."""
+        """Whether a queue's own table asks for parking: then it is an error if that is impossible."""
         return self._named.get(name, {}).get("max_attempts") is not None
 
     def _chosen(self, name: str, limits: Limits) -> Limits:
@@ -95,19 +95,19 @@ class QueueLimits:
 
 
 def _lasting(limits: Limits) -> Limits:
-    """The same for a queue that nothing leaves by itself."""
+    """The same limits without expiry and parking."""
     return replace(limits, max_age=None, expire_to=None, max_attempts=None, park=None)
 
 
 def load_named(path: Path, parse_size: Callable[[str], int], common: Limits, directory: Path) -> Named:
-    """What a file says of some queues of a directory, beside what all have in common.
+    """Read the limits of single queues from a file, in addition to the common ones.
 
-    `WrongUse` for what it should not say: a misspelt name must not be ignored.
+    Raises `WrongUse` for unknown keys, so that misspelt ones are not ignored.
     """
     try:
         given = tomllib.loads(read_bounded(path).decode())
         found = {name: _limits_of(name, table, parse_size) for name, table in given.items()}
-        QueueLimits(directory, common, found)  # so that what makes no sense is told with the name of the file
+        QueueLimits(directory, common, found)  # so that errors have the name of the file
         return found
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, WrongUse) as error:
         raise WrongUse(f"{path}: {error}") from None
@@ -117,15 +117,15 @@ def _limits_of(name: str, table: object, parse_size: Callable[[str], int]) -> di
     if not can_open(name):
         raise WrongUse(f"{name!r} cannot be the name of a queue")
     if not isinstance(table, dict):
-        raise WrongUse(f"{name} is to be a queue, and is written in brackets: [{name}]")
+        raise WrongUse(f"{name} must be a table: [{name}]")
     found: dict[str, Any] = {}
     for key, value in table.items():
         if key not in _DEFAULTS:
-            raise WrongUse(f"{name}: {key!r} is none of {', '.join(_DEFAULTS)}")
+            raise WrongUse(f"{name}: {key!r} is unknown; known are {', '.join(_DEFAULTS)}")
         if value is False:
             found[key] = _DEFAULTS[key]
         elif key == "discard_old_when_full" and value is not True:
-            raise WrongUse(f"{name}: {key} is true or false, and not {value!r}")
+            raise WrongUse(f"{name}: {key} must be true or false, not {value!r}")
         elif isinstance(value, str) and key.endswith("_bytes"):
             found[key] = parse_size(value)
         else:
