@@ -80,9 +80,9 @@ def test_nothing_is_overwritten(samples: Path, demo: Path) -> None:
     for destination in (demo / "orders", demo / "events", demo / ".logwright-demo"):
         for target in ("sej", "parquet"):
             outcome = run("convert", samples / "orders", destination, "--to", target)
-            assert_one_error_line(outcome, 2, "is there already")
+            assert_one_error_line(outcome, 2, "already exists")
     os.symlink("nowhere", demo / "link")
-    assert_one_error_line(run("convert", samples / "orders", demo / "link", "--to", "sej"), 2, "is there already")
+    assert_one_error_line(run("convert", samples / "orders", demo / "link", "--to", "sej"), 2, "already exists")
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_nothing_is_overwritten(samples: Path, demo: Path) -> None:
         ("notes.txt", "out", ("--to", "sej", "--format", "parquet"), "cannot be read as Parquet"),
         ("half.parquet", "out", ("--to", "sej"), "half.parquet"),
         ("orders.parquet", "out.parquet", (), "is Parquet already"),
-        ("orders.parquet", "out", ("--to", "sej", "--since", "2026-01-15"), "from a journal only"),
+        ("orders.parquet", "out", ("--to", "sej", "--since", "2026-01-15"), "they do not work on Parquet"),
         ("other.parquet", "out", ("--to", "sej"), "value"),
     ],
 )

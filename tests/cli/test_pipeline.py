@@ -80,7 +80,7 @@ def test_what_is_chosen_and_not_known_is_said(demo: Path, tmp_path: Path) -> Non
     [
         ("[table.messages]\npartition_by = ['jornal']", "table.messages.partition_by: there is no 'jornal'; there are"),
         ("[table.files]\npartition_by = ['date']", "table.files.partition_by: there is no 'date'; there are format, "),
-        ("format = 'csv'\n[options]\nHeader = false", "options.header: must be true, because csv tables are read back"),
+        ("format = 'csv'\n[options]\nHeader = false", "options.header: must be true, because csv tables are read"),
         ("[[journal]]\nmatch = 'a'\ndecode = 'avro'\nschema = 'missing.avsc'", "missing.avsc: no such file"),
         ("[[journal]]\nmatch = 'a'\ndecode = 'avro'\nschema = 'p.toml'", "p.toml: this is no Avro schema: "),
     ],

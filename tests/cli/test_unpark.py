@@ -69,7 +69,7 @@ def test_items_that_were_put_there_before_are_told(queues: Path) -> None:
     write(queues / "mail", addx(b"a"))
     outcome = run("unpark", queues / "mail_parked")
     assert outcome.code == 0
-    assert f"warning: 1 item was in {queues}/mail already: an unpark was interrupted" in outcome.err
+    assert f"warning: 1 item was already in {queues}/mail: an earlier unpark was interrupted" in outcome.err
     assert contents(queues / "mail") == [b"a", b"a", b"b"]
 
 
@@ -89,7 +89,7 @@ def test_what_cannot_be_done_is_one_line(queues: Path, samples: Path) -> None:
     assert_one_error_line(run("unpark", queues / "other", "--to", "nowhere"), 2, "no such queue")
     assert_one_error_line(run("unpark", queues / "nowhere"), 2, "no such file")
     assert_one_error_line(run("unpark", queues), 2, "newest file")
-    assert_one_error_line(run("unpark", samples / "orders"), 2, "no items that could be parked")
+    assert_one_error_line(run("unpark", samples / "orders"), 2, "have no parked items")
     assert_one_error_line(run("unpark", queues / "other", "--limit", -1), 2, "--limit")
     (queues / "other").write_bytes(b"\x02\x11\x00\x00\x00" + b"\x7f" * 30 + (queues / "mail").read_bytes() * 2)
     damaged = run("unpark", queues / "other", "--to", "mail", "--format", "kestrel")

@@ -30,7 +30,7 @@ from .times import NANOSECONDS, parse_time
 MARKER: Final = ".logwright-demo"
 """A file that marks the directory as made by the demo, which may be replaced."""
 PIPELINE_FILE: Final = "pipeline.toml"
-_PIPELINE_SETTINGS: Final = r"""\
+_PIPELINE_SETTINGS: Final = """\
 # Decode the values of these journals, which are JSON.
 [[journal]]
 match = "*"
