@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from operator import gt
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ...core.bytes.outcome import Damage, Span
 from ...core.format import Located
@@ -23,16 +23,29 @@ from ...core.io.disk import Disk, File
 from ...core.io.quarantine import kept_bytes
 from ...core.read.report import Problem, Progress, Report, Summary
 from ...core.read.survey import MOST_SHOWN_BYTES, Survey
-from ...errors import LogwrightError, NotFound, StorageFailed, is_refusal
+from ...core.repair.plan import TEMPORARY_SUFFIX, report_repairs
+from ...errors import DamagedJournal, LogwrightError, NotFound, StorageFailed, is_refusal
 from ..bytes import codec, kernel
-from ..bytes.layout import HEAD, INDEX_DIRECTORY, MAX_KEY_BYTES, NO_TIMESTAMP, VALUE_SIZE
+from ..bytes.layout import (
+    CHECKSUM_SUFFIX,
+    HEAD,
+    INDEX_DIRECTORY,
+    INDEX_SUFFIX,
+    LOCK_NAME,
+    MAX_KEY_BYTES,
+    NO_TIMESTAMP,
+    OFFSET_DIRECTORY,
+    OFFSET_LOCK_SUFFIX,
+    OFFSET_SUFFIX,
+    SEGMENT_DIRECTORY,
+    VALUE_SIZE,
+)
 from ..bytes.records import Message
 from .checksums import CheckedFile, checksum_path
 from .ending import End, find_end, plausible_last
 from .index import ENTRY_BYTES, HEADER_BYTES, Entry, Index, Stretch, header_of, index_path, last_timestamp
-from .offset_file import read_consumers
+from .offset_file import read_consumers, stored_offset
 from .segment import Chunk, Cursor, Segment, judge, message_span, open_segment, step_back, unchecked
-from .surroundings import check_surroundings
 
 if TYPE_CHECKING:
     from .reader import Reader
@@ -61,7 +74,7 @@ def verify(reader: Reader, *, progress: Progress | None = None) -> Report:
         check = _SegmentCheck(reader, report, times, segment, following)
         expected = check.run(progress, sum(sizes[:number]), report.bytes)
     if not reader.is_single_file:
-        check_surroundings(reader.disk, reader.directory, segments, expected, report)
+        _check_other_files(reader.disk, reader.directory, segments, expected, report)
     return report
 
 
@@ -463,3 +476,104 @@ def _if_readable(
         if is_refusal(error):
             raise
         return None
+
+
+# --- other files ------------------------------------------------------------------------------------------------------
+
+
+_LEFTOVERS: Final = (".tmp", TEMPORARY_SUFFIX)
+
+
+def _check_other_files(
+    disk: Disk, directory: Path, segments: list[Segment], following: int | None, report: Report
+) -> None:
+    """Check everything but the segments; `following` is the offset after the last message."""
+    first = segments[0].first_offset if segments else 0
+    _check_segment_names(disk, directory, segments, report)
+    _check_index_names(disk, directory, segments, report)
+    _check_offsets(disk, directory, first, first if following is None else following, report)
+    _check_lock(disk, directory, LOCK_NAME, report)
+    report_repairs(disk, directory, report)
+
+
+def _names(disk: Disk, directory: Path, folder: str) -> list[str]:
+    return disk.list_directory(directory / folder) if disk.is_directory(directory / folder) else []
+
+
+def _odd(report: Report, file: str, kind: str, message: str, position: int = 0) -> None:
+    report.anomalies.append(Problem(file, position, kind, message))
+
+
+def _check_segment_names(disk: Disk, directory: Path, segments: list[Segment], report: Report) -> None:
+    known = {segment.path.name for segment in segments}
+    for name in _names(disk, directory, SEGMENT_DIRECTORY):
+        file = f"{SEGMENT_DIRECTORY}/{name}"
+        if name in known or name.removesuffix(CHECKSUM_SUFFIX) in known:
+            continue
+        if name.endswith(_LEFTOVERS):
+            _odd(report, file, "leftover", "a temporary file that was left behind")
+        elif name.endswith(CHECKSUM_SUFFIX):
+            _odd(report, file, "side_file", "checksums of a segment that is not there")
+        else:
+            _odd(report, file, "foreign_file", "this is no segment's name")
+
+
+def _check_index_names(disk: Disk, directory: Path, segments: list[Segment], report: Report) -> None:
+    known = {index_path(segment).name for segment in segments}
+    for name in _names(disk, directory, INDEX_DIRECTORY):
+        file = f"{INDEX_DIRECTORY}/{name}"
+        if name in known:
+            continue
+        if name.endswith(_LEFTOVERS):
+            _odd(report, file, "leftover", "a temporary file that was left behind")
+        elif name.endswith(INDEX_SUFFIX):
+            _odd(report, file, "side_file", "the index of a segment that is not there")
+        else:
+            _odd(report, file, "foreign_file", "this is no index's name")
+
+
+def _check_offsets(disk: Disk, directory: Path, first: int, following: int, report: Report) -> None:
+    for name in _names(disk, directory, OFFSET_DIRECTORY):
+        file = f"{OFFSET_DIRECTORY}/{name}"
+        if name.endswith(OFFSET_SUFFIX):
+            _check_offset(disk, directory, name.removesuffix(OFFSET_SUFFIX), first, following, report)
+        elif name.endswith(OFFSET_LOCK_SUFFIX):
+            _check_lock(disk, directory, file, report)
+        elif name.endswith(_LEFTOVERS):
+            _odd(report, file, "leftover", "a commit that was not finished")
+        else:
+            _odd(report, file, "foreign_file", "this is no offset's name")
+
+
+def _check_offset(disk: Disk, directory: Path, name: str, first: int, following: int, report: Report) -> None:
+    file = f"{OFFSET_DIRECTORY}/{name}{OFFSET_SUFFIX}"
+    try:
+        offset = stored_offset(disk, directory, name)
+    except DamagedJournal as error:
+        report.problems.append(Problem(file, error.position, "offset_file", error.reason))
+        return
+    except LogwrightError as error:
+        report.problems.append(Problem(file, 0, "unreadable", str(error)))
+        return
+    if offset is not None and offset > following:
+        _odd(report, file, "consumer_ahead", f"the consumer is at {offset}, but the next message gets {following}")
+    elif offset is not None and offset < first:
+        _odd(report, file, "consumer_behind", f"the consumer is at {offset}, but the journal begins with {first}")
+
+
+def _check_lock(disk: Disk, directory: Path, name: str, report: Report) -> None:
+    """A lock file is empty and of the ordinary kind; anything else keeps programs from locking it, or is not theirs."""
+    path = directory / name
+    if not disk.exists(path):
+        return
+    try:
+        file = disk.open(path, "read")
+    except LogwrightError as error:
+        _odd(report, name, "lock_file", f"it cannot be locked: {error}")
+        return
+    try:
+        size = file.size()
+    finally:
+        file.close()
+    if size:
+        _odd(report, name, "lock_file", f"it has {size} bytes, where lock files are empty")
