@@ -361,7 +361,7 @@ def test_a_power_cut_after_a_kill_brings_no_manifest_back_without_its_files(stag
         if not renamed or killed.exists(STAGING / "run.manifest"):
             continue
         staging.recover(killed)
-        for state in killed.crash_states(most=4, kinds=("subset",), format=staging.name):
+        for state in killed.crash_states(most=12, kinds=("subset",), reorder_names=True, format=staging.name):
             staging.recover(state)
             assert staging.contents(state) == staging.everything, state.story
 
