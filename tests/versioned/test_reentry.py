@@ -74,7 +74,7 @@ def get_while_the_collector_changes_the_key() -> None:
 def get_with_timestamp_while_the_collector_changes_the_key() -> None:
     with undecoded() as store:
         for key in KEYS:
-            written = {store.index[key].t: 0}  # type: ignore[index]
+            written = {store.index[key].t: 0}
 
             def change(key: str = key, written: dict[int, int] = written) -> None:
                 version = len(written)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from ...core.bytes.compiled import COMPILED
 
 if TYPE_CHECKING or not COMPILED:
-    from . import table as _store
+    from . import table as _table
 else:
-    from . import _store
+    from . import _table
 
-Moves = _store.Moves
-Table = _store.Table
+Moves = _table.Moves
+Table = _table.Table

@@ -1,17 +1,20 @@
+# cython: language_level=3, annotation_typing=False
+# cython: boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """Table: the keys of a store in memory, and the place in its buffer where each has its value. Insert and get run here.
 
 A key leads to a `Slot`: when it was written, and where its entry is in the buffer. A value that was inserted is kept
-beside it, as a copy of its own, so that nobody changes it behind the journal's back; one that was found in the journal
-is decoded when it is asked for the first time. What `get` returns is the store's own: whoever wants to change it copies
-it first. The journal has it as bytes either way, and compaction copies those.
+there as a copy of its own, so that nothing changes it without the journal; one that was found in the journal is decoded
+when it is asked for the first time. What `get` returns belongs to the store: copy it before you change it. The journal
+has it as bytes either way, and compaction copies those.
 
-A change is encoded first, all but its time. If nothing is in the way it is then stored in the buffer, the position
-after it, and the slot at last. Three things are in the way, and leave the change to `_change`, which the subclass has:
-`attention` (the buffer is to be written to by calls, or about to be exchanged), `refusing`, and an entry that does not
-end before `soft_end` or that has a whole sector of zeros (see `buffer.py`).
+A change is encoded first, all but its time. If nothing prevents it, it is then stored in the buffer, the position
+next, and the slot last. Three things prevent it, and leave the change to `_change`, which the subclass has: `attention`
+(the buffer is to be written to by calls, or about to be exchanged), `refusing`, and an entry that does not end before
+`soft_end` or that has a whole sector of zeros (see `buffer.py`).
 
-This is the reference; `_store.pyx` has a twin, which is not interrupted between its last check and the slot. Here every
-change is left to `_change`, which holds a lock.
+This runs compiled, as `_table`, and interpreted. `_table.pxd` has the C types, and in C what the last part of this file
+has in Python. Compiled, nothing interrupts a change between its last check and its slot. Interpreted, every change is
+left to `_change`, which holds a lock.
 """
 
 from __future__ import annotations
@@ -19,16 +22,23 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 from typing import Any, Final
 
 from ...core.bytes.outcome import Malformed
 from ...errors import WrongUse
 from ..bytes import codec
+from ..bytes.bonjson import codec as bonjson_codec
 from ..bytes.bonjson import decode, decode_prefix, encode, size_of
-from ..bytes.bonjson.layout import END_CODE, LONG_STRING_CODE, OBJECT_CODE, SHORT_STRING_CODE
-from ..bytes.layout import KEY, TIMESTAMP, VALUE
+from ..bytes.bonjson.layout import END_CODE, OBJECT_CODE
+from ..bytes.layout import KEY, POSITION_AT, TIMESTAMP, VALUE
 from ..bytes.records import check_key
-from ..files.buffer import Memory, has_zero_sector
+from ..files.buffer import SECTOR_BYTES, Memory, has_zero_sector
+
+try:
+    import cython
+except ModuleNotFoundError:
+    from ...core.bytes import cython_shim as cython
 
 _TIMESTAMP: Final = bytes([OBJECT_CODE]) + encode(TIMESTAMP)
 _KEY: Final = encode(KEY)
@@ -36,26 +46,16 @@ _VALUE: Final = encode(VALUE)
 _END: Final = bytes([END_CODE])
 _NULL: Final = encode(None)
 PIECE_BYTES: Final = 1 << 20
-"""So many bytes are put elsewhere at a time."""
+"""How many bytes of entries are copied at a time."""
+encode_or_say_why: Final = bonjson_codec.encode
+"""What `_table.pxd` calls for a value that cannot be encoded."""
 NO_VALUE: Final = "None cannot be a value of a store, where null means that a key is removed: use remove"
 
-
-class Slot:
-    """What is known of a key: its value, None for one that was not decoded yet, and where its entry is."""
-
-    __slots__ = ("end", "start", "t", "value", "value_end", "value_start")
-
-    def __init__(self, value: Any, t: int, start: int, end: int, value_start: int, value_end: int) -> None:
-        self.value = value
-        self.t = t
-        self.start = start
-        self.end = end
-        self.value_start = value_start
-        self.value_end = value_end
+assert (SECTOR_BYTES, POSITION_AT) == (512, 8)  # as in _table.pxd
 
 
 class Moves:
-    """Where the entries of some slots are in another buffer: one behind the other up to `end`."""
+    """Where the entries of some slots are in another buffer: one after the other from `start` to `end`."""
 
     def __init__(self, slots: list[Slot], start: int, end: int) -> None:
         self.slots = slots
@@ -66,8 +66,6 @@ class Moves:
 class Table:
     """The keys of a store. `soft_end` is where `_change` is asked, `last_timestamp` the time of the last entry."""
 
-    refusing: bool
-
     def __init__(self) -> None:
         self.refusing = False
         self.attention = True
@@ -77,13 +75,14 @@ class Table:
         self.last_timestamp = 0
         self.live_bytes = 0
         self.memory: Memory | None = None
-        self.index: dict[str, Slot] | None = {}
+        self.index: dict[str, Slot] = {}  # None when the store is closed
+        self._mapped: Memory | None = None
         self._reading = threading.RLock()  # a callback of the collector may enter it again in the same thread
 
     # --- what a subclass has ----------------------------------------------------------------------------------------
 
     def _change(self, key: str, tail: bytes, value: Any) -> int | None:
-        """Write a change that something is in the way of; a `value` of None removes the key."""
+        """Write a change that something prevents from being stored; a `value` of None removes the key."""
         raise NotImplementedError
 
     def _commit(self) -> None:
@@ -100,52 +99,36 @@ class Table:
         """Let a key have a value, anything that JSON has but null; the time of this change, in nanoseconds."""
         if value is None:
             raise WrongUse(NO_VALUE)
-        check_key(key)
-        encoded = encode(value)
-        tail = b"".join((_KEY, encode(key), _VALUE, encoded, _END))
-        t = self._change(str.__str__(key), tail, decode(encoded))
-        assert t is not None
-        return t
+        return write_change(self, key, value)  # type: ignore[return-value]  # there is a time: it removes nothing
 
     def remove(self, key: str) -> int | None:
         """Remove a key; the time of this change, None when there is no such key, and so no change."""
-        if key not in self:
-            return None
-        return self._change(str.__str__(key), b"".join((_KEY, encode(key), _VALUE, _NULL, _END)), None)
+        return write_change(self, key, None) if key in self else None
 
     def get(self, key: str, default: Any = None) -> Any:
-        """The value of a key, or the default. It is the store's own: copy it before you change it."""
-        slot = self._slot(key)
-        return default if slot is None else self._value(slot)
+        """The value of a key, or the default. It belongs to the store: copy it before you change it."""
+        slot = find_slot(self, key)
+        if slot is None:
+            return default
+        return self._read(slot) if slot.value is None else slot.value
 
     def get_with_timestamp(self, key: str) -> tuple[Any, int] | None:
         """The value of a key and when it was written; None when there is no such key."""
-        slot = self._slot(key)
-        return None if slot is None else (self._value(slot), slot.t)
+        slot = find_slot(self, key)
+        return None if slot is None else (self._read(slot), slot.t)
 
     def __contains__(self, key: object) -> bool:
-        return self._slot(key) is not None
+        return find_slot(self, key) is not None
 
     def __len__(self) -> int:
         if self.index is None:
             self._refuse()
-            return 0
         return len(self.index)
 
-    def _slot(self, key: Any) -> Slot | None:
-        if self.index is None:
-            self._refuse()
-            return None
-        return self.index.get(key)
-
-    def _value(self, slot: Slot) -> Any:
+    def _read(self, slot: Slot) -> Any:
+        """The value of a slot, whose place is one in the buffer that is there now."""
         if slot.value is None:
-            with self._reading:  # so that the buffer is not exchanged meanwhile
-                if self.memory is None:
-                    self._refuse()
-                assert self.memory is not None
-                data = bytes(self.memory[slot.value_start : slot.value_end])
-            value = decode_prefix(data, 0, len(data), last_key_wins=True, allow_nan=True)[0]
+            value = read_value(self, slot)
             if slot.value is None:
                 slot.value = value
         return slot.value
@@ -154,18 +137,18 @@ class Table:
         """All keys and values, as they are now. It starts again when the buffer is exchanged meanwhile: a
         slot that has left the index does not move then.
         """
-        while True:
-            if self.index is None:
-                self._refuse()
-            memory = self.memory
-            found = []
-            for key, slot in (self.index or {}).copy().items():
-                with self._reading:
-                    if slot.value is None and self.memory is not memory:
+        with self._reading:
+            while True:
+                if self.index is None:
+                    self._refuse()
+                mapped = self._mapped
+                found = []
+                for key, slot in self.index.copy().items():
+                    if slot.value is None and self._mapped is not mapped:
                         break
-                    found.append((key, self._value(slot)))
-            else:
-                return iter(found)
+                    found.append((key, self._read(slot)))
+                else:
+                    return iter(found)
 
     # --- what `_change` uses ------------------------------------------------------------------------------------------
 
@@ -181,112 +164,183 @@ class Table:
         """The next entry, which nothing is stored of yet: its time, its bytes, and whether a sector of it is zeros."""
         t = self.now()
         entry = b"".join((_TIMESTAMP, encode(t), tail))
-        return t, entry, has_zero_sector(entry, 0, len(entry), self.position)
+        return t, entry, len(entry) >= SECTOR_BYTES and has_zero_sector(entry, 0, len(entry), self.position)
 
     def accept(self, key: str, value: Any, t: int, end: int, tail_bytes: int) -> None:
-        """The entry that was stored counts: the next one comes behind it. `tail_bytes` is the size of its tail."""
-        assert self.index is not None
-        start, self.position, self.last_timestamp = self.position, end, t
+        """The entry that was stored counts: the next one comes after it. `tail_bytes` is the size of its tail."""
+        start = self.position
+        self.position = end
+        self.last_timestamp = t
         before = self.index.pop(key, None) if value is None else self.index.get(key)
         if before is not None:
             self.live_bytes -= before.end - before.start
         if value is not None:
-            value_start = end - tail_bytes + len(_KEY) + len(encode(key)) + len(_VALUE)
-            self.index[key] = Slot(value, t, start, end, value_start, end - 1)
+            slot = Slot.__new__(Slot)
+            slot.value = value
+            slot.t = t
+            slot.start = start
+            slot.end = end
+            slot.value_start = end - tail_bytes + len(_KEY) + len(encode(key)) + len(_VALUE)
+            slot.value_end = end - 1
+            self.index[key] = slot
             self.live_bytes += end - start
 
     # --- the buffer -------------------------------------------------------------------------------------------------
 
     def attach(self, memory: Memory, position: int, moves: Moves | None = None) -> None:
         """Use another buffer from now on, to which the entries have moved, or that has the same bytes."""
+        mapped = view_of(memory)
+        slots: list[Slot] = []
+        at = 0
+        if moves is not None:
+            slots = moves.slots
+            at = moves.start
         with self._reading:
+            before = self._mapped, self.memory  # released only at the end
+            self._mapped = mapped
             self.memory = memory
             self.position = position
-            if moves is not None:
-                at = moves.start
-                for slot in moves.slots:
-                    distance = at - slot.start
-                    at += slot.end - slot.start
-                    slot.start += distance
-                    slot.end += distance
-                    slot.value_start += distance
-                    slot.value_end += distance
+            for slot in slots:
+                distance = at - slot.start
+                at += slot.end - slot.start
+                slot.start += distance
+                slot.end += distance
+                slot.value_start += distance
+                slot.value_end += distance
+        del before
 
     def detach_memory(self) -> None:
-        """Give the buffer back. What was not decoded yet cannot be read any more."""
+        """Release the buffer. What was not decoded yet cannot be read any more."""
         with self._reading:
-            self.memory = None
+            self._mapped = self.memory = None
 
     def detach(self) -> None:
-        """Give the buffer back, and the keys as well: the store is closed."""
+        """Release the buffer and the keys: the store is closed."""
         with self._reading:
-            self.memory = None
-            self.index = None
+            self._mapped = self.memory = None
+            self.index = None  # type: ignore[assignment]
 
     def scan(self, start: int, end: int, trusted: int) -> tuple[int, int]:
         """Take over the entries of the buffer from `start` to `end`: where that ended, and how many they were.
 
         It ends early at what is no entry, and at an entry from `trusted` on that has a whole sector of zeros.
         """
-        assert self.memory is not None
-        assert self.index is not None
+        mapped = self._mapped
+        if mapped is None or self.index is None or start < 0:
+            raise WrongUse("there is no buffer, or no such position in it")
         count = 0
+        slot = Slot.__new__(Slot)
         while start < end:
-            found = _entry_at(self.memory, start, end)
-            if found is None or (start >= trusted and has_zero_sector(self.memory, start, found[1].end)):
+            key = read_entry(self, mapped, start, end, slot)
+            if key is None or (start >= trusted and lacks_sector(mapped, start, slot.end)):
                 break
-            key, slot = found
-            self.last_timestamp = max(self.last_timestamp, slot.t)
-            before = self.index.get(key)
-            if before is not None:
-                self.live_bytes -= before.end - before.start
-            if self.memory[slot.value_start] != _NULL[0]:
-                self.index[key] = slot
-                self.live_bytes += slot.end - slot.start
-            else:
-                self.index.pop(key, None)
             start = slot.end
             count += 1
+            if slot.t > self.last_timestamp:
+                self.last_timestamp = slot.t
+            before = find_slot(self, key)
+            if before is not None:
+                self.live_bytes -= before.end - before.start
+            if not is_null(mapped, slot):
+                self.live_bytes += slot.end - slot.start
+                slot = keep_slot(self, key, before, slot)
+            elif before is not None:
+                del self.index[key]
         return start, count
 
     def compact(self, start: int, put: Callable[[int, bytes], None]) -> Moves:
         """Put the entries of all keys elsewhere, from a position on, the oldest first; `attach` makes it count.
 
-        `put` is given a position and what goes there, a good many entries at a time.
+        `put` is given a position and what goes there, many entries at a time.
         """
-        slots = sorted((self.index or {}).values(), key=lambda slot: slot.start)
-        end = start
-        piece = bytearray()
-        for slot in slots:
-            assert self.memory is not None
-            if len(piece) >= PIECE_BYTES:
-                put(end - len(piece), bytes(piece))
-                piece.clear()
-            piece += self.memory[slot.start : slot.end]
-            end += slot.end - slot.start
-        if piece:
-            put(end - len(piece), bytes(piece))
+        slots = list((self.index or {}).values())
+        end = copy_entries(self._mapped, slots, start, PIECE_BYTES, put)
         return Moves(slots, start, end)
 
 
-def _entry_at(memory: Memory, start: int, end: int) -> tuple[str, Slot] | None:
-    """The entry that begins somewhere, None where there is none."""
-    try:
-        found = codec.decode_entry(memory, start, end)
-    except Malformed:
-        return None
-    if not isinstance(found, tuple):
-        return None
-    entry, span = found
-    position = start + 1
-    value_start = value_end = 0
-    while memory[position] != END_CODE:
-        code = memory[position]
-        assert code & 0xF0 == SHORT_STRING_CODE or code == LONG_STRING_CODE
-        name, position = decode_prefix(memory, position, span.end)
-        size = size_of(memory, position, span.end, allow_nan=True)
-        assert isinstance(size, int)
-        if name == VALUE:
-            value_start, value_end = position, position + size
-        position += size
-    return entry.k, Slot(None, entry.t, start, span.end, value_start, value_end)
+if not cython.compiled:
+
+    class Slot:
+        """What is known of a key: its value, None for one that was not decoded yet, and where its entry is."""
+
+        __slots__ = ("end", "start", "t", "value", "value_end", "value_start")
+
+        def __init__(self) -> None:
+            self.value: Any = None
+            self.t = self.start = self.end = self.value_start = self.value_end = 0
+
+    def view_of(memory: Memory) -> Memory:
+        """What `_mapped` is: compiled, a view of the memory that lets C read and write it."""
+        return memory
+
+    def write_change(table: Table, key: str, value: Any) -> int | None:
+        """Write a change; its time. A value of None removes the key: None where that is gone."""
+        check_key(key)
+        encoded = encode(value)
+        tail = b"".join((_KEY, encode(key), _VALUE, encoded, _END))
+        return table._change(str.__str__(key), tail, decode(encoded))
+
+    def read_value(table: Table, slot: Slot) -> Any:
+        """The value of a slot, decoded."""
+        with table._reading:  # so that the buffer is not exchanged meanwhile
+            if table._mapped is None:
+                table._refuse()
+            assert table._mapped is not None
+            data = table._mapped[slot.value_start : slot.value_end]
+        return decode_prefix(data, 0, len(data), last_key_wins=True, allow_nan=True)[0]
+
+    def read_entry(table: Table, mapped: Memory, start: int, end: int, slot: Slot) -> str | None:
+        """Let a slot have the entry that begins somewhere; its key, None where there is no entry."""
+        try:
+            found = codec.decode_entry(mapped, start, end)
+        except Malformed:
+            return None
+        if not isinstance(found, tuple):
+            return None
+        entry, span = found
+        position = start + 1
+        while mapped[position] != END_CODE:
+            name, position = decode_prefix(mapped, position, span.end)
+            size = size_of(mapped, position, span.end, allow_nan=True)
+            assert isinstance(size, int)
+            if name == VALUE:
+                slot.value_start, slot.value_end = position, position + size
+            position += size
+        slot.value, slot.t, slot.start, slot.end = None, entry.t, start, span.end
+        return entry.k
+
+    def lacks_sector(mapped: Memory, start: int, end: int) -> bool:
+        """Whether an entry has a whole sector of zeros."""
+        return has_zero_sector(mapped, start, end)
+
+    def find_slot(table: Table, key: Any) -> Slot | None:
+        """The slot of a key."""
+        if table.index is None:
+            table._refuse()
+        return table.index.get(key)
+
+    def keep_slot(table: Table, key: str, before: Slot | None, slot: Slot) -> Slot:
+        """Let a key have a slot; the one to use for the next key."""
+        table.index[key] = slot
+        return Slot.__new__(Slot)
+
+    def is_null(mapped: Memory, slot: Slot) -> bool:
+        """Whether the value of an entry is null, which removes the key."""
+        return mapped[slot.value_start] == _NULL[0]
+
+    def copy_entries(
+        mapped: Memory | None, slots: list[Slot], at: int, piece_bytes: int, put: Callable[[int, bytes], None]
+    ) -> int:
+        """Put the entries of slots elsewhere, a good many at a time, and sort the slots by age; where they end."""
+        slots.sort(key=attrgetter("start"))
+        piece = bytearray()
+        for slot in slots:
+            assert mapped is not None
+            if len(piece) >= piece_bytes:
+                put(at, bytes(piece))
+                at += len(piece)
+                piece.clear()
+            piece += mapped[slot.start : slot.end]
+        if piece:
+            put(at, bytes(piece))
+        return at + len(piece)
