@@ -22,6 +22,7 @@ from typing import Final
 from ..errors import WrongUse
 
 NANOSECONDS: Final = 1_000_000_000
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LEAST_TIMESTAMP: Final = -(2**63) + 1
 _MOST_TIMESTAMP: Final = 2**63 - 1
 """The range of 64 bits of nanoseconds: the years 1677 to 2262. The smallest number means "no time"."""
@@ -85,6 +86,15 @@ def parse_time(text: str, *, local: bool = False) -> int:
             f"or '2 hours ago'"
         ) from None
     return _in_range(seconds * NANOSECONDS + nanoseconds, text)
+
+
+def nanoseconds_of(moment: int | datetime) -> int:
+    """Nanoseconds since the epoch of a time that is given as such, or as a datetime with a time zone."""
+    if isinstance(moment, datetime) and moment.tzinfo is not None:
+        return (moment - _EPOCH) // timedelta(microseconds=1) * 1000
+    if not isinstance(moment, int) or isinstance(moment, bool):
+        raise WrongUse(f"{moment!r} is no time: give nanoseconds since the epoch, or a datetime with a time zone")
+    return moment
 
 
 def _in_range(timestamp: int, text: str) -> int:

@@ -17,12 +17,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar
 
 from ...core.bytes.outcome import Damage, Mode, check_mode
 from ...core.io.disk import Disk, File
-from ...core.times import shown_time
+from ...core.times import nanoseconds_of, shown_time
 from ...errors import DamagedJournal, HistoryUnavailable, NotFound, WrongUse
 from ..bytes import codec, kernel
 from ..bytes.layout import MAX_TIMESTAMP
@@ -41,10 +42,12 @@ _Before: TypeAlias = JournalFile | int | None
 Answer = TypeVar("Answer")
 
 
-def check_time(at: int) -> None:
-    """Raise `WrongUse` for what is no time that one can ask for."""
-    if not isinstance(at, int) or isinstance(at, bool) or at < 0:
-        raise WrongUse(f"{at!r} is no time: give nanoseconds since the epoch")
+def check_time(at: int | datetime) -> int:
+    """A time that one can ask for, in nanoseconds since the epoch; `WrongUse` for anything else."""
+    timestamp = nanoseconds_of(at)
+    if timestamp < 0:
+        raise WrongUse(f"{at!r} is no time of a store: give one from the epoch on")
+    return timestamp
 
 
 class Timeline:
@@ -69,10 +72,9 @@ class Timeline:
 
     # --- one journal --------------------------------------------------------------------------------------------------
 
-    def latest(self, at: int | None = None) -> kernel.Latest:
+    def latest(self, at: int | datetime | None = None) -> kernel.Latest:
         """The last entry of each key at a time, or now."""
-        if at is not None:
-            check_time(at)
+        at = None if at is None else check_time(at)
         return self._again(lambda files: self._fold(self._choose(files, at), at))
 
     def _lost(self, files: list[JournalFile]) -> LostTimes:
@@ -215,10 +217,9 @@ class Timeline:
 
     # --- from journal to journal --------------------------------------------------------------------------------------
 
-    def changes(self, start: int, stop: int) -> Iterator[Entry]:
+    def changes(self, start: int | datetime, stop: int | datetime) -> Iterator[Entry]:
         """Every change after `start`, up to and with `stop`, in order: those that make the one state the other."""
-        check_time(start)
-        check_time(stop)
+        start, stop = check_time(start), check_time(stop)
         if start > stop:
             raise WrongUse(f"changes go from a time to a later one, not from {shown_time(start)} to {shown_time(stop)}")
         return self._changes(start, stop)

@@ -15,12 +15,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from ...core.io.durability import ALWAYS, AsyncGroupCommit, parse_sync
+from ...core.options import check_options
 from ...core.write.aio import AsyncOpening, opened, to_the_end
 from ...errors import Closed
+from ..bytes.records import Entry
+from .recovery import RecoveredState
 from .store import VersionedKVStore
 
 
@@ -53,6 +57,7 @@ class AsyncVersionedKVStore(AsyncOpening):
     """The store `name` in a directory, opened by `async with` or `await`. The options are those of the other one."""
 
     def __init__(self, directory: Path | str, name: str, *arguments: Any, **options: Any) -> None:
+        check_options(VersionedKVStore, options)
         self.policy = parse_sync(options.get("sync", "none"))
         self.name = name
         self._arguments = (directory, name, *arguments)
@@ -112,9 +117,33 @@ class AsyncVersionedKVStore(AsyncOpening):
         """A store is a store, even when it is empty."""
         return True
 
-    def items(self) -> Iterator[tuple[str, Any]]:
+    def __getitem__(self, key: str) -> Any:
+        return self._opened()[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.keys())
+
+    def keys(self) -> list[str]:
+        """All keys, as they are now."""
+        return self._opened().keys()
+
+    def values(self) -> list[Any]:
+        """All values, as they are now."""
+        return self._opened().values()
+
+    def items(self) -> list[tuple[str, Any]]:
         """All keys and values, as they are now."""
         return self._opened().items()
+
+    # --- the past, from the files -------------------------------------------------------------------------------------
+
+    async def at(self, time: int | datetime) -> RecoveredState:
+        """The state at a time; see `VersionedKVStore.at`."""
+        return await asyncio.to_thread(self._opened().at, time)
+
+    async def history(self, key: str) -> list[Entry]:
+        """Every change of a key that is kept; see `VersionedKVStore.history`."""
+        return await asyncio.to_thread(self._opened().history, key)
 
     # --- durability, and the end --------------------------------------------------------------------------------------
 

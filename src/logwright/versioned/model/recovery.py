@@ -20,6 +20,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Generator, Iterable, Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -83,16 +84,16 @@ class VersionedRecovery:
 
     # --- what was -----------------------------------------------------------------------------------------------------
 
-    def recover_at(self, timestamp: int) -> RecoveredState:
-        """The state at a time, in nanoseconds since the epoch: after all changes that are not later."""
-        check_time(timestamp)
+    def recover_at(self, timestamp: int | datetime) -> RecoveredState:
+        """The state at a time, in nanoseconds or as a datetime with a zone: after all changes that are not later."""
+        timestamp = check_time(timestamp)
         return RecoveredState(self._timeline.latest(timestamp), timestamp)
 
     def recover_current(self) -> RecoveredState:
         """The state after all changes."""
         return RecoveredState(self._timeline.latest(), None)
 
-    def to_arrow(self, timestamp: int | None = None) -> Any:
+    def to_arrow(self, timestamp: int | datetime | None = None) -> Any:
         """The state at a time, or now, as an Arrow table: `k`, `t`, `o` as JSON."""
         from ..tables.columns import state_table
 
@@ -102,14 +103,13 @@ class VersionedRecovery:
         """Every change of a key that is kept, oldest first; a deletion has the value None."""
         return self._timeline.history(key)
 
-    def diff(self, start: int, stop: int) -> dict[str, dict[str, Any]]:
+    def diff(self, start: int | datetime, stop: int | datetime) -> dict[str, dict[str, Any]]:
         """What changed between two times: `added`, `changed` (with `before` and `after`) and `removed`, by key."""
-        check_time(start)
-        check_time(stop)
+        start, stop = check_time(start), check_time(stop)
         before = self._timeline.latest(start)
         return difference(before.state(), self._timeline.latest(stop).state())
 
-    def changes(self, start: int, stop: int) -> Iterator[Entry]:
+    def changes(self, start: int | datetime, stop: int | datetime) -> Iterator[Entry]:
         """Every change after `start`, up to and with `stop`, in order."""
         return self._timeline.changes(start, stop)
 
@@ -128,7 +128,7 @@ class VersionedRecovery:
 
     # --- the same for asyncio -----------------------------------------------------------------------------------------
 
-    async def recover_at_async(self, timestamp: int) -> RecoveredState:
+    async def recover_at_async(self, timestamp: int | datetime) -> RecoveredState:
         """See `recover_at`."""
         return await asyncio.to_thread(self.recover_at, timestamp)
 
@@ -140,11 +140,11 @@ class VersionedRecovery:
         """See `history`."""
         return await asyncio.to_thread(self.history, key)
 
-    async def diff_async(self, start: int, stop: int) -> dict[str, dict[str, Any]]:
+    async def diff_async(self, start: int | datetime, stop: int | datetime) -> dict[str, dict[str, Any]]:
         """See `diff`."""
         return await asyncio.to_thread(self.diff, start, stop)
 
-    async def changes_async(self, start: int, stop: int) -> list[Entry]:
+    async def changes_async(self, start: int | datetime, stop: int | datetime) -> list[Entry]:
         """See `changes`; all of them at once."""
         return await asyncio.to_thread(lambda: list(self.changes(start, stop)))
 

@@ -1,11 +1,12 @@
 """VersionedKVStore: a key-value store in a directory that keeps its whole history, for the threads of one process.
 
-    with VersionedKVStore.open("state", "settings") as store:
-        t = store.insert("limits", {"per_hour": 100})       the time of this change, in nanoseconds
-        store.get("limits")                                 from memory
+    with VersionedKVStore("state", "settings") as store:
+        store["limits"] = {"per_hour": 100}
+        store["limits"], "limits" in store, len(store)      from memory, as is get, keys, values, items
         store.get_with_timestamp("limits")                  the value, and when it was written
-        store.remove("limits")
-        "limits" in store, len(store), list(store.items())
+        t = store.insert("limits", {"per_hour": 250})       the time of this change, in nanoseconds
+        del store["limits"]                                 remove does the same, and returns the time
+        store.at(t), store.history("limits")                from the files: the state at a time, all changes of a key
 
 Every change is appended to the journal, and nothing is overwritten. When the journal is nearly full, its state goes to
 a new one, and the old one becomes a compressed archive: `VersionedRecovery` has the state at any time from both.
@@ -32,6 +33,7 @@ import os
 import weakref
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Self
@@ -40,19 +42,21 @@ from ...core.bytes.outcome import Damage
 from ...core.io.disk import REAL_DISK, Disk, make_directories
 from ...core.io.durability import ALWAYS, SyncLike
 from ...core.io.lock import Lock
+from ...core.options import check_options
 from ...core.publish.manifest import is_waiting
 from ...core.publish.staging import lock_journal
 from ...core.write.appending import Appending
 from ...errors import CapacityExceeded, LogwrightError, StorageFailed, WrongUse, is_no_space
 from ..bytes import kernel
 from ..bytes.layout import HOME_DIRECTORY
-from ..bytes.records import check_timestamp
+from ..bytes.records import Entry, check_timestamp
 from ..files.archiving import Archiver, following, initialized_of
 from ..files.buffer import Buffer, abandon, has_zero_sector
 from ..files.files import Listing, active_name, archive_name, check_store_name, list_files, lock_name, old_name
 from ..files.telling import Standing
 from .kernel import Moves, Table
 from .opening import open_journal
+from .recovery import RecoveredState, VersionedRecovery
 from .retention import KEEP_ALL, Retention, remove_archives
 from .rotation import Sizes, head_bytes, new_journal, put_away, put_in_place, room, write_journal
 
@@ -130,6 +134,7 @@ class VersionedKVStore(Appending, Table):
         **options: Any,
     ) -> Self:
         """Open a store, or create one. The options are those of the class."""
+        check_options(cls, options)
         return cls(directory, name, capacity, high_water_mark, **options)
 
     def _take_lock(self) -> Lock:
@@ -162,10 +167,54 @@ class VersionedKVStore(Appending, Table):
         """A store is a store, even when it is empty."""
         return True
 
-    def items(self) -> Iterator[tuple[str, Any]]:
-        """All keys and values, as they are now. The values are the store's own: copy one before you change it."""
+    # --- a mapping --------------------------------------------------------------------------------------------------
+
+    def __getitem__(self, key: str) -> Any:
+        """The value of a key. It belongs to the store: copy it before you change it."""
+        value = self.get(key)
+        if value is None:
+            raise KeyError(key)
+        return value
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self.insert(key, value)
+
+    def __delitem__(self, key: str) -> None:
+        if self.remove(key) is None:
+            raise KeyError(key)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.keys())
+
+    def keys(self) -> list[str]:
+        """All keys, as they are now."""
+        if self.index is None:
+            self._refuse()
+        return list(self.index)
+
+    def values(self) -> list[Any]:
+        """All values, as they are now. They belong to the store: copy one before you change it."""
+        return [value for _, value in self.items()]
+
+    def items(self) -> list[tuple[str, Any]]:
+        """All keys and values, as they are now. The values belong to the store: copy one before you change it."""
         with self._writing:
             return self.pairs()
+
+    # --- the past -----------------------------------------------------------------------------------------------------
+
+    def at(self, time: int | datetime) -> RecoveredState:
+        """The state at a time, in nanoseconds or as a datetime with a zone: after all changes that are not later."""
+        return self._recovery().recover_at(time)
+
+    def history(self, key: str) -> list[Entry]:
+        """Every change of a key that is kept, oldest first; a deletion has the value None."""
+        return self._recovery().history(key)
+
+    def _recovery(self) -> VersionedRecovery:
+        if self.index is None:
+            self._refuse()
+        return VersionedRecovery.load(self.directory, store=self.name, disk=self._disk)
 
     # --- changes ----------------------------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from operator import attrgetter
 from typing import Any, Final
 
@@ -133,7 +133,7 @@ class Table:
                 slot.value = value
         return slot.value
 
-    def pairs(self) -> Iterator[tuple[str, Any]]:
+    def pairs(self) -> list[tuple[str, Any]]:
         """All keys and values, as they are now. It starts again when the buffer is exchanged meanwhile: a
         slot that has left the index does not move then.
         """
@@ -148,7 +148,7 @@ class Table:
                         break
                     found.append((key, self._read(slot)))
                 else:
-                    return iter(found)
+                    return found
 
     # --- what `_change` uses ------------------------------------------------------------------------------------------
 
