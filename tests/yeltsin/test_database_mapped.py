@@ -14,8 +14,8 @@ import pytest
 
 from logwright.core.io.disk import REAL_DISK, RealFile
 from logwright.errors import StorageFailed
-from logwright.yeltsin.files import held
-from logwright.yeltsin.files.held import HeldArea, joined
+from logwright.yeltsin.files import area
+from logwright.yeltsin.files.area import HeldArea, joined
 from logwright.yeltsin.files.writer import TransactionJournal
 from logwright.yeltsin.model import database
 from logwright.yeltsin.model.database import Database
@@ -63,11 +63,11 @@ def test_a_killed_process_loses_nothing_that_waits_in_its_memory(story: Story) -
         check(story, state)
 
 
-@pytest.mark.parametrize("most_copied_bytes", [held._MOST_COPIED_BYTES, 0])
+@pytest.mark.parametrize("most_copied_bytes", [area._MOST_COPIED_BYTES, 0])
 def test_what_waits_is_read_and_is_in_the_file_after_a_checkpoint(
     most_copied_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(held, "_MOST_COPIED_BYTES", most_copied_bytes)
+    monkeypatch.setattr(area, "_MOST_COPIED_BYTES", most_copied_bytes)
     chance, first = random.Random(3), page_at(0)
     model, in_file = bytearray(1000), bytes(1000)
     with Database.open(tmp_path / "t.ydb", tmp_path / "t.jrnl", checkpoint_bytes=1 << 30) as db:

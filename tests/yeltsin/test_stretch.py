@@ -10,7 +10,7 @@ import pytest
 from logwright.core.io.disk import REAL_DISK
 from logwright.yeltsin.bytes.records import Allocate, Modify, Operation, Remove
 from logwright.yeltsin.bytes.table_layout import PAGE_DATA_BYTES
-from logwright.yeltsin.files import nearby, stretch
+from logwright.yeltsin.files import files, stretch
 from logwright.yeltsin.files.stretch import find_end, read_operations
 from tests.support.counting_disk import CountingDisk
 from tests.support.simulated_disk import SimulatedDisk
@@ -71,14 +71,14 @@ def test_many_small_transactions_that_are_due_cost_no_more_than_a_few_kilobytes_
 
 @pytest.mark.parametrize("few_reads", [0, 20])
 def test_what_is_nearby_is_what_the_file_has(few_reads: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(nearby, "_PIECE_BYTES", 64)
-    monkeypatch.setattr(nearby, "_FEW_READS", few_reads)
+    monkeypatch.setattr(files, "_PIECE_BYTES", 64)
+    monkeypatch.setattr(files, "_FEW_READS", few_reads)
     chance = random.Random(5)
     data = chance.randbytes(1000)
     (tmp_path / "file").write_bytes(data)
     file = REAL_DISK.open(tmp_path / "file", "read")
     try:
-        found = nearby.Nearby(file)
+        found = files.Nearby(file)
         for _ in range(500):
             at, size = chance.randrange(1100), chance.choice((0, 1, 8, 63, 64, 65, 129))
             assert found.read_at(at, size) == data[at : at + size]
@@ -91,7 +91,7 @@ def test_ranges_that_lie_close_together_are_read_by_few_calls(tmp_path: Path) ->
     disk = CountingDisk()
     file = disk.open(tmp_path / "file", "read")
     try:
-        found = nearby.Nearby(file)
+        found = files.Nearby(file)
         for at in (*range(0, 1 << 20, 100), *range((1 << 20) - 100, 0, -100)):
             found.read_at(at, 25)
         assert 2 << 20 <= disk.bytes_read < 5 << 20  # each piece once or twice in either direction

@@ -31,7 +31,6 @@ from ..bytes.layout import ARCHIVE_LEVEL, HEADER_BYTES, MAX_TIMESTAMP
 from .archives import READ_BYTES, InflatedStream, PlainStream
 from .buffer import abandon
 from .files import Listing, archive_name, list_files, old_name, temporary_archive_name
-from .telling import Standing
 
 logger = logging.getLogger("logwright.versioned")
 _PIECE_BYTES: Final = 1 << 18
@@ -334,3 +333,22 @@ def initialized_of(disk: Disk, path: Path, compressed: bool) -> int | None:
     finally:
         file.close()
     return None
+
+
+class Standing:
+    """Something that may fail for a while: a failure is logged when it begins or changes, not at each attempt."""
+
+    def __init__(self, logger: logging.Logger, what: str) -> None:
+        self._logger = logger
+        self._what = what
+        self._told = ""
+
+    def stands(self, reason: object) -> None:
+        """It did not work."""
+        if str(reason) != self._told:
+            self._told = str(reason)
+            self._logger.warning("%s: %s", self._what, reason)
+
+    def is_over(self) -> None:
+        """It worked: the next failure is logged again."""
+        self._told = ""

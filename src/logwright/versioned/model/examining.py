@@ -18,7 +18,7 @@ from ..bytes import codec, kernel
 from ..bytes.layout import ENTRY_START, HEADER_BYTES
 from ..bytes.records import Entry
 from ..files.buffer import Buffer, last_byte, mark_at, read_mark
-from ..files.tearing import lacks_sector
+from ..files.cursor import lacks_sector
 from .kernel import Table
 
 _MOST_ATTEMPTS: Final = 1000

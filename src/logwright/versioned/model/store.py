@@ -50,10 +50,9 @@ from ...errors import CapacityExceeded, LogwrightError, StorageFailed, WrongUse,
 from ..bytes import kernel
 from ..bytes.layout import HOME_DIRECTORY
 from ..bytes.records import Entry, check_timestamp
-from ..files.archiving import Archiver, following, initialized_of
+from ..files.archiving import Archiver, Standing, following, initialized_of
 from ..files.buffer import Buffer, abandon, has_zero_sector
 from ..files.files import Listing, active_name, archive_name, check_store_name, list_files, lock_name, old_name
-from ..files.telling import Standing
 from .kernel import Moves, Table
 from .opening import open_journal
 from .recovery import RecoveredState, VersionedRecovery

@@ -22,9 +22,8 @@ from ...errors import TooLarge
 from ..bytes import codec, kernel
 from ..bytes.layout import HEADER_BYTES, LINK, TRANSACTION_HEAD_BYTES
 from ..bytes.records import Transaction
-from .files import Header, JournalFile, backwards, is_whole, link_place, measure, read_head
-from .naming import believed
-from .stretch import has_end
+from .files import Header, JournalFile, backwards, hop, is_whole, link_place, measure, read_head
+from .stretch import find_end, has_end, is_begun_link
 
 READ_BYTES: Final = 256 * 1024
 """Small enough to stay in a processor's second cache between being read and being decoded."""
@@ -252,7 +251,7 @@ def _allocated(size: int, source: JournalFile, position: int) -> memoryview:
         raise TooLarge(f"{source.path} @ {position}: there is no memory for a transaction of {size} bytes") from None
 
 
-# --- chunks to objects ----------------------------------------------------------------------------------------------
+# --- chunks to objects ------------------------------------------------------------------------------------------------
 
 
 def decoded(chunk: Chunk) -> list[Transaction]:
@@ -281,3 +280,35 @@ def read_transaction(file: File, source: JournalFile, position: int) -> Transact
         message = f"{source.path} @ {position}: there is no memory for a transaction of {end - position} bytes"
         raise TooLarge(message) from None
     return kernel.transactions(data, 0, len(data), 1, position)[0]
+
+
+# --- the name of the last transaction ---------------------------------------------------------------------------------
+
+
+def believed(file: File, header: Header, size: int) -> Header:
+    """The header of a file of `size` bytes, with the name that it was going to have if only that is half there.
+
+    A header is written after everything that it names. A process that is killed within that write leaves the first
+    bytes of the new name over the old one, or over nothing: then the header names no transaction at all, and the
+    links from the first one on lead to the one that it was going to name.
+    """
+    if header.first == 0 or _is_named(file, header) or is_whole(file, header.last, size, follow_next=False):
+        return header
+    hopped = hop(file, Header(header.first, size))
+    last = read_head(file, hopped.last)
+    is_end = hopped.ending == codec.JUMP and hopped.following == 0
+    if not is_end or last is None or not is_begun_link(header.last, hopped.last):
+        return header
+    end = find_end(file, hopped.last, size)
+    if end is None or (last.complete and not end.seal):
+        return header  # only who seals flags a transaction before the header names it
+    return Header(header.first, hopped.last)
+
+
+def _is_named(file: File, header: Header) -> bool:
+    """Whether the one before the last transaction, or the header, names it as well."""
+    head = read_head(file, header.last)
+    if head is None:
+        return False
+    before = read_head(file, head.previous) if head.previous else None
+    return header.last == (header.first if before is None else before.next)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from array import array
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from ...core.bytes.outcome import Malformed
 from ...core.io.disk import Disk, File
@@ -26,13 +26,52 @@ from ..bytes.layout import (
     TRANSACTION_HEAD,
     TRANSACTION_HEAD_BYTES,
 )
-from .nearby import Readable
 
 _LEAST_WINDOW_BYTES: Final = 512
 _MOST_WINDOW_BYTES: Final = 256 << 10
 """How much is read at once on the way from head to head: little where transactions are large."""
+_PIECE_BYTES: Final = 64 << 10
+_FEW_READS: Final = 20
+"""So many ranges are read one by one: of a journal that was closed nobody wants more."""
 _MOST_OFFSET: Final = 2**62
 """No file has so many bytes, and no system can be asked for those around twice as many."""
+
+
+class Readable(Protocol):
+    """What bytes can be read from: a file, or what is nearby of one."""
+
+    @property
+    def path(self) -> Path: ...
+
+    def read_at(self, position: int, size: int) -> bytes: ...
+
+
+class Nearby:
+    """A file for reading, of which two pieces are in memory. It must not change meanwhile.
+
+    Going through transactions one by one, forwards or backwards, asks for a head here and an operation there. A
+    call to the system for each of them would be most of what a redo costs.
+    """
+
+    def __init__(self, file: File) -> None:
+        self.path = file.path
+        self._file = file
+        self._reads = 0
+        self._start = 0
+        self._window = b""
+
+    def read_at(self, position: int, size: int) -> bytes:
+        """Up to `size` bytes from a position on, fewer only at the end of the file."""
+        at = position - self._start
+        if at < 0 or at + size > len(self._window):
+            self._reads += 1
+            if size > _PIECE_BYTES or self._reads <= _FEW_READS:
+                return self._file.read_at(position, size)
+            # From a multiple on, so that it has what lies before the position too, and as much again behind it.
+            self._start = position // _PIECE_BYTES * _PIECE_BYTES
+            self._window = self._file.read_at(self._start, 2 * _PIECE_BYTES)
+            at = position - self._start
+        return self._window[at : at + size]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +95,7 @@ def list_journals(disk: Disk, directory: Path) -> list[str]:
     return [name for name in names if not disk.is_directory(directory / name)]
 
 
-# --- heads ----------------------------------------------------------------------------------------------------------
+# --- heads ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +140,7 @@ def link_place(previous: int) -> int:
     return previous + NEXT_AT if previous else 4
 
 
-# --- one transaction ------------------------------------------------------------------------------------------------
+# --- one transaction --------------------------------------------------------------------------------------------------
 
 
 def measure(file: File, position: int, size: int, *, follow_next: bool = True) -> int | None:
@@ -185,7 +224,7 @@ def find_redo(file: File, last: int, size: int) -> int | None:
     return None
 
 
-# --- the chain ------------------------------------------------------------------------------------------------------
+# --- the chain --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,10 +48,9 @@ from ..bytes.layout import (
     lock_name,
 )
 from .cursor import Cursor
-from .files import Header, JournalFile, has_first_transaction, list_journals, read_head
+from .files import Header, JournalFile, Nearby, has_first_transaction, list_journals, read_head
 from .judging import judge
 from .lost import lost_after, lost_between, lost_with_header
-from .nearby import Nearby
 from .reader import Reader
 from .salvage import Run, Search, header_run
 from .seal import MARK, SEAL_HEAD

@@ -16,8 +16,7 @@ from ...core.io.disk import File
 from ..bytes import kernel
 from ..bytes.codec import CLEAN, ENDS, operation_size
 from ..bytes.layout import COMPLETE, FLAGS_AT, LINK, OPERATION_HEAD_BYTES, TRANSACTION_HEAD_BYTES
-from .files import is_whole
-from .nearby import Readable
+from .files import Readable, is_whole
 from .seal import MARK, SEAL_HEAD, begin_seal, is_sealed
 
 _LEAST_PIECE_BYTES: Final = 4096

@@ -47,7 +47,7 @@ from ...core.write.appending import Appending
 from ...errors import Closed, WrongUse, is_no_space
 from ..bytes.layout import MAX_MODIFICATION_BYTES, OPERATION_HEAD_BYTES, TRANSACTION_HEAD_BYTES
 from ..bytes.table_layout import PAGE_DATA_BYTES
-from ..files.held import HeldArea
+from ..files.area import HeldArea
 from .kernel import Changes, modify_at_once
 from .overlay import Changeable
 from .page_links import check_page

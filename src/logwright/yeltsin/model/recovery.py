@@ -24,7 +24,7 @@ from ...core.io.disk import Disk
 from ...errors import DamagedJournal, NotFound
 from ..bytes.layout import HEADER_BYTES
 from ..bytes.table_layout import FIRST_PAGE, PAGE_BYTES, pages_end
-from ..files.nearby import Nearby
+from ..files.files import Nearby
 from ..files.opening import Opened, open_for_writing
 from ..files.seal import Heads
 from .overlay import Overlay

@@ -40,8 +40,7 @@ from ..bytes.layout import (
     ROLLBACK,
 )
 from ..bytes.table_layout import DELETED, PAGE_BYTES, PAGE_DATA_BYTES, PageHead, is_page
-from ..files.files import read_head
-from ..files.nearby import Readable
+from ..files.files import Readable, read_head
 from ..files.seal import Heads, sealed_heads
 from ..files.stretch import End, Part, find_end, read_operations
 from .overlay import Changeable, Overlay

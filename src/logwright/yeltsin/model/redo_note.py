@@ -27,7 +27,7 @@ from pathlib import Path
 from ...core.io.disk import Disk, replace_file
 from ..bytes.layout import HOME_DIRECTORY, LINK
 from ..bytes.table_layout import NOTE_SUFFIX
-from ..files.nearby import Readable
+from ..files.files import Readable
 from ..files.seal import SEAL_HEAD, Heads, sealed_heads
 from ..files.stretch import MOST_SEAL_BYTES, seal_of
 from .redo import Redone

@@ -51,8 +51,7 @@ from ..bytes.table_layout import (
     page_count,
     pages_end,
 )
-from ..files.area import Area
-from ..files.held import HeldArea
+from ..files.area import Area, HeldArea
 from .page_links import append_page, check_page, remove_page
 from .table_check import check_table, walk_free, walk_pages
 
