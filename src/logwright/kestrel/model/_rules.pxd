@@ -86,15 +86,18 @@ cdef class Replay:
     cdef int64_t _take(self) except -2
     cdef int64_t _pop_front(self) except -2
     cdef int _end(self, int64_t item, int64_t position, int what, int32_t xid) except -1
+    cdef int _forget_attempts(self, int64_t item) except -1
     cdef int _odd(self, int64_t position, int which, int32_t xid) except -1
     cdef int _note(self, int64_t item, int64_t position, int what, int32_t xid) except -1
     @cython.locals(slot=int32_t)
     cdef int _open(self, int32_t xid, int64_t item, int64_t position) except -1
     cdef int _open_other(self, int32_t xid, int64_t item) except -1
+    cdef int _add_id(self, int32_t xid) except -1
     cdef bint _is_open(self, int32_t xid) except -1
     cdef bint _is_other(self, int32_t xid) except -1
     @cython.locals(slot=int32_t, item=int64_t)
     cdef int64_t _close(self, int32_t xid, int64_t position) except -2
+    cdef int _remove_id(self, int32_t xid) except -1
     cdef int64_t _close_other(self, int32_t xid, int64_t position) except -2
     @cython.locals(xid=int32_t)
     cdef int32_t _next_xid(self) except 0

@@ -22,7 +22,8 @@ item lies in the files is not remembered: `files/survey.py` finds it by its numb
 An UNREMOVE is the journal's own record of a reader that failed, so the attempts of an item survive restarts, and
 packing writes them down the same way (see `packing.py`).
 
-This source runs interpreted, and compiled as `_rules` with the C types of `_rules.pxd`.
+This source runs interpreted, and compiled as `_rules` with the C types of `_rules.pxd`. What is rare there has methods
+of its own, so that the C compiler inlines the others into the loop.
 """
 
 from __future__ import annotations
@@ -235,9 +236,12 @@ class Replay:
     def _end(self, item: int, position: int, what: int, xid: int) -> None:
         """An item leaves for good."""
         if self._attempts:
-            self._attempts.pop(item, None)
+            self._forget_attempts(item)
         if self._is_watching:
             self._note(item, position, what, xid)
+
+    def _forget_attempts(self, item: int) -> None:
+        self._attempts.pop(item, None)
 
     def _odd(self, position: int, which: int, xid: int) -> None:
         self.anomaly_count += 1
@@ -262,12 +266,16 @@ class Replay:
             self._open_other(xid, item)
         self._order += 1
         if self._ids is not None:
-            self._ids.add(xid)
+            self._add_id(xid)
         if self._is_watching:
             self._note(item, position, RESERVED, xid)
 
     def _open_other(self, xid: int, item: int) -> None:
         self._others[xid] = item, self._order
+
+    def _add_id(self, xid: int) -> None:
+        assert self._ids is not None
+        self._ids.add(xid)
 
     def _is_open(self, xid: int) -> bool:
         if xid != 0 and self._slot_xids[xid & 1023] == xid:
@@ -286,8 +294,12 @@ class Replay:
             self._slot_xids[slot] = 0
             item = self._slot_items[slot]
         if self._ids is not None and item >= 0:
-            self._ids.remove(xid)
+            self._remove_id(xid)
         return item
+
+    def _remove_id(self, xid: int) -> None:
+        assert self._ids is not None
+        self._ids.remove(xid)
 
     def _close_other(self, xid: int, position: int) -> int:
         if xid not in self._others:
