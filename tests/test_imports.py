@@ -306,7 +306,6 @@ BY_NAME = {
     "values.py": "packages that need not be installed",
     "versioned/files/archives.py": "packages that need not be installed",
     "versioned/files/archiving.py": "packages that need not be installed",
-    "core/bytes/twins.py": "kernels",
 }
 """Where modules are imported by a name that is not known before, and which."""
 

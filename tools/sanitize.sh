@@ -14,7 +14,7 @@ TREE=$PWD/build/sanitize
 PYTHON=$PWD/.venv/bin/python
 
 TESTS=(
-    tests/core/test_{checksum,gathering,twins}.py
+    tests/core/test_{checksum,gathering}.py
     tests/contract/test_{bytes,fuzz,twins}.py
     tests/*/test_{changes,codec,columns,gathering,golden,ids,kernel,packing,protobuf,reentry,replay}.py
     tests/*/test_{shapes,store,survey,queue,queue_threads,threads,database_modify}.py

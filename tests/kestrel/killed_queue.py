@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from logwright.core.io.disk import REAL_DISK
-from logwright.kestrel.model import care
+from logwright.kestrel.model import compaction
 from logwright.kestrel.model.aio import AsyncQueue
 from logwright.kestrel.model.queue import Queue
 
@@ -213,9 +213,9 @@ def use_for_ever(
 ) -> None:
     """Open the queue and use it: one worker in this thread, or several in threads or tasks (`how`)."""
     logging.disable(logging.CRITICAL)
-    care._STEP_BYTES = STEP_BYTES  # type: ignore[misc]
+    compaction._STEP_BYTES = STEP_BYTES  # type: ignore[misc]
     if "max_memory_bytes" in options:
-        care.SMALL_BYTES = SMALL_BYTES  # type: ignore[misc]
+        compaction.SMALL_BYTES = SMALL_BYTES  # type: ignore[misc]
     disk: Any = MortalDisk(None if moment is None else Moment(*moment))
     reports = Reports(pipe)
     if how == "tasks":

@@ -11,7 +11,7 @@ import pytest
 
 from logwright.errors import StorageFailed
 from logwright.kestrel.files.reader import Reader
-from logwright.kestrel.model import care
+from logwright.kestrel.model import compaction
 from logwright.kestrel.model.engine import Engine, Hand
 from logwright.kestrel.model.queue import Queue
 
@@ -92,7 +92,7 @@ def test_items_go_back_to_the_head_of_a_queue_that_reads_behind(aborts: bool, tm
 def test_a_large_queue_is_not_rewritten_and_its_log_says_where_the_items_went(
     queue: Queue, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(care, "_RESTATED_BYTES", 10)
+    monkeypatch.setattr(compaction, "_RESTATED_BYTES", 10)
     check_tail(queue, caplog)
 
 

@@ -18,7 +18,7 @@ import pytest
 from logwright.core.io.disk import REAL_DISK
 from logwright.errors import Closed, Empty, Full, Locked, Poisoned, StorageFailed, TooLarge, WrongUse
 from logwright.kestrel.files.writer import Writer
-from logwright.kestrel.model import hub
+from logwright.kestrel.model import handles
 from logwright.kestrel.model.aio import AsyncQueue
 from logwright.kestrel.model.items import Item
 from logwright.kestrel.model.queue import Queue
@@ -384,7 +384,7 @@ def test_what_is_acknowledged_is_durable(simulated_disk: SimulatedDisk) -> None:
         assert len(found) == len(set(found))
         assert not gone & set(found)
         assert len(put - gone - set(found)) <= 6, "each task may be about to take one"
-        hub._engines.clear()
+        handles._engines.clear()
 
 
 def test_a_put_returns_when_its_sync_is_done_and_the_loop_goes_on_meanwhile(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from logwright.core.io.disk import REAL_DISK, RealDisk, RealFile
 from logwright.errors import DamagedJournal, Poisoned, StorageFailed
 from logwright.kestrel.bytes.layout import DOCUMENTED
 from logwright.kestrel.files import cursor
-from logwright.kestrel.model import care, memory
+from logwright.kestrel.model import compaction, memory
 from logwright.kestrel.model.queue import Queue
 from logwright.kestrel.model.shelf import Shelf
 from tests.kestrel.queues import Clock, drained, files_of, journal_of
@@ -248,15 +248,15 @@ def test_a_rewritten_journal_says_the_same(make: MakeQueue, dialect: Any) -> Non
 
 
 def test_a_thread_packs_while_items_come_and_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(care, "SMALL_BYTES", 0)
+    monkeypatch.setattr(compaction, "SMALL_BYTES", 0)
     packs = threading.Semaphore(0)
-    finish = care.JournalCare._finish_pack
+    finish = compaction.JournalCare._finish_pack
 
     def finished(self: Any) -> None:
         finish(self)
         packs.release()
 
-    monkeypatch.setattr(care.JournalCare, "_finish_pack", finished)
+    monkeypatch.setattr(compaction.JournalCare, "_finish_pack", finished)
     chance = random.Random(7)
     with Queue(tmp_path, "cars", max_memory_bytes=2000, max_journal_bytes=8000) as queue:
         put = got = 0
@@ -273,7 +273,7 @@ def test_a_thread_packs_while_items_come_and_go(tmp_path: Path, monkeypatch: pyt
 
 
 def test_the_thread_rotates_and_erases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(care, "SMALL_BYTES", 100)
+    monkeypatch.setattr(compaction, "SMALL_BYTES", 100)
     with Queue(tmp_path, "cars", max_memory_bytes=2000, max_journal_bytes=1 << 30, default_journal_bytes=500) as queue:
         queue.put_many(numbers(0, 1000))
         queue.get_many(1000)
@@ -285,16 +285,16 @@ def test_the_thread_rotates_and_erases(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_closing_does_not_wait_for_a_pack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(care, "SMALL_BYTES", 0)
+    monkeypatch.setattr(compaction, "SMALL_BYTES", 0)
     begun, go_on = threading.Event(), threading.Event()
-    original = care.JournalCare._go_on
+    original = compaction.JournalCare._go_on
 
     def slow(self: Any) -> None:
         begun.set()
         assert go_on.wait(DEADLINE_SECONDS)
         original(self)
 
-    monkeypatch.setattr(care.JournalCare, "_go_on", slow)
+    monkeypatch.setattr(compaction.JournalCare, "_go_on", slow)
     queue = Queue(tmp_path, "cars", max_memory_bytes=500, max_journal_bytes=1000)
     queue.put_many(numbers(0, 100))
     queue.get_many(90)
@@ -452,7 +452,7 @@ def test_a_backlog_of_50_megabytes_takes_a_few(tmp_path: Path) -> None:
 
 def test_a_caretaker_does_what_it_is_asked_to_and_ends() -> None:
     done = threading.Semaphore(0)
-    caretaker = care.Caretaker("cars", done.release)
+    caretaker = compaction.Caretaker("cars", done.release)
     for _ in range(3):
         caretaker.request()
         assert done.acquire(timeout=DEADLINE_SECONDS)
@@ -476,7 +476,7 @@ def test_a_caretaker_that_fails_goes_on(caplog: pytest.LogCaptureFixture) -> Non
         tried.release()
         raise StorageFailed("sync", "cars", OSError(5, "Input/output error"))
 
-    caretaker = care.Caretaker("cars", fail)
+    caretaker = compaction.Caretaker("cars", fail)
     with caplog.at_level(logging.WARNING, logger="logwright"):
         for _ in range(2):
             caretaker.request()

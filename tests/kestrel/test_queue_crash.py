@@ -24,7 +24,7 @@ from logwright.errors import LogwrightError
 from logwright.kestrel.files.files import list_files
 from logwright.kestrel.files.reader import Reader
 from logwright.kestrel.files.survey import Survey
-from logwright.kestrel.model import care, hub
+from logwright.kestrel.model import compaction, handles
 from logwright.kestrel.model.queue import Queue
 from tests.contract.scenarios import ForgetfulDisk
 from tests.kestrel.queues import Clock
@@ -162,7 +162,7 @@ class Scenario:
             return self.opened(disk, sync)
         elif verb == "shrink":
             if self.limits:
-                with mock.patch.object(care, "_PAGE_BYTES", 20):  # in larger items a power cut leaves holes
+                with mock.patch.object(compaction, "_PAGE_BYTES", 20):  # in larger items a power cut leaves holes
                     queue._engine.shrink()
         else:
             getattr(queue, verb)(*map(int, words))
@@ -201,9 +201,9 @@ def state_after_restart(disk: Disk, dialect: Any) -> State:
 
 def forget(disk: Any) -> None:
     """As if the process were gone."""
-    for key, engine in list(hub._engines.items()):
+    for key, engine in list(handles._engines.items()):
         if key[0] == id(disk):
-            del hub._engines[key]
+            del handles._engines[key]
             engine.refusing = True
 
 

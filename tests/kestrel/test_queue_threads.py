@@ -20,7 +20,7 @@ from logwright.core.io.durability import interval
 from logwright.errors import Closed, Empty, Full, Locked, Poisoned, StorageFailed, WrongUse
 from logwright.kestrel.files.reader import Reader
 from logwright.kestrel.files.writer import Writer
-from logwright.kestrel.model import care, hub
+from logwright.kestrel.model import compaction, handles
 from logwright.kestrel.model.items import Item
 from logwright.kestrel.model.queue import Queue
 from tests.kestrel.queues import Clock, Gate, drained, until
@@ -114,7 +114,7 @@ SMALL = {"max_memory_bytes": 2000, "max_journal_bytes": 8000, "default_journal_b
 def test_each_item_goes_to_one_thread_and_in_the_order_of_its_producer(
     make: MakeQueue, options: dict[str, Any], count: int, consumer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(care, "SMALL_BYTES", 500)  # so that the thread of the queue has something to do
+    monkeypatch.setattr(compaction, "SMALL_BYTES", 500)  # so that the thread of the queue has something to do
     with make(**options) as queue:
         consumers = [in_a_thread(lambda: consumer(queue)) for _ in range(6)]
         results([in_a_thread(partial(produce, queue, name, count)) for name in range(6)])
@@ -470,7 +470,7 @@ def test_closing_does_not_wait_for_a_thread_that_waits_for_it(make: MakeQueue) -
     clock = Clock()
     queue = make(clock=clock, expire_to="old", sweep_seconds=0.001)
     queue.put(b"one", expires=5)
-    with hub._lock:  # as whoever opens or closes a queue has it
+    with handles._lock:  # as whoever opens or closes a queue has it
         clock.now += 6
         until(lambda: queue.stats().open == 1)  # the thread that sweeps has reserved it, and asks for the other queue
         queue.close()

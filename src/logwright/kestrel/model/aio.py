@@ -35,7 +35,7 @@ from ...errors import Closed, Empty, LogwrightError, WrongUse
 from ..bytes.layout import check_queue_name
 from ..bytes.records import Dialect
 from .engine import Engine, Hand
-from .hub import Handle, Settings
+from .handles import Handle, Settings
 from .items import Item, as_item, xids_of
 from .limits import Expires, Limits, Options, check_count, check_timeout
 from .queue import describe

@@ -8,7 +8,8 @@ An item that has to move to another queue, because it has expired or has failed 
 made durable there, and then confirmed here (`finish_moves`). A crash in between leaves it in both: it is reserved here,
 so it comes back, and moves again.
 
-Which files there are, and when they are rotated, rewritten and packed, is in `care.py`; who waits is in `waiting.py`.
+Which files there are, and when they are rotated, rewritten and packed, is in `compaction.py`; waiting is in
+`waiting.py`.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from ..files.files import JournalFile, Listing, OpenFiles
 from ..files.reader import Reader
 from ..files.survey import Survey, turns_of
 from ..files.writing import QueueFiles
-from .behind import ReadBehind
+from .read_behind import ReadBehind
 from .shelf import NO_LIMIT, Entry
 
 if TYPE_CHECKING or not COMPILED:

@@ -25,7 +25,7 @@ from ..files.files import list_queues
 from ..files.reader import Reader
 from ..files.survey import Survey
 from .engine import Engine
-from .hub import Handle, Settings
+from .handles import Handle, Settings
 from .limits import Limits, check_count
 from .shelf import Entry
 

@@ -50,7 +50,7 @@ from ...core.write.closing import Closing
 from ...errors import Closed, Empty, LogwrightError
 from ..bytes.records import Dialect
 from .engine import Engine, Hand
-from .hub import Handle, Settings
+from .handles import Handle, Settings
 from .items import Item, as_item, own, xids_of
 from .limits import Expires, Limits, Options, check_count, check_timeout
 from .stats import Stats, stats_of

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from .care import JournalCare
+from .compaction import JournalCare
 
 
 class Waiting(JournalCare):

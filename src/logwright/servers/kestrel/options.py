@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from ...errors import WrongUse
-from ...kestrel.model.hub import can_open
+from ...kestrel.model.handles import can_open
 from ...kestrel.model.limits import Limits, check_targets, is_like_park, park_of, targets_of
 from ..safety import read_bounded
 

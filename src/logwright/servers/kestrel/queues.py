@@ -27,7 +27,7 @@ from ...core.io.disk import make_directories
 from ...errors import Closed, Locked, LogwrightError, StorageFailed
 from ...kestrel.files.files import list_queues
 from ...kestrel.model.engine import Engine
-from ...kestrel.model.hub import Handle, Settings, can_open
+from ...kestrel.model.handles import Handle, Settings, can_open
 from .options import QueueLimits
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from ...core.io.lock import Lock
 from ...errors import Poisoned, StorageFailed, WrongUse
 from ...kestrel.bytes.records import Dialect
 from ...kestrel.model.engine import Engine
-from ...kestrel.model.hub import Settings
+from ...kestrel.model.handles import Settings
 from ...kestrel.model.limits import Limits
 from ..metrics import serve_metrics
 from ..safety import Address, Protection, listening
