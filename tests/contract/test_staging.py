@@ -366,6 +366,18 @@ def test_a_power_cut_after_a_kill_brings_no_manifest_back_without_its_files(stag
             assert staging.contents(state) == staging.everything, state.story
 
 
+def test_a_power_cut_after_a_kill_does_not_forget_that_a_batch_is_published(staging: StagingSubject) -> None:
+    disk, batch = staging.with_journals(), Batch("query", 7)
+    staging.publish_two(disk, batch)
+    for killed in disk.process_kills(format=""):
+        if is_published(ROOT, batch, disk=killed) and killed.exists(STAGING / "run.manifest"):
+            staging.recover(killed)
+            done = len(killed.operations)
+            for state in killed.crash_states(first=done, most=12, kinds=("subset",), format=staging.name):
+                staging.recover(state)
+                assert is_published(ROOT, batch, disk=state), state.story
+
+
 def test_a_power_cut_after_a_failed_commit_leaves_nothing(staging: StagingSubject) -> None:
     for disk in failing_calls(staging.with_journals, only=["sync directory"], format=staging.name):
         try:

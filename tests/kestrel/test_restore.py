@@ -16,6 +16,7 @@ from logwright.kestrel.files.reader import Reader
 from logwright.kestrel.tables.restore import RESTORE, FileWriter
 from tests.kestrel.journals import events_of, random_queue
 from tests.kestrel.samples import FACTS, addx, encoded, scenario_operations, write
+from tests.support.simulated_disk import SimulatedDisk
 
 
 def restore(rows: pa.Table, target: Path, *, batch_rows: int = 1000) -> list[Written]:
@@ -125,3 +126,13 @@ def test_an_end_that_is_not_in_the_tables_is_missing(tmp_path: Path) -> None:
     written = restore(events_of(write(tmp_path / "cars", addx(b"A"))), tmp_path / "target")
     assert RESTORE.missing(written, {"cars": 22}) == []
     assert RESTORE.missing(written, {"cars": 60, "bikes": 5}) == [Missing("cars", 22, 60)]
+
+
+def test_what_a_task_has_written_is_durable_with_its_name(tmp_path: Path, simulated_disk: SimulatedDisk) -> None:
+    rows = events_of(write(tmp_path / "cars", addx(b"A"), addx(b"B")))
+    writer = FileWriter(Path("/journal"), "cars", disk=simulated_disk)
+    for batch in rows.to_batches():
+        writer.append_batch(batch)
+    writer.finish()
+    assert simulated_disk.file_size(Path("/journal/cars")) == (tmp_path / "cars").stat().st_size
+    assert simulated_disk.unsynced() == []
