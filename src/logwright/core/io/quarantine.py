@@ -66,10 +66,9 @@ def keep_range(disk: Disk, home: Path, file: File, start: int, end: int) -> Path
         position = start
         while position < end:
             following = skip_hole(file, position, end)
+            copy.truncate(following - start)  # a hole takes no space in the copy either
             data = file.read_at(following, min(_COPY_BYTES, end - following))
-            if following > position:  # holes stay holes
-                copy.truncate(following - start)
-            elif not data:
+            if not data:
                 break
             write_all(copy, following - start, data)
             position = following + len(data)
