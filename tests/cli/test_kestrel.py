@@ -318,7 +318,7 @@ def test_what_has_no_place_is_told_and_with_strict_refused(queues: Path, samples
     ]
     for source, target in ((queues / "cars", "sej"), (samples / "orders", "kestrel")):
         outcome = run("convert", source, tmp_path / "strict", "--to", target, "--strict")
-        assert_one_error_line(outcome, 2, f"{source}: {target} has no place for the ")
+        assert_one_error_line(outcome, 2, f"{source}: {target} cannot store the ")
         assert not (tmp_path / "strict").exists()
 
 
@@ -329,7 +329,7 @@ def test_what_cannot_be_a_key_or_a_queue_is_refused(queues: Path, samples: Path,
     assert_one_error_line(
         run("convert", samples / "orders", tmp_path / "out", *by_key), 2, "'customer/", "is no name of a queue"
     )
-    assert_one_error_line(run("convert", queues, tmp_path / "out", *by_key), 2, "--by-key is for messages")
+    assert_one_error_line(run("convert", queues, tmp_path / "out", *by_key), 2, "--by-key makes queues of messages")
     chosen = ("--to", "sej", "--waiting", "--since", "2011-01-01")
     assert_one_error_line(run("convert", queues, tmp_path / "out", *chosen), 2, "what waits now")
     waiting = run("convert", samples / "orders", tmp_path / "out", "--to", "kestrel", "--waiting")

@@ -173,7 +173,7 @@ def test_a_state_that_is_yet_to_come_is_wrong_use(samples: Path) -> None:
 
 
 def test_a_time_below_a_root_is_another_state_in_each_shard(samples: Path) -> None:
-    assert_one_error_line(run("state", samples / "events", "--at", "2026-01-15T10:00Z"), 2, "one part at a time")
+    assert_one_error_line(run("state", samples / "events", "--at", "2026-01-15T10:00Z"), 2, "give the path of one part")
 
 
 def test_a_torn_tail_is_a_warning_of_state_and_other_damage_its_exit_code(samples: Path) -> None:

@@ -67,7 +67,7 @@ def test_the_last_of_all_shards_come_by_time(samples: Path) -> None:
 
 
 def test_a_timeout_without_following_is_refused(samples: Path) -> None:
-    assert_one_error_line(run("tail", samples / "orders", "--timeout", 1), 2, "give -f as well")
+    assert_one_error_line(run("tail", samples / "orders", "--timeout", 1), 2, "--timeout needs -f")
 
 
 # --- following --------------------------------------------------------------------------------------------------------

@@ -173,12 +173,12 @@ def test_columns_that_cannot_be_messages_are_refused(spark: Any, tmp_path: Path,
     ("options", "reason"),
     [
         ({"shardBit": "11"}, "shard bit 11 is not within 0 and 10"),
-        ({"shardBit": "many"}, "'many' is no number"),
+        ({"shardBit": "many"}, "'many' is not a number"),
         ({"prefix": "a/b"}, "has other characters"),
         ({"segmentSize": "0"}, "is not a size"),
         ({"checksums": "perhaps"}, "neither true nor false"),
         ({"txnAppId": "copy"}, "give both txnAppId and txnVersion"),
-        ({"txnAppId": "copy", "txnVersion": "-1"}, "'-1' is no number"),
+        ({"txnAppId": "copy", "txnVersion": "-1"}, "'-1' is not a number"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(tmp_path: Path, options: dict[str, str], reason: str) -> None:

@@ -169,7 +169,7 @@ def test_a_time_is_found_in_every_shard(tmp_path: Path) -> None:
     ({"startingOffsets": '{"a": 4}'}, "startingOffsets"),
     ({"startingTimestamp": "yesterday"}, "option startingTimestamp: 'yesterday' is not a time: give nanoseconds"),
     ({"startingTimestamp": "5", "startingOffsets": "latest"}, "not both"),
-    ({"maxRecordsPerTrigger": "0"}, "no number of at least 1"),
+    ({"maxRecordsPerTrigger": "0"}, "not a number of at least 1"),
     ({"maxBytesPerTrigger": "much"}, "is not a size"),
     ({"failOnDataLoss": "perhaps"}, "neither true nor false"),
 ])  # fmt: skip

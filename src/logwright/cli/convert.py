@@ -156,7 +156,7 @@ def _check_choice(origin: str, target: str, waiting: bool, by_key: bool, has_ran
     if waiting and has_range:
         raise WrongUse("--waiting selects the items that wait now: it excludes --since and --until")
     if by_key and (target != "kestrel" or origin == "kestrel"):
-        raise WrongUse("--by-key needs --to kestrel")
+        raise WrongUse("--by-key makes queues of messages: it needs --to kestrel, and a source that is not kestrel")
 
 
 def _from_journal(source: Path, destination: Path, change: _Change, chosen: dict[str, Any]) -> Converted:

@@ -171,7 +171,7 @@ def test_a_second_hub_of_a_directory_is_exit_code_2(tmp_path: Path) -> None:
         (("serve", "hub", "DIR", "--segment-size", "0"), "a segment size of 0 bytes makes no sense"),
         (("copy", "DIR", "127.0.0.1:1", "--client", "web"), "no sej journal is here|no format|no such"),
         (("copy", "DIR", "far.example:1", "--client", "web", "--restore"), "is elsewhere"),
-        (("copy", "DIR", "127.0.0.1:1", "--client", "web", "--restore", "--follow"), "--restore has an end"),
+        (("copy", "DIR", "127.0.0.1:1", "--client", "web", "--restore", "--follow"), "--follow does not work with --restore"),
         (("copy", "DIR", "127.0.0.1:1", "--client", "web", "--shards"), "--shards needs --restore"),
         (("copy", "DIR", "127.0.0.1:1", "--client", "w" * 101, "--restore"), "101 characters is too long: the limit"),
     ],
@@ -210,4 +210,4 @@ def test_a_hub_that_is_not_there_is_told_in_lines_of_ours_until_somebody_stops_i
 def test_a_hub_takes_no_other_formats(samples: Path) -> None:  # noqa: F811
     outcome = run("copy", samples / "queues" / "jobs", "127.0.0.1:1", "--client", "web")
     assert outcome.code == 2
-    assert "a hub takes sej journals" in outcome.err
+    assert "a hub stores sej journals only" in outcome.err
