@@ -331,7 +331,7 @@ def test_what_cannot_be_a_key_or_a_queue_is_refused(queues: Path, samples: Path,
     )
     assert_one_error_line(run("convert", queues, tmp_path / "out", *by_key), 2, "--by-key makes queues of messages")
     chosen = ("--to", "sej", "--waiting", "--since", "2011-01-01")
-    assert_one_error_line(run("convert", queues, tmp_path / "out", *chosen), 2, "what waits now")
+    assert_one_error_line(run("convert", queues, tmp_path / "out", *chosen), 2, "the items that wait now")
     waiting = run("convert", samples / "orders", tmp_path / "out", "--to", "kestrel", "--waiting")
     assert_one_error_line(waiting, 2, "hold no items that wait")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["queues"]

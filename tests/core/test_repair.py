@@ -252,7 +252,7 @@ def test_without_room_for_the_copies_nothing_is_begun(disk: SimulatedDisk) -> No
 def test_no_name_leads_out_of_the_directory(disk: SimulatedDisk, name: str) -> None:
     source = Create("x", name, (Span(0, 1),), "")
     for step in (Remove(name, ""), Create(name, "", (), "", b"x"), Rename("a", name, ""), source):
-        with pytest.raises(WrongUse, match="no name of a file"):
+        with pytest.raises(WrongUse, match="not the name of a file"):
             repair.apply(disk, HOME, Plan("test", (step,)))
     assert journal(disk) == BEFORE
 
@@ -290,7 +290,7 @@ def test_a_damaged_log_is_told_and_changes_nothing(disk: SimulatedDisk, damage: 
 def test_a_log_cannot_lead_out_of_the_directory(disk: SimulatedDisk) -> None:
     done = repair.apply(disk, HOME, PLAN)
     write_file(disk, done.log, read_file(disk, done.log).replace(b'"file": "a"', b'"file": "../a"'))
-    with pytest.raises(WrongUse, match="no name of a file"):
+    with pytest.raises(WrongUse, match="not the name of a file"):
         repair.undo(disk, HOME)
 
 

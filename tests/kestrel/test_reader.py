@@ -79,7 +79,7 @@ def test_a_place_is_a_file_and_a_position(cars: Path) -> None:
     assert reader.find_place("22") == 22
     with pytest.raises(NotFound, match=r"cars\.7"):
         reader.find_place("cars.7@0")
-    with pytest.raises(WrongUse, match="no place"):
+    with pytest.raises(WrongUse, match="not a place: write FILE@POSITION"):
         reader.find_place("cars@first")
 
 

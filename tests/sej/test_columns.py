@@ -90,7 +90,7 @@ def test_columns_come_in_the_order_asked_for() -> None:
     ("names", "complaint"),
     [
         (["offset", "colour"], "no column 'colour'"),
-        (["key", "key"], "asked for twice"),
+        (["key", "key"], "is selected twice"),
         ([], "no columns"),
         ("value", "a list of names"),
     ],
