@@ -378,6 +378,16 @@ def test_a_power_cut_after_a_kill_does_not_forget_that_a_batch_is_published(stag
                 assert is_published(ROOT, batch, disk=state), state.story
 
 
+def test_a_file_that_moves_has_its_new_name_before_the_old_one_is_gone_also_after_a_kill(
+    staging: StagingSubject,
+) -> None:
+    disk = staging.with_journals()
+    staging.publish_two(disk)
+    for killed in disk.process_kills(format=staging.name):
+        staging.recover(killed)
+        assert killed.moved_unnamed() == [], killed.story
+
+
 def test_a_power_cut_after_a_failed_commit_leaves_nothing(staging: StagingSubject) -> None:
     for disk in failing_calls(staging.with_journals, only=["sync directory"], format=staging.name):
         try:

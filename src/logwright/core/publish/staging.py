@@ -312,7 +312,10 @@ def _roll_all_forward(disk: Disk, root: Path) -> list[str]:
     done = []
     for manifest in list_manifests(disk, root):
         with _noting_the_commit(root, manifest):
-            disk.sync_directory(staging_directory(root))  # the publisher may have been killed before its sync
+            # The publisher may have been killed before its syncs. The root is first: a file that was moved there must
+            # have its new name before the old one is gone.
+            disk.sync_directory(root)
+            disk.sync_directory(staging_directory(root))
             if not _is_published(disk, root, manifest.batch):
                 for part in manifest.parts:
                     manifest.target.complete_part(disk, root, part)

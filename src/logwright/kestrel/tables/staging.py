@@ -99,13 +99,11 @@ class QueuesTarget(Target):
 
     def complete_part(self, disk: Disk, root: Path, part: Part) -> None:
         """Give the file its name unless it has it."""
-        make_directories(disk, root / HOME_DIRECTORY)
         with _lock(disk, root, part.name) as lock:
             for staged in part.files:
                 if not has_name(disk, root, staged, _paths(disk, root, part.name)):
                     number = _make_way(disk, root, part.name, lock)
                     give_name(disk, root, staged, root / rotated_name(part.name, number))
-            disk.sync_directory(root)  # whoever gave it the name may have been killed before that
 
     def refuse_live_writers(self, root: Path, *, disk: Disk) -> None:
         """Raise what publishing into the target's own queue would raise now: better before the work than behind it.
