@@ -171,7 +171,10 @@ def test_a_second_hub_of_a_directory_is_exit_code_2(tmp_path: Path) -> None:
         (("serve", "hub", "DIR", "--segment-size", "0"), "a segment size of 0 bytes makes no sense"),
         (("copy", "DIR", "127.0.0.1:1", "--client", "web"), "no sej journal is here|no format|no such"),
         (("copy", "DIR", "far.example:1", "--client", "web", "--restore"), "is elsewhere"),
-        (("copy", "DIR", "127.0.0.1:1", "--client", "web", "--restore", "--follow"), "--follow does not work with --restore"),
+        (
+            ("copy", "DIR", "127.0.0.1:1", "--client", "web", "--restore", "--follow"),
+            "--follow does not work with --restore",
+        ),
         (("copy", "DIR", "127.0.0.1:1", "--client", "web", "--shards"), "--shards needs --restore"),
         (("copy", "DIR", "127.0.0.1:1", "--client", "w" * 101, "--restore"), "101 characters is too long: the limit"),
     ],
