@@ -291,7 +291,7 @@ def test_increments_have_the_items_and_keys_of_one_run_and_queues_give_the_same_
     waiting = [row[4] for row in kept if row[1] == "cars" and row[3] in ("waiting", "expired")]
     assert sorted(waiting) == sorted(item.data for item in left.items)
     assert sum(row[1] == "cars" for row in kept) == 61
-    with pytest.raises(WrongUse, match="queue_items needs the table events"):
+    with pytest.raises(WrongUse, match="the table queue_items need the table events"):
         increment(spark, root, tmp_path / "other", tables=("queue_items",))
 
 
