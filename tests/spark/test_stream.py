@@ -223,9 +223,9 @@ def test_records_that_went_before_they_were_read_are_an_error_that_names_them(tm
     directory = append(tmp_path / "journal", range(40), segment_size=1000)
     left = retire(directory)
     start = {"journal": {"": 3}}
-    with pytest.raises(HistoryUnavailable, match=rf"journal: records 3 to {left - 1} went .* failOnDataLoss"):
+    with pytest.raises(HistoryUnavailable, match=rf"journal: records 3 to {left - 1} were removed .* failOnDataLoss"):
         stream_of(directory).latestOffset(start, ReadAllAvailable())
-    with pytest.raises(HistoryUnavailable, match=rf"journal: records 3 to {left - 1} went"):
+    with pytest.raises(HistoryUnavailable, match=rf"journal: records 3 to {left - 1} were removed"):
         stream_of(directory).partitions(start, {"journal": {"": 30}})
 
 
