@@ -470,7 +470,7 @@ def test_closing_does_not_wait_for_a_thread_that_waits_for_it(make: MakeQueue) -
     clock = Clock()
     queue = make(clock=clock, expire_to="old", sweep_seconds=0.001)
     queue.put(b"one", expires=5)
-    with handles._lock:  # as whoever opens or closes a queue has it
+    with handles._lock:  # as a caller that opens or closes a queue holds it
         clock.now += 6
         until(lambda: queue.stats().open == 1)  # the thread that sweeps has reserved it, and asks for the other queue
         queue.close()

@@ -511,7 +511,7 @@ def test_a_cut_is_durable_when_the_journal_is_open(data: bytes) -> None:
 def test_transactions_that_are_sealed_are_durable_before_they_are_named() -> None:
     disk = laid_out(sealed(*SEALED[:2]))
     file = disk.open(FILE, "update")
-    write_all(file, SEALED_STARTS[2], SEALED_DATA[SEALED_STARTS[2] :])  # and whoever has done that is killed
+    write_all(file, SEALED_STARTS[2], SEALED_DATA[SEALED_STARTS[2] :])  # and the process that has done that is killed
     file.close()
     opened = open_for_writing(disk, FILE)
     opened.close()

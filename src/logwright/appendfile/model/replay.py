@@ -21,7 +21,7 @@ from ..bytes.records import Data, Record
 
 
 class Part(Protocol):
-    """Some of the data of a segment. Objects may be created anew by each iteration."""
+    """Some of the data of a segment. Each iteration may create new objects."""
 
     def __len__(self) -> int: ...
 

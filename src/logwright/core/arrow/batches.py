@@ -186,7 +186,7 @@ def _in_part(part: Part, damage: Damage) -> Damage:
 
 @contextlib.contextmanager
 def _naming(part: Part) -> Iterator[None]:
-    """Let damage in a part be told with the part's name."""
+    """Report damage in a part under the part's name."""
     try:
         yield
     except DamagedJournal as error:
@@ -206,7 +206,7 @@ def items(
 ) -> Batches:
     """What a queue holds now as record batches, a row for each item; of a directory those of all its queues.
 
-    The items are as whoever opens the queue finds them, from the head on: those that are reserved come first. Items
+    The items are in the order in which a program that opens the queue finds them: reserved items come first. Items
     that have expired are among them.
     """
     check_mode(mode)
@@ -238,7 +238,7 @@ def _items_through(
 
 
 def read(source: Source, columns: Sequence[str] | None = None, **options: Unpack[BatchOptions]) -> pa.RecordBatchReader:
-    """A journal as a stream of record batches, for whoever takes Arrow; the options are those of `batches`."""
+    """A journal as a stream of record batches for any Arrow consumer; the options are those of `batches`."""
     found = batches(source, columns, **options)
     return pa.RecordBatchReader.from_batches(found.schema, found)
 

@@ -173,7 +173,7 @@ class Buffer:
         start, end = max(position, self.zeroed), min(position + size + AHEAD_BYTES, mark_at(self.size))
         garbage = last_byte(self.memory, start, end)
         write_zeros(self.file, start, end)
-        if garbage > start:  # then only zeros that are on the disk can be told from what is missing there
+        if garbage > start:  # then only zeros on the disk can be distinguished from missing data
             self.file.sync()
         self.zeroed = self.size if end == mark_at(self.size) else max(start, end)
 

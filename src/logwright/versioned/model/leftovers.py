@@ -138,7 +138,7 @@ def remove_leftovers(disk: Disk, listing: Listing, *, active_begun: int, is_whol
 def _remove_half_archives(disk: Disk, listing: Listing, active_begun: int) -> None:
     """Remove archives of the old journal that were not finished; and that, if one of them was finished.
 
-    Their names are durable: whoever opens a store syncs its directory first.
+    Their names are durable: opening a store syncs its directory first.
     """
     whole, half = archives_of_old(disk, listing, active_begun)
     for timestamp in half:

@@ -180,7 +180,7 @@ class HeldArea(Area):
     sees, so reading and changing are memory, and the file stays as it was. Which ranges have changed is kept in a
     list, and they are written by calls, which leave no more to the next sync than they touch (see `Area`).
 
-    Copies stay until there are many, and are given back then by mapping the file anew.
+    Copies stay until there are many, and are given back then by mapping the file again.
     """
 
     def __init__(self, file: File) -> None:
@@ -189,7 +189,7 @@ class HeldArea(Area):
         super().__init__(file, written=True)
 
     def _map(self, *, reserve: bool = True) -> None:
-        del reserve  # whoever writes is told that the disk is full
+        del reserve  # the writer gets an error: the disk is full
         assert isinstance(self.file, Mappable)
         if not self.size:
             return

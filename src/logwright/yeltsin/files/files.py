@@ -32,7 +32,7 @@ _MOST_WINDOW_BYTES: Final = 256 << 10
 """How much is read at once on the way from head to head: little where transactions are large."""
 _PIECE_BYTES: Final = 64 << 10
 _FEW_READS: Final = 20
-"""So many ranges are read one by one: of a journal that was closed nobody wants more."""
+"""This many ranges are read one by one; a journal that was closed never needs more."""
 _MOST_OFFSET: Final = 2**62
 """No file has so many bytes, and no system can be asked for those around twice as many."""
 

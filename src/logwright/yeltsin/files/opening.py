@@ -181,7 +181,7 @@ def _bring_in_order(disk: Disk, path: Path, opened: Opened, *, counts: bool) -> 
             reason = "the bytes after the last transaction are of one that was never finished"
             _cut(disk, path, opened, opened.last, opened.end, reason)
         else:
-            opened.sync()  # whoever wrote it may have been killed before that
+            opened.sync()  # its writer may have been killed before that
     redo = find_redo(file, opened.last, opened.end)
     if redo is not None:
         opened.redo = redo, read_transaction(file, JournalFile(path.name, path), redo)
