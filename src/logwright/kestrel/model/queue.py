@@ -214,7 +214,11 @@ class Queue(Closing):
         check_timeout(timeout)
         engine = self._engine
         hand: list[int] = []
-        return own(self._taken(engine, engine.reserve_many, most, hand, engine.put_back_unseen, timeout), self)
+
+        def take(most: int, hand: list[int]) -> list[Item]:
+            return own(engine.reserve_many(most, hand), self)
+
+        return self._taken(engine, take, most, hand, engine.put_back_unseen, timeout)
 
     def consume(self, timeout: float | None = None) -> Generator[Item, None, None]:
         """Reserve one item after the other, for a `for` loop. Each is confirmed when the loop asks for the next one.
