@@ -16,7 +16,7 @@ from logwright.core.io.disk import Disk
 from logwright.core.io.lock import Lock
 from logwright.core.io.quarantine import cut_directory
 from logwright.core.repair import plan as repair
-from logwright.core.repair.plan import Create, Cut, Patch, Plan, Remove, Rename
+from logwright.core.repair.plan import Create, Cut, Patch, Plan, Remove, Rename, Step
 from logwright.errors import DamagedJournal, Locked, LogwrightError, NotFound, StorageFailed, WrongUse
 from tests.support.damage import noise
 from tests.support.faulty_disk import NEEDS_SPACE, SHORT_WRITE, WRITES, Fault, every_fault, forgotten_syncs
@@ -493,3 +493,63 @@ def test_bytes_behind_a_cut_that_nobody_has_kept_are_never_cut(disk: SimulatedDi
         with pytest.raises(WrongUse, match="nothing more was changed"):
             repair.undo(state, HOME)
         assert journal(state)["a"] == other
+
+
+# --- plans that cannot be carried out -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("steps", "what"),
+    [
+        ((Patch("a", 20, b"1234", b"abcd", ""), Patch("a", 23, b"4567", b"4568", "")), "two steps change a @ 23"),
+        ((Patch("a", 20, b"1", b"2", ""), Remove("b", ""), Patch("a", 20, b"1", b"3", "")), "two steps change a @ 20"),
+        ((Patch("a", 20, b"12", b"1", ""),), "prevents this one: a @ 20: change"),
+        ((Patch("a", 20, b"12", b"13", ""), Cut("a", 21, 30, "")), "prevents this one: a @ 21: cut off"),
+        ((Cut("a", 21, 30, ""), Patch("a", 20, b"12", b"13", "")), "prevents this one: a @ 20: change"),
+        ((Cut("a", 21, 30, ""), Cut("a", 20, 21, "")), "prevents this one: a @ 20: cut off"),
+        ((Cut("a", 21, 30, ""), Remove("a", "")), "prevents this one: a: move away"),
+        ((Remove("a", ""), Remove("a", "")), "prevents this one: a: move away"),
+        ((Remove("a", ""), Patch("a", 20, b"12", b"13", "")), "prevents this one: a @ 20: change"),
+        ((Rename("a", "c", ""), Cut("a", 21, 30, "")), "prevents this one: a @ 21: cut off"),
+        ((Cut("a", 21, 30, ""), Create("c", "a", (Span(0, 20),), "")), "prevents this one: c: create"),
+    ],
+)
+def test_steps_that_interfere_with_each_other_are_refused_when_they_are_planned(
+    steps: tuple[Step, ...], what: str
+) -> None:
+    with pytest.raises(LogwrightError, match=f"internal error in the plan of a repair: .*{what}.*nothing was changed"):
+        Plan("test", steps)
+    for number in range(len(steps)):
+        with pytest.raises(LogwrightError, match="internal error"):
+            Plan("test", steps[:number]) + Plan("test", steps[number:])
+
+
+def test_patches_side_by_side_and_in_a_new_file_of_the_same_name_do_not_interfere() -> None:
+    steps = (
+        Patch("a", 20, b"12", b"ab", ""),
+        Patch("a", 22, b"34", b"cd", ""),
+        Remove("b", ""),
+        Create("b", "", (), "", b"other"),
+        Patch("b", 0, b"o", b"O", ""),
+        Rename("b", "c", ""),
+        Patch("c", 1, b"t", b"T", ""),
+    )
+    assert Plan("test", steps).steps == steps
+
+
+def test_a_repair_that_finds_a_changed_file_undoes_what_it_has_done(
+    disk: SimulatedDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remove = disk.remove
+
+    def meddle(path: Path) -> None:
+        """Another program writes to a file without regard for the lock."""
+        remove(path)
+        if path == HOME / "b":
+            write_file(disk, HOME / "d/e", b"meddled")
+
+    monkeypatch.setattr(disk, "remove", meddle)
+    with pytest.raises(WrongUse, match=r"d/e is not what this repair left .*, and the steps before it were undone"):
+        repair.apply(disk, HOME, PLAN)
+    assert differences({**BEFORE, "d/e": b"meddled"}, journal(disk)) == []
+    assert is_settled(disk)

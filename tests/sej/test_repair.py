@@ -885,6 +885,43 @@ def test_a_segment_that_is_replaced_gets_checksums_of_its_own(checked: Path) -> 
     assert Reader(checked).verify().sound
 
 
+def test_a_finished_segment_whose_end_is_bad_gets_no_new_checksum(journal_directory: Path) -> None:
+    with Writer(journal_directory, segment_size=4000, checksums=True) as writer:
+        for offset in range(20):
+            writer.append(b"%04d" % offset + b"v" * 900, timestamp=offset)
+    name = f"jnl/{segment_name(5)}"
+    damage_file(journal_directory / name, overwrite, 4050, bytes(512))
+    damage_file(journal_directory / name, overwrite, 4646, bytes(4))
+    found = repaired(journal_directory)
+    assert lost(found) == [(9, 10)]
+    assert [(type(step), step.file) for step in found.steps[:2]] == [(Cut, name), (Patch, f"{name}.crc")]
+    reason = "the block does not match its checksum; what is left of it has no checksum any more"
+    assert found.left == (f"{name} @ 0: {reason}",)
+
+
+@pytest.mark.parametrize("first", [0, 5, 15])
+def test_whatever_happened_to_a_segment_with_checksums_it_can_be_repaired_and_taken_back(
+    journal_directory: Path, simulated_disk: SimulatedDisk, first: int
+) -> None:
+    with Writer(journal_directory, segment_size=4000, checksums=True) as writer:
+        for offset in range(20):
+            writer.append(noise(900, offset), timestamp=offset)
+    load_directory(journal_directory, simulated_disk, JOURNAL)
+    path = JOURNAL / "jnl" / segment_name(first)
+    for case in fuzzed(read_file(simulated_disk, path), 150, seed=first):
+        disk = simulated_disk.copy()
+        write_file(disk, path, case.data)
+        before = files(JOURNAL, disk)
+        for accept_checksums in (False, True):
+            found = plan(JOURNAL, disk=disk, accept_checksums=accept_checksums)
+            apply(JOURNAL, found, disk=disk)
+            if not found.empty:
+                assert list_repairs(disk, JOURNAL)[-1].state == "done"
+                undo(JOURNAL, disk=disk)
+            assert differences(before, files(JOURNAL, disk)) == []
+        COUNTS.add("fuzzed inputs", 1, "sej")
+
+
 def test_a_torn_tail_takes_its_checksums_along(checked: Path) -> None:
     damage_file(checked / FIRST, zeros_after, 3000)
     found = repaired(checked)

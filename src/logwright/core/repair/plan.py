@@ -10,8 +10,9 @@ A format examines a damaged journal and makes a `Plan`. This module carries it o
 
 A crash before 3 has changed nothing. After it the log says which step was interrupted. Each step can be repeated or
 undone from any point, so `apply` finishes an interrupted repair and `undo` reverts it. A step first compares the bytes:
-if they are neither those before the step nor those after it, another program has changed the file, and the repair stops
-with an error that names the file.
+if they are neither those before the step nor those after it, another program has changed the file. Then the repair is
+undone at once, with an error that names the file. Only if the step may have been begun before, by a repair that was
+interrupted, nothing more is changed.
 
 `undo` reverts the latest repair that is not undone yet. It refuses if a file of the repair has changed since, because
 the change would be lost. The copies stay; the lines in the account of losses are removed.
@@ -19,7 +20,6 @@ the change would be lost. The copies stay; the lines in the account of losses ar
 
 from __future__ import annotations
 
-import base64
 import errno
 import json
 import re
@@ -30,7 +30,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from ...errors import DamagedJournal, LogwrightError, NotFound, StorageFailed, WrongUse
 from ..bytes.outcome import Span
@@ -40,6 +40,9 @@ from ..io.lock import Lock
 from ..io.quarantine import DIRECTORY, cut_directory, keep_range, make_cut_directory
 from ..read.report import Problem, Report
 from .losses import ACCOUNT_NAME, Loss, add_losses, read_losses, remove_losses
+from .steps import Create, Cut, Patch, Remove, Rename, Step, Zeros, check_steps, step_from_json
+
+__all__ = ["Create", "Cut", "Patch", "Plan", "Remove", "Rename", "Repair", "Repairs", "Step", "Zeros"]
 
 _COPY_BYTES: Final = 1 << 20
 _LOG_NAME: Final = re.compile(r"repair-([0-9]{1,20})\.json")
@@ -50,144 +53,7 @@ APPLYING, DONE, UNDOING, UNDONE = "applying", "done", "undoing", "undone"
 _STATES: Final = (APPLYING, DONE, UNDOING, UNDONE)
 
 
-# --- the steps ------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Cut:
-    """Shorten a file from `end` bytes to `start`."""
-
-    file: str
-    start: int
-    end: int
-    reason: str
-
-    def describe(self) -> str:
-        return f"{self.file} @ {self.start}: cut off {self.end - self.start} bytes: {self.reason}"
-
-    def as_json(self) -> dict[str, Any]:
-        return {"do": "cut", "file": self.file, "start": self.start, "end": self.end, "reason": self.reason}
-
-
-@dataclass(frozen=True, slots=True)
-class Patch:
-    """Replace the `old` bytes at a position by `new` ones of the same length. Patches of a plan do not overlap."""
-
-    file: str
-    position: int
-    old: bytes
-    new: bytes
-    reason: str
-
-    def describe(self) -> str:
-        return f"{self.file} @ {self.position}: change {self.old.hex()} to {self.new.hex()}: {self.reason}"
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "do": "patch",
-            "file": self.file,
-            "position": self.position,
-            "old": self.old.hex(),
-            "new": self.new.hex(),
-            "reason": self.reason,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class Zeros:
-    """Zeros in the place of lost bytes, so that the bytes after them keep their positions."""
-
-    size: int
-
-
-@dataclass(frozen=True, slots=True)
-class Create:
-    """Create a file from ranges of another file and zeros, in their order, followed by `data`.
-
-    `inserts` are bytes to insert, each with the number of the range that it precedes.
-    """
-
-    file: str
-    source: str
-    spans: tuple[Span | Zeros, ...]
-    reason: str
-    data: bytes = b""
-    inserts: tuple[tuple[int, bytes], ...] = ()
-
-    @property
-    def size(self) -> int:
-        return sum(span.size for span in self.spans) + sum(len(data) for _, data in self.inserts) + len(self.data)
-
-    def describe(self) -> str:
-        places = ", ".join(
-            f"@ {span.start} ({span.size} bytes)" if isinstance(span, Span) else f"{span.size} zeros"
-            for span in self.spans
-        )
-        origin = f" from {self.source} {places}" if self.spans else ""
-        return f"{self.file}: create with {self.size} bytes{origin}: {self.reason}"
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "do": "create",
-            "file": self.file,
-            "source": self.source,
-            "spans": [[span.start, span.end] if isinstance(span, Span) else [span.size] for span in self.spans],
-            "data": base64.b64encode(self.data).decode(),
-            "inserts": [[number, base64.b64encode(data).decode()] for number, data in self.inserts],
-            "reason": self.reason,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class Remove:
-    """Remove a file after copying all of it."""
-
-    file: str
-    reason: str
-
-    def describe(self) -> str:
-        return f"{self.file}: move away: {self.reason}"
-
-    def as_json(self) -> dict[str, Any]:
-        return {"do": "remove", "file": self.file, "reason": self.reason}
-
-
-@dataclass(frozen=True, slots=True)
-class Rename:
-    """Rename a file within its directory. No file may have the new name."""
-
-    file: str
-    target: str
-    reason: str
-
-    def describe(self) -> str:
-        return f"{self.file}: rename to {self.target}: {self.reason}"
-
-    def as_json(self) -> dict[str, Any]:
-        return {"do": "rename", "file": self.file, "target": self.target, "reason": self.reason}
-
-
-Step: TypeAlias = Cut | Patch | Create | Remove | Rename
-
-
-def _step_from_json(item: dict[str, Any]) -> Step:
-    file, reason = str(item["file"]), str(item["reason"])
-    match item["do"]:
-        case "cut":
-            return Cut(file, int(item["start"]), int(item["end"]), reason)
-        case "patch":
-            return Patch(file, int(item["position"]), bytes.fromhex(item["old"]), bytes.fromhex(item["new"]), reason)
-        case "create":
-            spans = tuple(Span(*map(int, at)) if len(at) == 2 else Zeros(*map(int, at)) for at in item["spans"])
-            data = base64.b64decode(item["data"], validate=True)
-            inserts = tuple((int(number), base64.b64decode(text)) for number, text in item.get("inserts", ()))
-            return Create(file, str(item["source"]), spans, reason, data, inserts)
-        case "remove":
-            return Remove(file, reason)
-        case "rename":
-            return Rename(file, str(item["target"]), reason)
-        case other:
-            raise ValueError(f"there is no step {other!r}")
+# --- the plan -------------------------------------------------------------------------------------------------------
 
 
 class Repairs(ABC):
@@ -229,6 +95,9 @@ class Plan:
     interrupted: bool = False
     losses: tuple[Loss, ...] = ()
     accounts: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_steps(self.steps)
 
     @property
     def empty(self) -> bool:
@@ -324,7 +193,7 @@ class _Entry:
         kept = str(item["kept"])
         if "/" in kept or kept in (".", ".."):
             raise ValueError(f"{kept!r} is not the name of a copy")
-        return cls(_step_from_json(item), kept, int(item["size"]), int(item["crc"]))
+        return cls(step_from_json(item), kept, int(item["size"]), int(item["crc"]))
 
 
 @dataclass(slots=True)
@@ -483,6 +352,7 @@ def apply(disk: Disk, home: Path, plan: Plan) -> Repair:
     """Carry out a plan, or finish it if it was interrupted. `WrongUse` if the journal has changed since."""
     with _locked(disk, home, plan.locks):
         repair = find_interrupted(disk, home)
+        is_resumed = repair is not None
         if repair is None:
             _check_fits(disk, home, plan)
             repair = _prepare(disk, home, plan)
@@ -493,9 +363,17 @@ def apply(disk: Disk, home: Path, plan: Plan) -> Repair:
         for name, losses in repair.plan.losses_by_account().items():
             if losses:
                 add_losses(disk, _at(home, name) if name else home, losses, repair=repair.log.name)
+        may_be_begun = is_resumed
         while repair.done < len(repair.entries):
             end = _end_of_run(repair.entries, repair.done)
-            _do(disk, home, repair.entries[repair.done : end])
+            try:
+                _do(disk, home, repair.entries[repair.done : end])
+            except WrongUse as error:
+                if may_be_begun:
+                    raise
+                _revert(disk, home, repair)
+                raise WrongUse(f"{error}, and the steps before it were undone") from error
+            may_be_begun = False
             repair.done = end
             repair.save(disk)
         repair.after = _look(disk, home, repair)
@@ -515,21 +393,26 @@ def undo(disk: Disk, home: Path) -> Repair:
             _check_unchanged(disk, home, repair)
         if repair.state == APPLYING:
             repair.done = _end_of_run(repair.entries, repair.done)  # the interrupted steps may be complete or partial
-        repair.state = UNDOING
-        repair.save(disk)
-        while repair.done > 0:
-            start = _start_of_run(repair.entries, repair.done)
-            _take_back(disk, home, repair.entries[start : repair.done], repair.plan.derived)
-            repair.done = start
-            repair.save(disk)
-        for name in repair.plan.derived:
-            if name not in _removed(repair.plan):
-                disk.remove(_at(home, name))
-        for name in repair.plan.losses_by_account():
-            remove_losses(disk, _at(home, name) if name else home, repair.log.name)
-        repair.state = UNDONE
-        repair.save(disk)
+        _revert(disk, home, repair)
     return repair
+
+
+def _revert(disk: Disk, home: Path, repair: Repair) -> None:
+    """Undo the steps that are done."""
+    repair.state = UNDOING
+    repair.save(disk)
+    while repair.done > 0:
+        start = _start_of_run(repair.entries, repair.done)
+        _take_back(disk, home, repair.entries[start : repair.done], repair.plan.derived)
+        repair.done = start
+        repair.save(disk)
+    for name in repair.plan.derived:
+        if name not in _removed(repair.plan):
+            disk.remove(_at(home, name))
+    for name in repair.plan.losses_by_account():
+        remove_losses(disk, _at(home, name) if name else home, repair.log.name)
+    repair.state = UNDONE
+    repair.save(disk)
 
 
 def _end_of_run(entries: list[_Entry], start: int) -> int:

@@ -24,8 +24,6 @@ from .fixes import Fix, find_fixes, is_plausible
 from .lost import lost_messages, may_have_changed, messages_between, restored
 from .segment import Cursor, Segment, find_valid, is_in_value, judge, message_span, most_behind, step_back
 
-"""Of CRC32C, reflected."""
-
 
 def find_other_beginning(file: File, segment: Segment, following: Segment | None, most: int) -> int | None:
     """The offset of the first message if it is one of another part of the journal, as when files changed their names.
@@ -348,6 +346,8 @@ class Salvage:
         """
         if self.sums is None or not self.bad_blocks or len(self.pieces) != 1:
             return []
+        if self.bad_blocks[-1].end > self.pieces[0].span.end:
+            return []  # it is cut here, and what is left of the block has no checksum
         covered = [index for index in range(len(self.sums)) if self.sums.entry(index)[1]]
         bad = {block.start // self.sums.block_bytes for block in self.bad_blocks}
         run = list(takewhile(bad.__contains__, reversed(covered)))
