@@ -21,6 +21,11 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq --constraint
 CHECKS = echo "== style: ruff check, ruff format --check" && $(BIN)/ruff check . && $(BIN)/ruff format --check . \
 	&& echo "== types: mypy" && $(BIN)/mypy
 
+# Each run of pytest has its own directory for temporary files: what a run that was killed has left, perhaps a mounted
+# file system, must not fail the next one.
+PYTEST = root=$$(mktemp -d) && run() { PYTEST_DEBUG_TEMPROOT=$$root $(BIN)/python -m pytest -n $(JOBS) "$$@"; \
+	status=$$?; rm -rf --one-file-system "$$root"; return $$status; } && run
+
 .PHONY: help setup doctor demo test lint torture mutants sanitize bench kernels clean
 
 help: ## list the targets
@@ -38,16 +43,16 @@ demo: setup ## write sample journals, make tables of them on Spark, and a report
 test: setup ## style, types, and all tests
 	@$(BIN)/python -m tests.spark.quick & { $(CHECKS); }; status=$$?; wait; exit $$status
 	@echo "== the codecs without compiled kernels: pytest tests -k 'codec or golden'"
-	@LOGWRIGHT_PURE=1 $(BIN)/python -m pytest -n $(JOBS) -m "not torture" --durations=0 --durations-min=5 -q \
+	@export LOGWRIGHT_PURE=1 && $(PYTEST) -m "not torture" --durations=0 --durations-min=5 -q \
 		tests/sej tests/kestrel tests/appendfile tests/versioned tests/yeltsin -k "codec or golden"
 	@echo "== all tests: pytest -n $(JOBS)"
-	@$(BIN)/python -m pytest -n $(JOBS) --max-worker-restart=0 -m "not torture"
+	@$(PYTEST) --max-worker-restart=0 -m "not torture"
 
 lint: setup ## style and types only
 	@$(CHECKS)
 
 torture: setup ## the longer runs of the fault tests
-	@$(BIN)/python -m pytest -n $(JOBS) -m torture
+	@$(PYTEST) -m torture
 
 mutants: setup ## leave out each sync, rename, lock and truncation once: a test must notice
 	@$(BIN)/python tools/mutants.py --jobs $(JOBS)

@@ -54,7 +54,21 @@ class Device:
         self._run("mount", "-o", "loop", str(self.image), str(self.root))
 
     def unmount(self) -> None:
-        self._run("umount", str(self.root))
+        try:
+            self._run("umount", str(self.root))
+        except OSError as error:
+            error.add_note(f"open in this process: {self._open_here() or 'nothing'}")
+            raise
+
+    def give_up(self) -> None:
+        """Unmount it as soon as nothing of it is open: a test that failed may hold files."""
+        self._run("umount", "--lazy", str(self.root))
+
+    def _open_here(self) -> list[str]:
+        """The files of this file system that this process has open or mapped."""
+        maps = Path("/proc/self/maps").read_text().splitlines()
+        links = (os.readlink(link) for link in Path("/proc/self/fd").iterdir() if link.is_symlink())
+        return [found for found in [*links, *maps] if str(self.root) in found]
 
     def cut_power(self) -> None:
         """From now on nothing reaches the disk any more, and nothing that was on its way has."""
@@ -82,7 +96,7 @@ def device(tmp_path: Path) -> Iterator[Device]:
         pytest.skip(f"power cuts need a loop device that can be mounted: {error}")
     yield found
     if os.path.ismount(found.root):
-        found.unmount()
+        found.give_up()
 
 
 class Writing(threading.Thread):
