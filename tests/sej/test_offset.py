@@ -19,7 +19,7 @@ from tests.sej.samples import GOLDEN, MESSAGE_BYTES, golden_case, make_journal
 from tests.support.damage import cut, damage_file
 from tests.support.faulty_disk import FaultyDisk, every_fault, forgotten_syncs
 from tests.support.simulated_disk import SimulatedDisk
-from tests.support.trees import read_file, read_tree
+from tests.support.trees import read_file, read_tree, write_file
 
 JOURNAL = Path("/journal")
 
@@ -392,3 +392,112 @@ def test_verify_names_a_consumer_that_is_ahead(journal_directory: Path) -> None:
     assert [(odd.file, odd.kind, odd.message) for odd in report.anomalies if odd.kind == "consumer_ahead"] == [
         ("ofs/reader.ofs", "consumer_ahead", "the consumer is at 25, but the next message gets 22")
     ]
+
+
+def overtaken(directory: Path) -> Path:
+    """The same, and a writer has come back and gone past the consumer: the messages 22 to 29 are new."""
+    shortened(directory)
+    return make_journal(directory, 8)
+
+
+def test_a_consumer_does_not_skip_messages_that_were_written_after_it_had_passed_them(journal_directory: Path) -> None:
+    overtaken(journal_directory)
+    for _ in range(2):
+        with pytest.raises(Truncated) as refused:
+            Offset(journal_directory, "reader")
+        assert str(refused.value) == (
+            f"{journal_directory}: the consumer reader had come to offset 25, but the journal ended with 22: its last "
+            "messages were lost, and new ones would be skipped. To continue with message 22: "
+            f"`logwright reset {journal_directory} reader 22`, or open it with ahead='end'"
+        )
+    seen: list[int] = []
+    with Consumer(
+        journal_directory, "reader", lambda message: seen.append(message.offset), timeout=0, ahead="end"
+    ) as consumer:
+        consumer.run()
+    assert seen == list(range(22, 30))
+    assert not (journal_directory / ".logwright" / "ahead" / "reader.ofs").exists()
+
+
+def test_a_writer_names_the_consumers_that_are_ahead_once(
+    journal_directory: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    shortened(journal_directory)
+    with Offset(journal_directory, "other") as offset:
+        offset.commit(22)
+    make_journal(journal_directory, 1)
+    make_journal(journal_directory, 1)
+    told = [record.getMessage() for record in caplog.records if "is to be reset" in record.getMessage()]
+    reason = "the consumer reader has come to offset 25, but the journal ends with 22: it is to be reset"
+    assert told == [f"{journal_directory}: {reason}"]
+    with Offset(journal_directory, "other") as offset:
+        assert offset.value == 22
+
+
+def test_if_more_of_the_end_is_lost_before_the_consumer_comes_back_it_continues_there(journal_directory: Path) -> None:
+    overtaken(journal_directory)
+    (journal_directory / "jnl" / segment_name(30)).unlink()
+    damage_file(journal_directory / "jnl" / segment_name(20), cut, MESSAGE_BYTES)
+    make_journal(journal_directory, 10)
+    with Offset(journal_directory, "reader", ahead="end") as offset:
+        assert (offset.value, offset.committed) == (21, False)
+
+
+@pytest.mark.parametrize("to", [22, 25])
+def test_a_consumer_that_was_reset_is_where_it_was_reset_to(journal_directory: Path, to: int) -> None:
+    overtaken(journal_directory)
+    assert reset(journal_directory, "reader", to) == to
+    with Offset(journal_directory, "reader") as offset:
+        assert offset.value == to
+        offset.commit(25)
+    with Offset(journal_directory, "reader") as offset:
+        assert offset.value == 25
+
+
+def test_a_consumer_that_accepts_the_loss_may_commit_the_offset_that_it_had(journal_directory: Path) -> None:
+    overtaken(journal_directory)
+    with Offset(journal_directory, "reader", ahead="end") as offset:
+        offset.commit(25)
+    with Offset(journal_directory, "reader") as offset:
+        assert offset.value == 25
+
+
+def test_a_consumer_that_the_original_moved_meanwhile_is_where_that_has_left_it(journal_directory: Path) -> None:
+    overtaken(journal_directory)
+    (journal_directory / "ofs" / "reader.ofs").write_bytes((27).to_bytes(8, "big"))
+    with Offset(journal_directory, "reader") as offset:
+        assert offset.value == 27
+
+
+def test_a_damaged_note_on_a_consumer_is_damage(journal_directory: Path) -> None:
+    overtaken(journal_directory)
+    note = journal_directory / ".logwright" / "ahead" / "reader.ofs"
+    note.write_bytes(b"123")
+    with pytest.raises(DamagedJournal, match="a note on a consumer has 16 bytes, not 3; remove it after"):
+        Offset(journal_directory, "reader")
+    report = Reader(journal_directory).verify()
+    assert [(problem.file, problem.kind) for problem in report.problems] == [("ofs/reader.ofs", "offset_file")]
+
+
+def test_verify_names_a_consumer_that_new_messages_have_passed(journal_directory: Path) -> None:
+    report = Reader(overtaken(journal_directory)).verify()
+    assert [(odd.file, odd.kind, odd.message) for odd in report.anomalies if odd.kind == "consumer_ahead"] == [
+        (
+            "ofs/reader.ofs",
+            "consumer_ahead",
+            "the consumer is at 25, but messages from 22 on were written after it had passed them",
+        )
+    ]
+
+
+def test_the_note_is_durable_before_a_message_is_appended(simulated_disk: SimulatedDisk) -> None:
+    make_journal(JOURNAL, 25, disk=simulated_disk)
+    with Offset(JOURNAL, "reader", disk=simulated_disk) as offset:
+        offset.commit(25)
+    last = JOURNAL / "jnl" / segment_name(20)
+    write_file(simulated_disk, last, read_file(simulated_disk, last)[: 2 * MESSAGE_BYTES])
+    simulated_disk.settle()
+    make_journal(JOURNAL, 8, disk=simulated_disk)
+    for state in simulated_disk.crash_states(format="sej"):
+        with pytest.raises(Truncated):
+            Offset(JOURNAL, "reader", disk=state)

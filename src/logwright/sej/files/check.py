@@ -44,7 +44,7 @@ from ..bytes.records import Message
 from .checksums import CheckedFile, checksum_path
 from .ending import End, find_end, plausible_last
 from .index import ENTRY_BYTES, HEADER_BYTES, Entry, Index, Stretch, header_of, index_path, last_timestamp
-from .offset_file import read_consumers, stored_offset
+from .offset_file import passed_from, read_consumers, stored_offset
 from .segment import Chunk, Cursor, Segment, judge, message_span, open_segment, step_back, unchecked
 
 if TYPE_CHECKING:
@@ -555,10 +555,22 @@ def _check_offset(disk: Disk, directory: Path, name: str, first: int, following:
     except LogwrightError as error:
         report.problems.append(Problem(file, 0, "unreadable", str(error)))
         return
-    if offset is not None and offset > following:
+    passed = _if_noted(disk, directory, name, offset, report)
+    if passed is not None:
+        message = f"the consumer is at {offset}, but messages from {passed} on were written after it had passed them"
+        _odd(report, file, "consumer_ahead", message)
+    elif offset is not None and offset > following:
         _odd(report, file, "consumer_ahead", f"the consumer is at {offset}, but the next message gets {following}")
     elif offset is not None and offset < first:
         _odd(report, file, "consumer_behind", f"the consumer is at {offset}, but the journal begins with {first}")
+
+
+def _if_noted(disk: Disk, directory: Path, name: str, offset: int | None, report: Report) -> int | None:
+    try:
+        return None if offset is None else passed_from(disk, directory, name, offset)
+    except LogwrightError as error:
+        report.problems.append(Problem(f"{OFFSET_DIRECTORY}/{name}{OFFSET_SUFFIX}", 0, "offset_file", str(error)))
+        return None
 
 
 def _check_lock(disk: Disk, directory: Path, name: str, report: Report) -> None:

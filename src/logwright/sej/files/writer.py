@@ -11,6 +11,9 @@ cuts off and keeps (`recovered`, `kept`). A segment is synced before the next on
 torn. A committed batch that a killed publisher left incomplete is completed before the writer accepts messages: see
 `core/publish/staging.py`.
 
+If the end of the journal was lost, consumers may have passed the offsets that new messages get: opening notes these
+consumers (see `offset_file.py`).
+
 A failed write or sync is final: the writer accepts nothing more (`Poisoned`), the partial message is rolled back, and
 acknowledged messages stay. Open a new writer to continue. The same happens if another program removes the lock
 file while this writer holds its lock, as a closing Go writer may (see `core/io/lock.py`): no other writer was
@@ -43,6 +46,7 @@ from ..bytes.layout import DEFAULT_SEGMENT_BYTES, HEAD, LOCK_NAME, MAX_OFFSET, S
 from .checksums import ChecksumWriter, checksum_path
 from .ending import End, find_end
 from .index import STRIDE_BYTES, Index, IndexWriter
+from .offset_file import note_ahead
 from .segment import Cursor, Segment, list_segments
 from .shard import parse_shard_name
 
@@ -92,6 +96,7 @@ class Writer(Appending, kernel.AppendBuffer):
         try:
             self._refuse_half_repaired()
             end = self._open_last_segment()
+            note_ahead(disk, self.directory, end.next_offset)
             attention_bytes = 1 if self._always else buffer_bytes
             kernel.AppendBuffer.__init__(self, end.next_offset, end.position, segment_size, attention_bytes)
             self._start()

@@ -11,7 +11,9 @@ Reading an offset needs no lock and changes nothing.
 
 A consumer may be ahead of its journal: the end of the journal was lost after the consumer had read it. The messages
 that are appended now get the lost offsets again, and the consumer would skip them. So opening is refused (`Truncated`),
-unless `ahead="end"` says to continue with the next message that the journal gets.
+unless `ahead="end"` says to continue with the first message that the journal has got since, or gets next. A writer
+that opens the journal notes the consumers that are ahead of it, so this holds after new messages have passed the
+consumer too (see `files/offset_file.py`). If only writers of the original have opened it meanwhile, nothing shows it.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ from ..bytes.layout import (
     SEGMENT_DIRECTORY,
     check_offset,
 )
-from ..files.offset_file import list_consumers, offset_path, stored_offset
+from ..files.offset_file import forget_ahead, list_consumers, offset_path, passed_from, stored_offset
 from ..files.reader import Reader
 
 logger = logging.getLogger("logwright.sej")
@@ -97,6 +99,7 @@ def store(disk: Disk, directory: Path, name: str, value: int) -> None:
     """Replace the stored offset of a consumer whose lock is held."""
     temporary = directory / OFFSET_DIRECTORY / (name + OFFSET_TEMPORARY_SUFFIX)
     replace_file(disk, offset_path(directory, name), OFFSET.pack(value), temporary)
+    forget_ahead(disk, directory, name)
 
 
 def _whole(value: int) -> int:
@@ -148,6 +151,8 @@ class Offset(Closing):
                 self._value = default_offset(self.directory, default, disk=disk)
             else:
                 self._value = self._within_journal(self._stored, ahead)
+                if self._value != self._stored:
+                    self._stored = None  # what is on the disk does not count
         except BaseException:
             self._lock.release()
             raise
@@ -161,17 +166,20 @@ class Offset(Closing):
             return None
 
     def _within_journal(self, offset: int, ahead: Ahead) -> int:
-        """The offset, unless the journal ends before it."""
-        end = Reader(self.directory, disk=self._disk).next
-        if offset <= end:
+        """The offset, unless messages below it are new, or are missing at the end of the journal."""
+        reader = Reader(self.directory, disk=self._disk)
+        passed = passed_from(self._disk, self.directory, self.name, offset)
+        if passed is None and offset <= reader.next:
             return offset
+        end = reader.next if passed is None else passed
         reason = (
-            f"{self.directory}: the consumer {self.name} had come to offset {offset}, but the journal ends with {end}: "
-            f"its last messages were lost"
+            f"{self.directory}: the consumer {self.name} had come to offset {offset}, but the journal "
+            f"{'ends' if passed is None else 'ended'} with {end}: its last messages were lost"
         )
         if ahead == "refuse":
-            hint = f"`logwright reset {self.directory} {self.name} last`, or open it with ahead='end'"
-            raise Truncated(f"{reason}, and new ones would be skipped. To continue with the next message: {hint}")
+            to, next_one = ("last", "the next message") if passed is None else (end, f"message {end}")
+            hint = f"`logwright reset {self.directory} {self.name} {to}`, or open it with ahead='end'"
+            raise Truncated(f"{reason}, and new ones would be skipped. To continue with {next_one}: {hint}")
         logger.warning("%s; it continues with the next message", reason)
         return end
 
