@@ -59,7 +59,7 @@ TESTS = {
         *((f"tests/kestrel/test_{name}.py", "") for name in ("restore", "staging")),
         *((f"tests/contract/{file}", "sej") for file in CONTRACT),
     ],
-    "servers/kestrel/": [("tests/servers/kestrel", "")],
+    "servers/queue/": [("tests/servers/queue", "")],
     "servers/hub/": [("tests/servers/hub", "")],
     "pipeline/": [("tests/pipeline/test_commit.py", ""), ("tests/pipeline/test_ingest.py", "")],
     "arrow.py": [("tests/test_arrow.py", "")],

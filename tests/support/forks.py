@@ -14,7 +14,7 @@ PROGRAMS = [
     "tests.kestrel.killed_queue",
     "tests.yeltsin.killed_database",
     "tests.servers.hub.killed_hub",
-    "tests.servers.kestrel.killed_server",
+    "tests.servers.queue.killed_server",
 ]
 
 

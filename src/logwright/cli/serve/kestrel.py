@@ -11,14 +11,14 @@ import click
 
 from ...core.io.durability import parse_sync
 from ...errors import WrongUse
-from ...servers.kestrel.limits import ServerLimits
+from ...servers.queue.limits import ServerLimits
 from ..arguments import Decorated, json_option, verb
 from ..times import parse_size
 from .common import announce, logs_on_stderr, protection_of, raise_file_limit, safety_options, until_stopped
 
 if TYPE_CHECKING:
     from ...kestrel.bytes.records import Dialect
-    from ...servers.kestrel.server import ServerSettings
+    from ...servers.queue.server import ServerSettings
 
 DEFAULT_PORT: Final = 22133
 """Kestrel's."""
@@ -175,8 +175,8 @@ def kestrel(
     process has a queue at a time: the server takes the locks of all queues in the directory.
     """
     from ...kestrel.model.limits import Limits
-    from ...servers.kestrel.options import load_named
-    from ...servers.kestrel.server import ServerSettings, run
+    from ...servers.queue.options import load_named
+    from ...servers.queue.server import ServerSettings, run
 
     names = [field.name for field in dataclasses.fields(ServerLimits)]
     limits = ServerLimits(**{name: options.pop(name) for name in names})
@@ -205,7 +205,7 @@ def kestrel(
 
 
 async def _serve(settings: ServerSettings, as_json: bool) -> None:
-    from ...servers.kestrel.server import QueueServer
+    from ...servers.queue.server import QueueServer
 
     async with until_stopped() as stopped, QueueServer(settings) as server:
         announce(

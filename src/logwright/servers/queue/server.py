@@ -46,7 +46,7 @@ from .status import QUIESCENT, READONLY, STATUSES, UP, load_status, save_status
 from .waiting import serve_waiters
 from .wire import Arriving
 
-logger = logging.getLogger("logwright.servers.kestrel")
+logger = logging.getLogger("logwright.servers.queue")
 
 DEFAULT_ADDRESS: Final = Address("127.0.0.1", 22133)
 """Where Kestrel listens."""

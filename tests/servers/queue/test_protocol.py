@@ -14,7 +14,7 @@ import pytest
 
 from logwright import __version__
 from logwright.kestrel.model.limits import Limits
-from tests.servers.kestrel.support import VERSION, Client, Serving, serving
+from tests.servers.queue.support import VERSION, Client, Serving, serving
 from tests.support.threads import DEADLINE_SECONDS
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "queue-server.md"
@@ -94,8 +94,8 @@ PURE = """
 import sys
 from pathlib import Path
 from logwright.core.bytes.compiled import COMPILED
-from tests.servers.kestrel.test_protocol import CONVERSATIONS, at_once, hold
-from tests.servers.kestrel.support import Client, serving
+from tests.servers.queue.test_protocol import CONVERSATIONS, at_once, hold
+from tests.servers.queue.support import Client, serving
 assert not COMPILED
 for number, conversation in enumerate(CONVERSATIONS):
     with serving(Path(sys.argv[1]) / str(number)) as served, Client(served) as client:

@@ -14,11 +14,11 @@ import pytest
 
 from logwright.errors import Locked, WrongUse
 from logwright.kestrel.bytes.layout import MAX_NAME_BYTES
-from logwright.servers.kestrel import door
-from logwright.servers.kestrel.limits import ServerLimits
-from logwright.servers.kestrel.server import QueueServer, ServerSettings
+from logwright.servers.queue import door
+from logwright.servers.queue.limits import ServerLimits
+from logwright.servers.queue.server import QueueServer, ServerSettings
 from logwright.servers.safety import Address, Protection
-from tests.servers.kestrel.support import VERSION, Client, serving
+from tests.servers.queue.support import VERSION, Client, serving
 from tests.support.certificates import Authority
 from tests.support.counts import COUNTS
 

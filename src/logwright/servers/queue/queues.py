@@ -33,7 +33,7 @@ from .options import QueueLimits
 if TYPE_CHECKING:
     from .waiting import Waiter
 
-logger = logging.getLogger("logwright.servers.kestrel")
+logger = logging.getLogger("logwright.servers.queue")
 _FILE_THREADS = 4
 _MOST_RETRY_SECONDS = 60.0
 

@@ -23,7 +23,7 @@ from logwright.cli import every_verb
 from logwright.kestrel.model.queue import Queue
 from logwright.servers.safety import Address, parse_address
 from tests.cli.support import run as command_line
-from tests.servers.kestrel.support import Client, serving
+from tests.servers.queue.support import Client, serving
 from tests.support.threads import DEADLINE_SECONDS
 
 TOOLS = ("/usr/share/memcached/scripts/memcached-tool", "memcached-tool")

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from logwright.errors import StorageFailed, WrongUse
-from logwright.servers.kestrel.server import QueueServer, ServerSettings
-from tests.servers.kestrel.support import Client, serving
-from tests.servers.kestrel.test_full_disk import FickleDisk
+from logwright.servers.queue.server import QueueServer, ServerSettings
+from tests.servers.queue.support import Client, serving
+from tests.servers.queue.test_full_disk import FickleDisk
 
 PUT = b"set q 0 0 1\r\n1\r\n"
 

@@ -13,12 +13,12 @@ from logwright.cli.times import parse_size
 from logwright.core.io.durability import ALWAYS, NONE, Sync
 from logwright.errors import WrongUse
 from logwright.kestrel.model.limits import Limits
-from logwright.servers.kestrel.limits import ServerLimits
-from logwright.servers.kestrel.moving import MOST_SWEPT
-from logwright.servers.kestrel.options import QueueLimits, load_named
-from logwright.servers.kestrel.server import QueueServer, ServerSettings
-from tests.servers.kestrel.support import Client, Serving, serving
-from tests.servers.kestrel.test_full_disk import FickleDisk
+from logwright.servers.queue.limits import ServerLimits
+from logwright.servers.queue.moving import MOST_SWEPT
+from logwright.servers.queue.options import QueueLimits, load_named
+from logwright.servers.queue.server import QueueServer, ServerSettings
+from tests.servers.queue.support import Client, Serving, serving
+from tests.servers.queue.test_full_disk import FickleDisk
 
 OFTEN = ServerLimits(sweep_seconds=0.002, retry_seconds=0.01)
 SELDOM = ServerLimits(sweep_seconds=3600)

@@ -17,10 +17,10 @@ from logwright.core.io.disk import REAL_DISK
 from logwright.core.io.durability import ALWAYS, NONE, Sync, interval
 from logwright.errors import StorageFailed
 from logwright.kestrel.model.limits import Limits
-from logwright.servers.kestrel import commits
-from logwright.servers.kestrel.limits import ServerLimits
-from logwright.servers.kestrel.space import Space
-from tests.servers.kestrel.support import Client, Serving, serving
+from logwright.servers.queue import commits
+from logwright.servers.queue.limits import ServerLimits
+from logwright.servers.queue.space import Space
+from tests.servers.queue.support import Client, Serving, serving
 from tests.support.small_disk import small_disk
 
 NO_SPACE = b"SERVER_ERROR out of disk space\r\n"

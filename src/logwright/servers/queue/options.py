@@ -33,7 +33,7 @@ from ...kestrel.model.handles import can_open
 from ...kestrel.model.limits import Limits, check_targets, is_like_park, park_of, targets_of
 from ..safety import read_bounded
 
-logger = logging.getLogger("logwright.servers.kestrel")
+logger = logging.getLogger("logwright.servers.queue")
 Named: TypeAlias = Mapping[str, Mapping[str, Any]]
 """Limits of single queues, by name: fields of `Limits`."""
 _DEFAULTS: Final = {field.name: field.default for field in fields(Limits) if field.name != "sweep_seconds"}

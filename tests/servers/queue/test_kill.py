@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.servers.kestrel import killed_server
+from tests.servers.queue import killed_server
 from tests.support.counts import COUNTS
 from tests.support.forks import fork_server
 from tests.support.threads import DEADLINE_SECONDS

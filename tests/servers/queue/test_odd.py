@@ -10,8 +10,8 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
-from logwright.servers.kestrel.limits import ServerLimits
-from tests.servers.kestrel.support import VERSION, Client, serving
+from logwright.servers.queue.limits import ServerLimits
+from tests.servers.queue.support import VERSION, Client, serving
 from tests.support.counts import COUNTS
 
 NUMBER = 3000

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from logwright.core.io.durability import ALWAYS, NONE, Sync
-from logwright.servers.kestrel.limits import ServerLimits
-from tests.servers.kestrel.support import VERSION, Client, serving
+from logwright.servers.queue.limits import ServerLimits
+from tests.servers.queue.support import VERSION, Client, serving
 
 ROUNDS = 20
 CHAIN = 300

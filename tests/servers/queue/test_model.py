@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from logwright.servers.kestrel.limits import ServerLimits
-from tests.servers.kestrel.support import Client, Serving, serving
+from logwright.servers.queue.limits import ServerLimits
+from tests.servers.queue.support import Client, Serving, serving
 
 CLIENTS = 3
 STEPS = 600

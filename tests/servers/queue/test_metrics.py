@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from logwright.servers.kestrel.figures import QueueMetrics
-from tests.servers.kestrel.support import Client, serving
+from logwright.servers.queue.figures import QueueMetrics
+from tests.servers.queue.support import Client, serving
 
 NAMES = {
     b"a\xff": "a~ff",

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from logwright.core.write.closing import Closing
-from logwright.servers.kestrel.server import QueueServer, ServerSettings, run
+from logwright.servers.queue.server import QueueServer, ServerSettings, run
 from logwright.servers.safety import Address
 from tests.support.threads import DEADLINE_SECONDS, in_a_thread
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.servers.kestrel.support import Client, Serving, serving
+from tests.servers.queue.support import Client, Serving, serving
 
 
 @pytest.fixture

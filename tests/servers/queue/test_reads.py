@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from logwright.core.io.durability import parse_sync
-from logwright.servers.kestrel.limits import ServerLimits
-from tests.servers.kestrel.support import Client, Serving, serving
+from logwright.servers.queue.limits import ServerLimits
+from tests.servers.queue.support import Client, Serving, serving
 
 
 @pytest.fixture

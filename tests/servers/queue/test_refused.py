@@ -10,8 +10,8 @@ import pytest
 
 from logwright.errors import Locked
 from logwright.kestrel.model.queue import Queue
-from logwright.servers.kestrel.limits import ServerLimits
-from tests.servers.kestrel.support import Client, serving
+from logwright.servers.queue.limits import ServerLimits
+from tests.servers.queue.support import Client, serving
 
 DAMAGED = b"SERVER_ERROR the queue's journal is damaged\r\n"
 HELD = b"SERVER_ERROR another process has the queue\r\n"

@@ -17,7 +17,7 @@ from ...core.io import quarantine as keep
 from ...core.io.disk import Disk, write_zeros
 from ...errors import LogwrightError
 
-logger = logging.getLogger("logwright.servers.kestrel")
+logger = logging.getLogger("logwright.servers.queue")
 _SHARE: Final = 16
 """Of what is free, no more than one part of so many is kept."""
 _MOST_RESERVE_BYTES: Final = 1 << 20

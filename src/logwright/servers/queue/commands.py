@@ -20,7 +20,7 @@ from .wire import Request
 if TYPE_CHECKING:
     from .connection import Connection
 
-logger = logging.getLogger("logwright.servers.kestrel")
+logger = logging.getLogger("logwright.servers.queue")
 _NOREPLY: Final = b"noreply"
 _MOST_SECONDS_DIGITS: Final = 9
 _EMPTY_STATS: Final = (b"items", b"slabs", b"sizes", b"conns", b"detail", b"cachedump", b"extstore")

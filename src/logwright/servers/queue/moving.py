@@ -19,7 +19,7 @@ from .waiting import serve_waiters
 if TYPE_CHECKING:
     from .server import QueueServer
 
-logger = logging.getLogger("logwright.servers.kestrel")
+logger = logging.getLogger("logwright.servers.queue")
 MOST_SWEPT: Final = 1000
 """The most items that are removed, and the most queues that are visited, in one turn of the loop."""
 
