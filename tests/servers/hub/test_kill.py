@@ -17,7 +17,7 @@ import pytest
 from logwright.sej import Reader
 from logwright.servers.hub import Access
 from logwright.servers.hub.client import HubClient
-from logwright.servers.hub.sending import Sender
+from logwright.servers.hub.sender import Sender
 from logwright.servers.hub.turns import Turns
 from tests.servers.hub import killed_hub
 from tests.servers.hub.support import DEADLINE_SECONDS, in_loop, unlike, write_journal

@@ -23,11 +23,11 @@ from logwright.servers.hub import (
     Sent,
     Unreachable,
     send_path,
-    senders,
     turns,
+    upload,
 )
-from logwright.servers.hub.reminders import AGAIN_SECONDS, Reminders
-from logwright.servers.hub.sending import Sender
+from logwright.servers.hub.retry import AGAIN_SECONDS, Reminders
+from logwright.servers.hub.sender import Sender
 from logwright.servers.hub.turns import Turns
 from tests.servers.hub.support import access_to, damage, in_loop, running, unlike, write_journal, write_secret
 
@@ -49,7 +49,7 @@ def test_more_shards_than_a_hub_takes_calls_are_followed_without_a_failure(
     append_to_all(root, 3)
     monkeypatch.setattr(turns, "_MOST_FEEDS", 5)
     if not is_watched:
-        monkeypatch.setattr(senders, "watch_directories", lambda _: PollingWatch())
+        monkeypatch.setattr(upload, "watch_directories", lambda _: PollingWatch())
     done: list[Sent] = []
 
     async def work() -> None:

@@ -106,9 +106,10 @@ print(len(CONVERSATIONS))
 
 def test_without_compiled_kernels_and_without_uvloop_the_answers_are_the_same(tmp_path: Path) -> None:
     program = "import sys\nsys.modules['uvloop'] = None\n" + PURE
+    root = PAGE.parents[1]
     done = subprocess.run(
         [sys.executable, "-c", program, tmp_path],
-        env={**os.environ, "LOGWRIGHT_PURE": "1", "PYTHONPATH": str(PAGE.parents[1])},
+        env={**os.environ, "LOGWRIGHT_PURE": "1", "PYTHONPATH": f"{root / 'src'}{os.pathsep}{root}"},
         capture_output=True,
         text=True,
         check=False,

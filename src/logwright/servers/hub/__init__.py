@@ -22,12 +22,12 @@ from typing import Any
 from ..safety import Address, Protection, parse_address
 from .access import Access
 from .client import HubClient
+from .download import Restored, restore_path
 from .errors import Barred, Conflict, DamagedCopy, HubError, OutOfStep, Refused, TooLargeForHub, Unreachable
 from .limits import Limits
-from .restoring import Restored
-from .sending import Sent
+from .sender import Sent
 from .server import Hub
-from .work import restore_path, send_path
+from .upload import send_path
 
 __all__ = [
     "Access",

@@ -24,10 +24,9 @@ import grpc.aio
 from ...errors import LogwrightError
 from ...sej.model.copying import Batch
 from . import requests
-from .access import Access, translated
+from .access import Access, translated, why_unreachable
 from .errors import HubError, NotConnected, Unreachable
-from .names import check_client, check_journal
-from .probing import why_unreachable
+from .requests import check_client, check_journal
 
 Result = TypeVar("Result")
 

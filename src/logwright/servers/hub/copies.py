@@ -36,8 +36,7 @@ from ...sej.model.copying import SEGMENT_BYTES, Batch, CopyWriter, find_differen
 from . import requests
 from .errors import Conflict, OutOfStep, Refused
 from .limits import Limits
-from .names import check_client, check_journal, directory_of, journals_among
-from .requests import Get, Put
+from .requests import Get, Put, check_client, check_journal, is_journal
 
 logger = logging.getLogger("logwright.hub")
 
@@ -328,7 +327,7 @@ class Copies:
     def _checked(self, client: str, journal: str) -> Path:
         check_client(client)
         check_journal(journal)
-        return directory_of(self.root, client, journal)
+        return _directory_of(self.root, client, journal)
 
     def get(self, get: Get) -> bytes:
         """The answer to a question for messages: as many as an answer may have, all of one segment. In a thread."""
@@ -396,7 +395,7 @@ class Copies:
     def journals_of(self, client: str) -> list[str]:
         """The journals of a client. In a thread."""
         check_client(client)
-        return journals_among(self.disk.list_directory(self.root), client)
+        return _journals_among(self.disk.list_directory(self.root), client)
 
     @property
     def open_count(self) -> int:
@@ -419,3 +418,14 @@ class Copies:
         self._reading_threads.shutdown()
         if self._lock is not None:
             self._lock.release()
+
+
+def _directory_of(root: Path, client: str, journal: str) -> Path:
+    """The directory of a journal's copy; both names were checked."""
+    return root / f"{client}.{journal}"
+
+
+def _journals_among(names: list[str], client: str) -> list[str]:
+    """The journals of a client, of all directories there are."""
+    found = [name.partition(".")[2] for name in names if name.partition(".")[0] == client]
+    return sorted(filter(is_journal, found))

@@ -1,8 +1,29 @@
-"""The limits of a hub: how much of everything a client may ask for. Printed when it starts."""
+"""The limits of a hub, and its running calls: which call ends when the hub has too many.
+
+No client may lock out the others, and without tokens the hub does not know the clients. So when all places are taken, a
+new call replaces
+
+    a call without a request for longer than `idle_seconds`, of any client, or else
+    a call of the address with the most calls, if it has at least two more than the new call's address, or else
+    a call of the connection with the most calls at the new call's address, if it has at least two more.
+
+Otherwise the new call is refused, and its client may try again. A replaced call ends between two requests: the answered
+ones are on the disk, and its client continues after them.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Final
+
+from ...errors import Closed, LogwrightError
+
+_LEAST_DIFFERENCE: Final = 2
+"""With one more each would only push the other out in turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,3 +53,94 @@ class Limits:
     answer_seconds: float = 30.0
     keepalive_seconds: float = 20.0
     stop_seconds: float = 10.0
+
+
+# --- calls ------------------------------------------------------------------------------------------------------------
+
+
+class Busy(LogwrightError):
+    """There are as many calls as there may be, and nobody has more than whoever asks."""
+
+
+class Call:
+    """A call under way. `leaving` becomes the reason why it has to end before its next request."""
+
+    __slots__ = ("connection", "leaving", "touched_at", "unanswered")
+
+    def __init__(self, connection: str, now: float) -> None:
+        self.connection = connection
+        self.unanswered = 0
+        self.touched_at = now
+        self.leaving: asyncio.Future[LogwrightError] = asyncio.get_running_loop().create_future()
+
+    @property
+    def address(self) -> str:
+        """The connection without its port."""
+        return self.connection.rpartition(":")[0]
+
+    def end(self, why: LogwrightError) -> None:
+        """Have the call end before its next request."""
+        if not self.leaving.done():
+            self.leaving.set_result(why)
+
+
+class Calls:
+    """All calls of a hub."""
+
+    def __init__(self, most: int, idle_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._most = most
+        self._idle_seconds = idle_seconds
+        self._clock = clock
+        self._calls: dict[Call, None] = {}
+        self._is_stopping = False
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def enter(self, connection: str) -> Call:
+        """A place for a call of a connection, told as gRPC does, `ipv4:HOST:PORT`; `Busy` when there is none."""
+        call = Call(connection, self._clock())
+        staying = [other for other in self._calls if not other.leaving.done()]
+        if self._is_stopping:
+            raise Closed("the hub is stopping")
+        if len(staying) >= self._most:
+            victim = self._idle_one(staying) or _of_the_busiest(staying, call)
+            if victim is None:
+                raise Busy(f"this hub has {self._most} calls under way, and takes no more at the moment")
+            victim.end(Closed("others need the place of this call"))
+        self._calls[call] = None
+        return call
+
+    def _idle_one(self, calls: Iterable[Call]) -> Call | None:
+        now = self._clock()
+        idle = [call for call in calls if not call.unanswered and now - call.touched_at > self._idle_seconds]
+        return min(idle, key=lambda call: call.touched_at, default=None)
+
+    def touch(self, call: Call, requests: int) -> None:
+        """A request has come (1), or was answered (-1)."""
+        call.unanswered += requests
+        call.touched_at = self._clock()
+
+    def leave(self, call: Call) -> None:
+        """A call has ended."""
+        del self._calls[call]
+
+    def stop(self) -> None:
+        """Have all calls end, and take no more."""
+        self._is_stopping = True
+        for call in self._calls:
+            call.end(Closed("the hub is stopping"))
+
+
+def _of_the_busiest(calls: list[Call], newcomer: Call) -> Call | None:
+    """The oldest call of whoever has at least two more than a newcomer, by address or else by connection."""
+    addresses = Counter(call.address for call in calls)
+    address, most = addresses.most_common(1)[0]
+    is_fair = most < addresses[newcomer.address] + _LEAST_DIFFERENCE
+    if is_fair:
+        address = newcomer.address
+    connections = Counter(call.connection for call in calls if call.address == address)
+    connection, most = connections.most_common(1)[0] if connections else ("", 0)
+    if is_fair and most < connections[newcomer.connection] + _LEAST_DIFFERENCE:
+        return None
+    return next(call for call in calls if call.connection == connection)

@@ -1,4 +1,4 @@
-"""Requests and answers of the hub: what their bytes mean. Protobuf, as the original has it, and a few fields more.
+"""The requests and answers of a hub as bytes, and the names in them. Protobuf, as in the original, with more fields.
 
     PutRequest    1 ClientID string   2 JournalDir string   3 Messages     30 Segment uint64   31 Begins uint64
                                                                            29 Lost uint64
@@ -8,21 +8,24 @@
     ListRequest   1 ClientID string
     ListResponse                                            1 Journals repeated string
 
-The fields from 29 on are ours, and others skip them. `Segment` is the first offset of the segment that the messages are
-of; with no messages it says that this segment begins here. `Begins` is 1 when the journal has nothing before these
-messages, because older ones were cleaned away. `Next` is the offset that the copy continues with. `Lost` is there when
-messages before these are lost, as the account of the journal says: it is the offset of the first of them.
+The original has no fields from 29 on, and skips them. `Segment` is the first offset of the segment of the messages;
+without messages it says that a segment begins there. `Begins` is 1 if the journal has no earlier messages, because they
+were cleaned. `Next` is the offset that the copy continues with. `Lost` is the offset of the first of the messages that
+the journal has lost right before these, according to its loss account.
+
+A client's name has letters, digits, `_` and `-`. A journal's name may also have single dots inside, as those of shards
+have. The whole name is matched: slashes, `..` and control characters are rejected.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
 from ...errors import WrongUse
 from ...sej.bytes import wire
 from ...sej.model.copying import Batch
-from .names import is_journal
 
 PUT: Final = "/hub.Hub/Put"
 GET: Final = "/hub.Hub/Get"
@@ -31,6 +34,40 @@ LIST: Final = "/hub.Hub/List"
 CLIENT, JOURNAL, PUT_MESSAGES, OFFSET = 1, 2, 3, 3
 GET_MESSAGES = 1
 LOST, SEGMENT, NEXT, BEGINS = 29, 30, 30, 31
+EXPECTED_KEY: Final = "logwright-expected"
+"""The metadata, behind an error, that says where a copy goes on."""
+MOST_CHARACTERS: Final = 100
+"""Of each name: so two of them and a dot are the name of a directory on every system. Clients and hubs agree on it."""
+_CLIENT: Final = re.compile(r"[A-Za-z0-9_-]+")
+_JOURNAL: Final = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
+
+
+# --- names ------------------------------------------------------------------------------------------------------------
+
+
+def check_client(client: str) -> None:
+    """Raise `WrongUse` for a name that is no client's."""
+    _check("client", client, _CLIENT, "letters, digits, _ and -")
+
+
+def check_journal(journal: str) -> None:
+    """Raise `WrongUse` for a name that is no journal's."""
+    _check("journal", journal, _JOURNAL, "letters, digits, _ and -, and single dots between them")
+
+
+def is_journal(name: str) -> bool:
+    """Whether this is a journal's name."""
+    return len(name) <= MOST_CHARACTERS and _JOURNAL.fullmatch(name) is not None
+
+
+def _check(what: str, name: str, pattern: re.Pattern[str], allowed: str) -> None:
+    if len(name) > MOST_CHARACTERS:
+        raise WrongUse(f"a {what}'s name of {len(name)} characters is too long: the limit is {MOST_CHARACTERS}")
+    if not pattern.fullmatch(name):
+        raise WrongUse(f"{name!r} is no name of a {what}: that is made of {allowed}")
+
+
+# --- fields -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,12 +31,11 @@ from ...sej.model.copying import SEGMENT_BYTES
 from ..metrics import Metrics
 from ..safety import Address, Protection, check_limits, listening
 from . import requests
-from .access import EXPECTED_KEY
-from .calls import Busy, Call, Calls
 from .copies import Copies
 from .errors import Conflict, OutOfStep, Refused
-from .limits import Limits
-from .reminders import Reminders
+from .limits import Busy, Call, Calls, Limits
+from .requests import EXPECTED_KEY
+from .retry import Reminders
 
 logger = logging.getLogger("logwright.hub")
 

@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 
 from ...core.write.aio import opened, to_the_end
 from ...sej.model.copying import Feed
-from .reminders import Reminders
+from .retry import Reminders
 
 logger = logging.getLogger("logwright.hub")
 

@@ -1,24 +1,33 @@
-"""Restoring a journal from its copy on a hub: the same bytes, in the same files.
+"""Restore journals from their copies on a hub: the same bytes in the same files.
 
-A journal that is there already is completed, if what it has is the same: so an interrupted restore goes on where it
-was. Every answer says which segment its messages are of, where the hub is one of ours; else segments roll by size.
+An existing journal is completed if its messages equal those of the copy, so an interrupted restore continues. Answers
+name the segment of their messages; those of another program's hub do not, and then segments roll by size.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Final
 
 from ...core.io.disk import REAL_DISK, Disk
-from ...errors import DamagedJournal
+from ...errors import DamagedJournal, NotFound
 from ...sej.files.reader import Reader
+from ...sej.files.shard import parse_shard_name
 from ...sej.model.copying import Batch, CopyWriter, find_difference
 from ...sej.model.journal import looks_like
+from .access import Access
 from .client import HubClient
 from .errors import Conflict
+from .retry import PATIENCE_SECONDS, Patience, Reminders
 
+logger = logging.getLogger("logwright.hub")
+
+_MOST_NAMED: Final = 10
 Progress = Callable[[int], None]
 """Told how many bytes have come since the last time."""
 
@@ -100,3 +109,54 @@ def _behind(disk: Disk, directory: Path, batch: Batch, expected: int) -> Batch:
     if differs is not None:
         raise Conflict(f"{directory} has another message of offset {differs} than the copy", expected)
     return batch.behind(stop)
+
+
+async def restore_path(
+    access: Access,
+    path: Path | str,
+    *,
+    client: str,
+    name: str | None = None,
+    all_shards: bool = False,
+    patience_seconds: float = PATIENCE_SECONDS,
+    progress: Callable[[int], None] | None = None,
+) -> list[Restored]:
+    """Write a journal from its copy on a hub; where the hub has shards of it instead, each of them below the path.
+
+    It is the one of `name`, or of the directory's name. With `all_shards` it is those that were copied without a name.
+    """
+    path = Path(path).absolute()
+    wanted = path.name if name is None else name
+    async with HubClient(access, client) as hub:
+        reminders = Reminders(logger)
+        patience = Patience(hub, reminders, patience_seconds)
+        there = await patience.through(hub.journals, lambda: 0)
+        found = _chosen(there, None if all_shards else wanted, path)
+        if not found:
+            raise NotFound(f"{access.address}: {_what_is_there(there, None if all_shards else wanted, client)}")
+        restored = []
+        for journal, directory in found:
+            done = Restored(journal, directory)
+            patience = Patience(hub, reminders, patience_seconds)
+            work = partial(restore, hub, done, progress=progress)
+            restored.append(await patience.through(work, partial(getattr, done, "messages")))
+        return restored
+
+
+def _chosen(there: list[str], wanted: str | None, path: Path) -> list[tuple[str, Path]]:
+    """What is to be restored of all that a hub has, and where to: a journal or its shards; None: shards of no name."""
+    if wanted is not None and wanted in there:
+        return [(wanted, path)]
+    prefix = "" if wanted is None else f"{wanted}."
+    shards = [journal.removeprefix(prefix) for journal in there if journal.startswith(prefix)]
+    return [(prefix + shard, path / shard) for shard in shards if (parse_shard_name(shard) or ("", 0))[1] > 0]
+
+
+def _what_is_there(there: list[str], wanted: str | None, client: str) -> str:
+    """Why nothing was found, and what there is to choose from."""
+    if not there:
+        return f"the hub has nothing of a client {client}"
+    missing = "shards without a name" if wanted is None else f"journal {wanted}"
+    named = ", ".join(there[:_MOST_NAMED]) + (f" and {len(there) - _MOST_NAMED} more" if there[_MOST_NAMED:] else "")
+    also = ", or all shards by --shards" if wanted is not None and _chosen(there, None, Path()) else ""
+    return f"the hub has no {missing} of the client {client}, but {named}: choose by --name{also}"

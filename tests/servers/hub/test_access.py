@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from logwright.servers.hub import Access, Barred, Protection, Unreachable, parse_address, restore_path, send_path
-from logwright.servers.hub.probing import why_unreachable
+from logwright.servers.hub.access import why_unreachable
 from logwright.servers.safety import Address
 from tests.servers.hub.support import in_loop, running, write_journal
 from tests.support.certificates import Authority

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from logwright.errors import Closed
-from logwright.servers.hub.calls import Busy, Call, Calls
+from logwright.servers.hub.limits import Busy, Call, Calls
 from tests.servers.hub.support import in_loop
 
 

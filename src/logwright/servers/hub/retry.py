@@ -1,23 +1,50 @@
-"""Patience: trying again what may pass, with longer and longer pauses, until nothing has moved for too long.
+"""Retry what may succeed later, with growing pauses, until there is no progress for too long.
 
-What cannot pass is raised at once. What we wait for is said at the first failure, and that it goes on at its end.
+Other errors are raised at once. The first failure is logged, then one a minute, and the end of the trouble.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 from .client import HubClient
 from .errors import Unreachable
-from .reminders import Reminders
 
 PATIENCE_SECONDS: Final = 30.0
 _FIRST_PAUSE_SECONDS: Final = 0.05
 _LONGEST_PAUSE_SECONDS: Final = 5.0
 Result = TypeVar("Result")
+AGAIN_SECONDS: Final = 60.0
+_MOST_KEYS: Final = 1000
+
+
+class Reminders:
+    """What was told, and when. A `key` is what is wrong; the words may say more, such as where it was met."""
+
+    def __init__(self, logger: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
+        self._logger = logger
+        self._clock = clock
+        self._told_at: dict[str, float] = {}
+
+    def tell(self, key: str, words: str, level: int = logging.WARNING) -> None:
+        """Log it, unless that was done within the last minute."""
+        now = self._clock()
+        if now - self._told_at.get(key, now - AGAIN_SECONDS) < AGAIN_SECONDS:
+            return
+        self._told_at.pop(key, None)
+        self._told_at[key] = now
+        while len(self._told_at) > _MOST_KEYS:  # the oldest one is told once too often then
+            self._told_at.pop(next(iter(self._told_at)))
+        self._logger.log(level, "%s", words)
+
+    def over(self, key: str, words: str) -> None:
+        """It has passed: log that, if the trouble was told of."""
+        if self._told_at.pop(key, None) is not None:
+            self._logger.warning("%s", words)
 
 
 class Patience:

@@ -31,7 +31,7 @@ from ...sej.model.copying import BATCH_BYTES, Feed
 from . import requests
 from .client import MOST_FRAMES_BYTES, HubClient, PutStream
 from .errors import Broken, Conflict, OutOfStep, TooLargeForHub, Unexplained, Unreachable
-from .patience import PATIENCE_SECONDS, Patience
+from .retry import PATIENCE_SECONDS, Patience
 from .turns import Turns
 
 _LEAST_REQUEST_BYTES: Final = 16

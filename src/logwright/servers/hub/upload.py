@@ -1,7 +1,10 @@
-"""Senders: all journals that are copied at the same time, and who wakes them up.
+"""Copy to a hub by path: one journal, or every shard below a root, at the same time.
 
-One watch is for all of them, because the system limits how many there may be. It tells which journals have changed;
-and as no notice comes from some file systems, all are looked at in rotation, a bounded number of them a second.
+A journal's name on the hub is that of its directory, a shard's is that of the shard's directory, or `NAME.SHARD` if a
+name is given. A client with two roots must name one of them.
+
+One watch serves all journals, because the system limits their number. Some file systems send no notices, so all
+journals are also checked in rotation, at a bounded rate.
 """
 
 from __future__ import annotations
@@ -14,13 +17,24 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, Final, Self
 
+from ...core.io.disk import REAL_DISK
 from ...core.io.watch import Watch, watch_directories
-from ...errors import LogwrightError
+from ...errors import LogwrightError, NotFound, WrongUse
+from ...sej.files.shard import find_shards
 from ...sej.model.aio import changed
+from ...sej.model.copying import BATCH_BYTES
+from .access import Access
+from .client import HubClient
 from .errors import Barred
-from .sending import Sender, Sent
-from .turns import Turns
+from .requests import check_journal
+from .retry import PATIENCE_SECONDS
+from .sender import Sender, Sent
+from .turns import IN_FLIGHT, Turns
 
+_SEGMENTS: Final = "jnl"
+_NEW_SHARDS_SECONDS: Final = 2.0
+Total = Callable[[int, int], None]
+"""Told how many bytes are done, and how many there are."""
 _LOOK_SECONDS: Final = 1.0
 _LOOKS_PER_SECOND: Final = 100
 """How many journals are looked at without a notice: so up to 100 of them every second, and 1000 every ten."""
@@ -120,3 +134,88 @@ class Senders:
     def results(self) -> list[Sent]:
         """What was sent of each; the first failure is raised, if any."""
         return [task.result() for task in self.tasks.values()]
+
+
+def named_journals(path: Path, name: str | None) -> list[tuple[str, Path]]:
+    """The journal at a path, or the shards below it, each with the name that it is kept under on a hub."""
+    path = path.absolute()
+    if REAL_DISK.is_directory(path / _SEGMENTS):
+        found = [(path.name if name is None else name, path)]
+    elif REAL_DISK.is_directory(path):
+        shards = find_shards(REAL_DISK, path)
+        found = [(shard.name if name is None else f"{name}.{shard.name}", shard.path) for shard in shards]
+    else:
+        found = []
+    if not found:
+        raise NotFound(f"{path}: no sej journal is here")
+    for journal, directory in found:
+        try:
+            check_journal(journal)
+        except WrongUse as error:
+            raise WrongUse(f"{directory} needs another name on a hub: {error}") from None
+    return found
+
+
+class _Sum:
+    """The progress of several journals as that of one."""
+
+    def __init__(self, tell: Total | None) -> None:
+        self._tell = tell
+        self._done = 0
+        self._totals: dict[str, int] = {}
+
+    def of(self, journal: str) -> Callable[[int, int], None] | None:
+        """What one of them is to be told."""
+        if self._tell is None:
+            return None
+        tell = self._tell
+
+        def note(more_bytes: int, total_bytes: int) -> None:
+            self._done += more_bytes
+            self._totals[journal] = total_bytes
+            total = max(self._done, sum(self._totals.values()))
+            tell(self._done, total)
+
+        return note
+
+
+async def send_path(
+    access: Access,
+    path: Path | str,
+    *,
+    client: str,
+    name: str | None = None,
+    follow: bool = False,
+    in_flight: int = IN_FLIGHT,
+    request_bytes: int = BATCH_BYTES,
+    patience_seconds: float = PATIENCE_SECONDS,
+    progress: Total | None = None,
+    told: Callable[[Sent], None] | None = None,
+    failed: Callable[[LogwrightError], None] | None = None,
+) -> list[Sent]:
+    """Copy a journal, or every shard below a root, to a hub. With `follow` until cancelled, new shards as well.
+
+    `in_flight` is how many requests are on their way at most, of all journals together. `told` is called with what was
+    sent of each journal, when it is done, cancelled, or has failed, unless no hub was reached. One that fails does not
+    stop the others: `failed` is called with why, and it is raised when all others are done, or have failed as well.
+    """
+    path, together = Path(path), _Sum(progress)
+    async with HubClient(access, client) as hub, Senders(in_flight, failed) as senders:
+        options = {"request_bytes": request_bytes, "patience_seconds": patience_seconds}
+
+        async def send(sender: Sender) -> Sent:
+            try:
+                return await sender.run(follow=follow)
+            finally:
+                if told is not None and sender.reached:
+                    told(sender.sent)
+
+        while True:
+            for journal, directory in await asyncio.to_thread(named_journals, path, name):
+                if journal not in senders.tasks:
+                    watch = senders.watched(directory / _SEGMENTS) if follow else None
+                    more: dict[str, Any] = {**options, "progress": together.of(journal), "watch": watch}
+                    senders.start(Sender(hub, directory, journal, senders.turns, **more), directory / _SEGMENTS, send)
+            await senders.wait(_NEW_SHARDS_SECONDS if follow else None)
+            if senders.are_done:
+                return senders.results()
