@@ -1,4 +1,4 @@
-"""Writes docs/cli.md from the help texts of the verbs, so that the page cannot say anything else than the program.
+"""Writes docs/cli.md from the help texts of the verbs, so that the page always agrees with the program.
 
     python tools/cli_reference.py           write the page
     python tools/cli_reference.py --check   exit with 1 if the page is not up to date
@@ -23,54 +23,54 @@ INTRODUCTION = """\
 
 `tools/cli_reference.py` generates this page from the help texts; `logwright VERB --help` prints the same.
 
-Every verb takes every format, detects it unless `--format` is given, and prints tables, or JSON with `--json`. The
-examples use the journals that `logwright demo` writes, and work in the directory `demo`:
+Every verb accepts every format, and detects it unless `--format` is given. It prints tables, or JSON with `--json`. The
+examples use the journals that `logwright demo` writes to the directory `demo`:
 
 ```bash
 logwright demo && cd demo
 ```
 
-## What holds for all verbs
+## Common rules
 
 - **Data goes to stdout, messages to stderr.** Warnings and errors are one line each and begin with `logwright: `.
 - **Exit codes**: 0 success, 1 damage found, 2 wrong use or unreadable, 130 after Ctrl-C. A torn tail, which a
-  crash leaves and the next writer cuts off, is a problem for `verify` (1) and a warning for all others (0). When the
-  reader of the output goes away (`| head`), the command ends quietly with 0.
+  crash leaves and the next writer cuts off, is a problem for `verify` (1) and a warning for all other verbs (0). If
+  the reader of the output closes the pipe (`| head`), the command ends silently with 0.
 - **Reading needs no lock and changes nothing**, so every journal can be read while it is written.
-- **Links**: a link given as PATH is followed, and the journal is at its target. Links inside a journal are
-  never followed.
-- **Damage**: `--mode failfast` stops there with an error, `permissive` shows the damaged range among the records and
-  continues after it, `dropmalformed` continues and lists on stderr what was skipped. The exit code is always 1.
-- **Offsets**: `--from` is the first one, `--to` the first one that is not included. Operations of a queue have no
-  offsets; they are named by their places, `FILE@POSITION`.
+- **Links**: a symbolic link given as PATH is followed. Links inside a journal are never followed.
+- **Damage**: `--mode failfast` stops at damage with an error. `permissive` prints the damaged range among the records
+  and continues after it. `dropmalformed` continues, and lists on stderr what was skipped. The exit code is always 1.
+- **Offsets**: `--from` is the first offset, `--to` the first one that is not included. Operations of a queue have no
+  offsets; they are identified by their places, `FILE@POSITION`.
 - **Times** are nanoseconds since the epoch as a plain number, ISO 8601 (`2026-11-15`, `2026-11-15T22:15:00.5Z`,
   `2026-11-15 22:15+01:00`), `now`, or relative to it (`2 hours ago`, `1h30m ago`). They are shown in UTC, and a time
-  without a zone is UTC; with `--local` both are local. A time means the first record that is not earlier.
+  without a zone is UTC; with `--local` both are local. A time selects the first record that is not earlier.
 - **Durations** are `90s`, `12h`, `1h30m`, `7 days`. **Sizes** are bytes, or `64k`, `10MiB` (by 1024), `2GB` (by 1000).
-- **JSON** is one object a line, in ASCII. Bytes are base64. Every record has `file` (relative to PATH), `position` and
-  `size`, then for sej `offset`, `timestamp` (nanoseconds, or null), `type`, `key`, `value`, below a root of shards also
-  `shard`; for kestrel `op`, and of `xid`, `count`, `added` (milliseconds), `expires` (milliseconds, or null) and `data`
-  those that the operation has, in a directory of several queues also `queue`; and with `--decode` also `decoded`. A
-  damaged range is `file`, `position`, `size`, `damage` (why), `kind`.
-- **Tables** are cropped to the terminal; into a pipe they go in full and without colours. Control characters in keys
-  and values are shown as escapes. What takes longer than a second shows a bar on stderr, with percent and time left.
+- **JSON** is one object per line, in ASCII. Bytes are base64. Every record has `file` (relative to PATH), `position`
+  and `size`. A record of sej also has `offset`, `timestamp` (nanoseconds, or null), `type`, `key`, `value`, and below a
+  root of shards `shard`. A record of kestrel has `op`, and those of `xid`, `count`, `added` (milliseconds), `expires`
+  (milliseconds, or null) and `data` that the operation has, and in a directory of several queues `queue`. `--decode`
+  adds `decoded`. A damaged range has `file`, `position`, `size`, `damage` (the reason) and `kind`.
+- **Tables** are cropped to the width of the terminal; in a pipe they are complete and without colours. Control
+  characters in keys and values are printed as escapes. A command that runs longer than a second shows a progress bar on
+  stderr, with percent and time left.
 
 | code | when |
 |---|---|
-| 0 | good; also a torn tail, for every verb but `verify` |
-| 1 | damage found, or a repair that had to leave some |
-| 2 | wrong use; no such journal; not readable; locked; a question about what is no longer kept |
+| 0 | success; also a torn tail, for every verb except `verify` |
+| 1 | damage found, or a repair that lost, inferred or left something |
+| 2 | wrong use; no such journal; not readable; locked; a question about records that are no longer kept |
 | 130 | Ctrl-C |
 """
 
 EQUIVALENTS = """\
 ## Coming from the original sej
 
-Each command of the original's command line has its equivalent:
+Each command of the original has an equivalent:
 
 | original | here |
 |---|---|
-| `sej dump FILE` | `logwright dump FILE`, or of a whole journal `logwright dump DIRECTORY` |
+| `sej dump FILE` | `logwright dump FILE`, or for a whole journal `logwright dump DIRECTORY` |
 | `sej scan DIR --start T --end T --type N` | `logwright dump DIR --since T --until T --type N`, with `--decode` |
 | `sej count DIR --start T --end T --type N` | `logwright count DIR --since T --until T --type N` |
 | `sej offset DIR` | `logwright offsets DIR` |
@@ -81,7 +81,8 @@ Each command of the original's command line has its equivalent:
 | `sej file FILE` | `logwright inspect FILE` |
 | `sej timestamp DIR --offset NAME` | `logwright offsets DIR`: the column `time` |
 
-The original changes a journal that it only reads (it creates an empty segment where there is none); these verbs do not.
+The original changes a journal even when it only reads: it creates an empty segment if there is none. These verbs do
+not.
 """
 
 
@@ -95,7 +96,7 @@ def page() -> str:
 
 
 def _list_of_verbs() -> str:
-    """One row for each verb; a group of them leads to its first one."""
+    """One row for each verb; a group links to its first verb."""
     names = [name for name, _ in every_verb()]
     rows = []
     for name, about in VERBS.items():
