@@ -19,7 +19,7 @@ TESTS=(
     tests/*/test_{changes,codec,columns,gathering,golden,ids,kernel,packing,protobuf,reentry,replay}.py
     tests/*/test_{shapes,store,survey,queue,queue_threads,threads,database_modify}.py
     tests/versioned/bonjson
-    tests/servers/queue/test_wire.py
+    tests/servers/queue/test_parser.py
 )
 # What a sanitizer needs for itself is no matter of ours.
 EXCEPT="not takes_no_more_memory and not take_as_much_memory"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from logwright.servers.queue.figures import QueueMetrics
+from logwright.servers.queue.stats import QueueMetrics
 from tests.servers.queue.support import Client, serving
 
 NAMES = {

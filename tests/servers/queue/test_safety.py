@@ -14,7 +14,7 @@ import pytest
 
 from logwright.errors import Locked, WrongUse
 from logwright.kestrel.bytes.layout import MAX_NAME_BYTES
-from logwright.servers.queue import door
+from logwright.servers.queue import tls
 from logwright.servers.queue.limits import ServerLimits
 from logwright.servers.queue.server import QueueServer, ServerSettings
 from logwright.servers.safety import Address, Protection
@@ -119,8 +119,8 @@ def test_who_does_not_set_up_tls_in_time_is_sent_away(begun: bytes, tmp_path: Pa
 
 
 def test_many_who_do_not_set_up_tls_keep_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(door, "MOST_STANDING", 8)
-    monkeypatch.setattr(door, "GRACE_SECONDS", 0.0)
+    monkeypatch.setattr(tls, "MOST_STANDING", 8)
+    monkeypatch.setattr(tls, "GRACE_SECONDS", 0.0)
     authority = Authority(tmp_path / "ours")
     safe = protection(tmp_path, authority, clients=True)
     context = authority.trusting(authority.issue("client"))
@@ -134,7 +134,7 @@ def test_many_who_do_not_set_up_tls_keep_nobody_out(tmp_path: Path, monkeypatch:
 
 def test_many_who_come_at_once_are_all_let_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clients = 60
-    monkeypatch.setattr(door, "MOST_STANDING", 8)
+    monkeypatch.setattr(tls, "MOST_STANDING", 8)
     authority = Authority(tmp_path / "ours")
     context = authority.trusting(authority.issue("client"))
     safe = protection(tmp_path, authority, clients=True)

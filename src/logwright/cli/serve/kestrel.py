@@ -175,7 +175,7 @@ def kestrel(
     process has a queue at a time: the server takes the locks of all queues in the directory.
     """
     from ...kestrel.model.limits import Limits
-    from ...servers.queue.options import load_named
+    from ...servers.queue.limits import load_named
     from ...servers.queue.server import ServerSettings, run
 
     names = [field.name for field in dataclasses.fields(ServerLimits)]

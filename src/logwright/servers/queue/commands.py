@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final
 
 from ...errors import LogwrightError
 from . import answers
-from .figures import dump_of_limits, dump_of_queues, lines_of, settings_of, stats_of
+from .parser import Request
 from .queues import Served, name_of
-from .wire import Request
+from .stats import dump_of_limits, dump_of_queues, lines_of, settings_of, stats_of
 
 if TYPE_CHECKING:
     from .connection import Connection

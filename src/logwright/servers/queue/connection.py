@@ -20,10 +20,9 @@ from ...errors import LogwrightError
 from . import answers
 from .commands import do_other
 from .kernel import Line
+from .parser import GET, HANG_UP, OTHER, SET, Parser, Request
 from .queues import Served, name_of
-from .reading import Reading
-from .waiting import serve_waiters
-from .wire import GET, HANG_UP, OTHER, SET, Parser, Request
+from .reads import Reading, serve_waiters
 
 if TYPE_CHECKING:
     from .server import QueueServer

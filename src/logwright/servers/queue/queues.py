@@ -28,10 +28,10 @@ from ...errors import Closed, Locked, LogwrightError, StorageFailed
 from ...kestrel.files.files import list_queues
 from ...kestrel.model.engine import Engine
 from ...kestrel.model.handles import Handle, Settings, can_open
-from .options import QueueLimits
+from .limits import QueueLimits
 
 if TYPE_CHECKING:
-    from .waiting import Waiter
+    from .reads import Waiter
 
 logger = logging.getLogger("logwright.servers.queue")
 _FILE_THREADS = 4

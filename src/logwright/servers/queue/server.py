@@ -21,10 +21,10 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from ...core.io import quarantine as keep
-from ...core.io.disk import REAL_DISK, Disk
+from ...core.io.disk import REAL_DISK, Disk, replace_file
 from ...core.io.durability import ALWAYS, NONE, Sync
 from ...core.io.lock import Lock
-from ...errors import Poisoned, StorageFailed, WrongUse
+from ...errors import NotFound, Poisoned, StorageFailed, WrongUse
 from ...kestrel.bytes.records import Dialect
 from ...kestrel.model.engine import Engine
 from ...kestrel.model.handles import Settings
@@ -34,17 +34,15 @@ from ..safety import Address, Protection, listening
 from . import answers
 from .commits import Commits
 from .connection import Connection
-from .door import BACKLOG, Door
-from .figures import Figures, QueueMetrics
 from .kernel import Lane
-from .limits import ServerLimits
-from .moving import Moving
-from .options import Named, QueueLimits
+from .limits import Named, QueueLimits, ServerLimits
+from .parser import Arriving
 from .queues import Queues, Served
+from .reads import serve_waiters
 from .space import Space
-from .status import QUIESCENT, READONLY, STATUSES, UP, load_status, save_status
-from .waiting import serve_waiters
-from .wire import Arriving
+from .stats import Figures, QueueMetrics
+from .sweeper import Moving
+from .tls import BACKLOG, Door
 
 logger = logging.getLogger("logwright.servers.queue")
 
@@ -53,6 +51,11 @@ DEFAULT_ADDRESS: Final = Address("127.0.0.1", 22133)
 _RELATIVE_SECONDS: Final = 60 * 60 * 24 * 30
 """An expiry of more seconds than this is a time, one of fewer is from now on."""
 _LONGEST_SWEEP_SECONDS: Final = 1.0
+UP: Final = "UP"
+READONLY: Final = "READONLY"
+QUIESCENT: Final = "QUIESCENT"
+STATUSES: Final = (UP, READONLY, QUIESCENT)
+_MOST_STATUS_BYTES: Final = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,7 +192,7 @@ class QueueServer:
     def _open(self) -> None:
         disk, directory = self.settings.disk, self.queues.directory
         if self.settings.status_file is not None:
-            self.status = load_status(disk, self.settings.status_file)
+            self.status = _load_status(disk, self.settings.status_file)
         self.queues.prepare()
         self._lock = Lock.acquire(disk, directory / keep.DIRECTORY / ".server.lck")
         self.queues.open_all()
@@ -257,7 +260,7 @@ class QueueServer:
         if name.upper() not in STATUSES:
             return False
         if self.settings.status_file is not None:
-            save_status(self.settings.disk, self.settings.status_file, name.upper())  # rare, so everybody waits for it
+            _save_status(self.settings.disk, self.settings.status_file, name.upper())  # rare, so everybody waits for it
         self.status = name.upper()
         self._decide()
         return True
@@ -390,6 +393,28 @@ def _expires(expiry: int) -> float | datetime:
     if expiry < 0:
         return -1.0
     return float(expiry) if expiry <= _RELATIVE_SECONDS else datetime.fromtimestamp(expiry, UTC)
+
+
+def _load_status(disk: Disk, path: Path) -> str:
+    """What a file says; UP when there is none."""
+    try:
+        file = disk.open(path, "read")
+    except NotFound:
+        if not disk.is_directory(path.absolute().parent):
+            raise WrongUse(f"{path}: there is no directory for this file, so the status could not be kept") from None
+        return UP
+    try:
+        found = file.read_at(0, _MOST_STATUS_BYTES).decode("ascii", "replace").strip()
+    finally:
+        file.close()
+    if found.upper() not in STATUSES:
+        raise WrongUse(f"{path}: {found!r} is no status: it is one of {', '.join(STATUSES)}")
+    return found.upper()
+
+
+def _save_status(disk: Disk, path: Path, status: str) -> None:
+    """Have a file say this from now on, also after a power cut."""
+    replace_file(disk, path, f"{status}\n".encode(), path.with_name(f"{path.name}~~"))
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:

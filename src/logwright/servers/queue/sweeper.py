@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from ...errors import Closed, LogwrightError
 from .queues import Served
-from .waiting import serve_waiters
+from .reads import serve_waiters
 
 if TYPE_CHECKING:
     from .server import QueueServer

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logwright.servers.queue.limits import ServerLimits
-from logwright.servers.queue.wire import GET, HANG_UP, OTHER, REFUSED, SET, Arriving, Parser, Request
+from logwright.servers.queue.parser import GET, HANG_UP, OTHER, REFUSED, SET, Arriving, Parser, Request
 
 LIMITS = ServerLimits(max_item_bytes=100, max_line_bytes=60)
 BAD_LINE, BAD_DATA = b"CLIENT_ERROR bad command line format\r\n", b"CLIENT_ERROR bad data chunk\r\n"

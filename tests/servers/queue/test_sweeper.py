@@ -13,10 +13,9 @@ from logwright.cli.times import parse_size
 from logwright.core.io.durability import ALWAYS, NONE, Sync
 from logwright.errors import WrongUse
 from logwright.kestrel.model.limits import Limits
-from logwright.servers.queue.limits import ServerLimits
-from logwright.servers.queue.moving import MOST_SWEPT
-from logwright.servers.queue.options import QueueLimits, load_named
+from logwright.servers.queue.limits import QueueLimits, ServerLimits, load_named
 from logwright.servers.queue.server import QueueServer, ServerSettings
+from logwright.servers.queue.sweeper import MOST_SWEPT
 from tests.servers.queue.support import Client, Serving, serving
 from tests.servers.queue.test_full_disk import FickleDisk
 
