@@ -147,7 +147,7 @@ TRIES: dict[str, Try] = {
 def fill(queue: Queue, *, watched: bool = False) -> None:
     """Let the journal be larger than what it stands for; `watched` says that the queue minds how large it becomes."""
     if watched:
-        queue._engine.set_thresholds()
+        queue._engine.compaction.set_thresholds()
     for _ in range(20):
         queue.put(b"gone" * 10)
     for item in queue.reserve_many(1000):

@@ -12,7 +12,7 @@ import pytest
 from logwright.errors import StorageFailed
 from logwright.kestrel.files.reader import Reader
 from logwright.kestrel.model import compaction
-from logwright.kestrel.model.engine import Engine, Hand
+from logwright.kestrel.model.engine import Hand
 from logwright.kestrel.model.queue import Queue
 
 ITEMS = [b"%d" % number for number in range(8)]
@@ -97,20 +97,20 @@ def test_a_large_queue_is_not_rewritten_and_its_log_says_where_the_items_went(
 
 
 def test_items_go_to_the_tail_while_the_journal_is_packed(queue: Queue, caplog: pytest.LogCaptureFixture) -> None:
-    with queue._engine._packing:
+    with queue._engine.compaction.packing:
         check_tail(queue, caplog)
 
 
 def test_items_go_to_the_tail_where_the_journal_cannot_be_rewritten(
     queue: Queue, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fail(self: Engine) -> None:
-        raise StorageFailed("write", self.path, OSError("the disk is full"))
+    def fail(self: compaction.Compaction) -> None:
+        raise StorageFailed("write", "cars", OSError("the disk is full"))
 
-    monkeypatch.setattr(Engine, "_restate", fail)
+    monkeypatch.setattr(compaction.Compaction, "restate", fail)
     check_tail(queue, caplog)
     monkeypatch.undo()
-    assert not queue._engine._packing.locked()
+    assert not queue._engine.compaction.packing.locked()
 
 
 def check_tail(queue: Queue, caplog: pytest.LogCaptureFixture) -> None:

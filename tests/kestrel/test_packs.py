@@ -295,7 +295,7 @@ def test_a_number_with_zeros_before_it_is_read_behind_and_packed(tmp_path: Path)
         assert queue.stats().reads_behind
         assert list(queue) == wanted
         assert queue.get_many(1500) == wanted[:1500]
-        queue._engine._rewrite()
+        queue._engine.compaction.rewrite()
         assert list(queue) == wanted[1500:]
         assert [queue.get() for _ in range(1500)] == wanted[1500:]
     assert Reader(tmp_path / "cars").verify().sound

@@ -187,7 +187,7 @@ def test_an_iteration_goes_on_while_the_files_are_packed(make: MakeQueue) -> Non
         shown = iter(queue)
         assert [next(shown) for _ in range(20)] == numbers(0, 20)
         assert queue.get_many(150) == numbers(0, 150)
-        queue._engine._rewrite()
+        queue._engine.compaction.rewrite()
         queue.clear()
         assert list(shown) == numbers(20, 200)
         assert list(queue) == []
@@ -236,7 +236,7 @@ def test_a_rewritten_journal_says_the_same(make: MakeQueue, dialect: Any) -> Non
         queue.abort(queue.reserve().xid)
         before = list(queue.items())
         reserved = dict(queue._engine.open_items)
-        for rewrite in (queue._engine._restate, queue._engine._rewrite):
+        for rewrite in (queue._engine.compaction.restate, queue._engine.compaction.rewrite):
             rewrite()
             assert list(queue.items()) == before
         queue.confirm(1)
@@ -250,13 +250,13 @@ def test_a_rewritten_journal_says_the_same(make: MakeQueue, dialect: Any) -> Non
 def test_a_thread_packs_while_items_come_and_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compaction, "SMALL_BYTES", 0)
     packs = threading.Semaphore(0)
-    finish = compaction.JournalCare._finish_pack
+    finish = memory.Memory._finish_pack
 
     def finished(self: Any) -> None:
         finish(self)
         packs.release()
 
-    monkeypatch.setattr(compaction.JournalCare, "_finish_pack", finished)
+    monkeypatch.setattr(memory.Memory, "_finish_pack", finished)
     chance = random.Random(7)
     with Queue(tmp_path, "cars", max_memory_bytes=2000, max_journal_bytes=8000) as queue:
         put = got = 0
@@ -287,14 +287,14 @@ def test_the_thread_rotates_and_erases(tmp_path: Path, monkeypatch: pytest.Monke
 def test_closing_does_not_wait_for_a_pack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compaction, "SMALL_BYTES", 0)
     begun, go_on = threading.Event(), threading.Event()
-    original = compaction.JournalCare._go_on
+    original = compaction.Compaction._go_on
 
     def slow(self: Any) -> None:
         begun.set()
         assert go_on.wait(DEADLINE_SECONDS)
         original(self)
 
-    monkeypatch.setattr(compaction.JournalCare, "_go_on", slow)
+    monkeypatch.setattr(compaction.Compaction, "_go_on", slow)
     queue = Queue(tmp_path, "cars", max_memory_bytes=500, max_journal_bytes=1000)
     queue.put_many(numbers(0, 100))
     queue.get_many(90)
@@ -482,4 +482,4 @@ def test_a_caretaker_that_fails_goes_on(caplog: pytest.LogCaptureFixture) -> Non
             caretaker.request()
             assert tried.acquire(timeout=DEADLINE_SECONDS)
         caretaker.stop()
-    assert "the journal of cars is not cared for" in caplog.text
+    assert "the journal of cars is not compacted" in caplog.text

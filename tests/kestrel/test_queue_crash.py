@@ -163,7 +163,7 @@ class Scenario:
         elif verb == "shrink":
             if self.limits:
                 with mock.patch.object(compaction, "_PAGE_BYTES", 20):  # in larger items a power cut leaves holes
-                    queue._engine.shrink()
+                    queue._engine.compaction.shrink()
         else:
             getattr(queue, verb)(*map(int, words))
         return queue
@@ -256,7 +256,7 @@ def test_shrinking_erases_the_journal_of_an_empty_queue_and_of_no_other(memory_b
     with Queue(HOME, "cars", max_memory_bytes=memory_bytes, background=False, disk=disk) as queue:
         queue.put_many([b"a" * 5000, b"b"])
         for least, most in ((5000, 6000), (5000, 6000), (0, 100), (0, 100)):
-            queue._engine.shrink()
+            queue._engine.compaction.shrink()
             assert least <= queue._engine.journal_bytes <= most
             queue.get()
             disk.settle()

@@ -109,7 +109,7 @@ def test_an_open_transaction_survives_a_rewrite(tmp_path: Path) -> None:
         queue.confirm(queue.reserve().xid)
         item = queue.reserve()
         assert (item.data, item.xid) == (b"first", 2)
-        queue._engine._restate()
+        queue._engine.compaction.restate()
         rewritten = bytes_of(tmp_path)
         queue.confirm(2)
         assert list(queue) == [b"second"]

@@ -338,7 +338,7 @@ def test_attempts_survive_restarts_and_rewriting(make: MakeQueue) -> None:
             found = [(item.data, item.attempts) for item in queue.items()]
             assert found == [(b"one", 4 + count), (b"two", 1), (b"three", 0)]
             queue.reserve()
-            queue._engine._restate()
+            queue._engine.compaction.restate()
             assert journal_of(queue.path)[:2] == ["addx one", f"remove_tentative_xid {6 + count}"]
     with Writer(queue.path) as writer:
         writer.rewrite()
@@ -428,7 +428,7 @@ def test_an_item_on_its_way_is_not_open_to_others(make: MakeQueue) -> None:
         queue._engine.abort([item.xid])
         with pytest.raises(WrongUse, match="no transaction 1"):
             queue.confirm(item.xid)
-        queue._engine.finish_moves()
+        queue._engine.moving.finish()
         assert queue.unpark() == 1
 
 

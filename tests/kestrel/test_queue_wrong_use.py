@@ -44,7 +44,7 @@ def test_the_longest_name_is_rotated_packed_cut_and_kept(tmp_path: Path) -> None
         for data in (b"a", b"b", b"c"):
             queue.put(data)
         assert queue.stats().journal_files > 1
-        queue._engine._rewrite()
+        queue._engine.compaction.rewrite()
         assert list(queue) == [b"a", b"b", b"c"]
     newest = tmp_path / LONGEST
     size = newest.stat().st_size

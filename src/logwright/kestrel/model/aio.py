@@ -139,7 +139,7 @@ class AsyncQueue(AsyncOpening):
         if self._is_always:
             await self._commit(engine)
         if engine.moves:
-            await asyncio.to_thread(engine.try_moves)
+            await asyncio.to_thread(engine.moving.attempt)
 
     async def put_many(self, items: Iterable[Buffer], expires: Expires | None = None) -> int:
         """Add items at the tail, all of them or none; how many those were."""
@@ -152,7 +152,7 @@ class AsyncQueue(AsyncOpening):
         await asyncio.gather(*(self._commit(engine) for engine in family))
         for engine in family:
             if engine.moves:
-                await asyncio.to_thread(engine.try_moves)
+                await asyncio.to_thread(engine.moving.attempt)
 
     # --- taking -----------------------------------------------------------------------------------------------------
 
@@ -212,7 +212,7 @@ class AsyncQueue(AsyncOpening):
         engine.abort(xids_of(items))
         await self._commit(engine)
         if engine.moves:
-            await asyncio.to_thread(engine.finish_moves)
+            await asyncio.to_thread(engine.moving.finish)
 
     async def consume(self, timeout: float | None = None) -> AsyncGenerator[Item, None]:
         """Reserve one item after the other, for an `async for` loop; see `Queue.consume`."""
@@ -248,10 +248,10 @@ class AsyncQueue(AsyncOpening):
         """Move what has expired or failed too often, and wait for an item if there is none."""
         found = wish.attempt()
         while found is None and engine.moves:
-            await asyncio.to_thread(engine.finish_moves)
+            await asyncio.to_thread(engine.moving.finish)
             found = wish.attempt()
         if engine.moves and found is not None:
-            await self._holding(engine, found, wish, asyncio.to_thread(engine.try_moves))
+            await self._holding(engine, found, wish, asyncio.to_thread(engine.moving.attempt))
         if found is None and timeout != 0:
             return await self._wait(engine, wish, timeout)
         return found

@@ -1,15 +1,11 @@
 """Engine: a queue, its memory and its journal kept in step. Nothing here waits, and nothing here syncs.
 
-Every method that changes the queue holds the mutex while it checks, sends its operation on its way, and changes what is
-in memory, so the journal tells the same story in the same order. Whether an operation is durable is the affair of the
-caller, who syncs when the mutex is free again, so that many callers share one sync.
+Every method that changes the queue holds the mutex while it checks, writes its operation, and changes what is in
+memory, so the journal has the same operations in the same order. The caller makes them durable when the mutex is free
+again, so that many callers share one sync.
 
-An item that has to move to another queue, because it has expired or has failed too often, is reserved here, put there,
-made durable there, and then confirmed here (`finish_moves`). A crash in between leaves it in both: it is reserved here,
-so it comes back, and moves again.
-
-Which files there are, and when they are rotated, rewritten and packed, is in `compaction.py`; waiting is in
-`waiting.py`.
+An engine is a `Memory`, the items and the journal, and owns three parts: `compaction` keeps the journal small, `moving`
+takes items to other queues, and `waiters` are the callers that wait for an item.
 """
 
 from __future__ import annotations
@@ -17,11 +13,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import threading
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from ...core.io.disk import Disk
 from ...core.io.durability import ALWAYS, IntervalSync, Sync, SyncLike
@@ -39,28 +33,20 @@ from ..bytes.layout import (
     XID_HEAD,
 )
 from ..bytes.records import Dialect
+from .compaction import Compaction
 from .items import Item, as_item
 from .limits import Limits, check_count, check_targets, deadline_ms, park_of
+from .memory import Memory
+from .moving import MOST_MOVES, Move, Moving
 from .shelf import NO_LIMIT, Entry
-from .waiting import Waiting
+from .waiting import Waiters
 
 logger = logging.getLogger("logwright.kestrel")
 
 _REMOVE: Final = bytes([REMOVE])
 _RESERVE: Final = bytes([REMOVE_TENTATIVE])
-_MOST_MOVES: Final = 1000
-"""How many items are reserved for another queue before they are put there."""
 _SWEPT_AT_ONCE: Final = 10_000
 """How many items are looked at by a sweep before others have their turn."""
-
-
-class Move(NamedTuple):
-    """An item that is reserved until it is in another queue."""
-
-    target: str
-    xid: int
-    entry: Entry
-    has_expired: bool
 
 
 class Hand(list[Entry]):
@@ -69,7 +55,7 @@ class Hand(list[Entry]):
     serial = -1
 
 
-class Engine(Waiting):
+class Engine(Memory):
     """One queue of a directory. `borrow` opens another one of the same directory, for items that move there."""
 
     def __init__(
@@ -88,21 +74,19 @@ class Engine(Waiting):
     ) -> None:
         self.holders: set[object] = set()
         self.handle: object | None = None
-        self.disk = disk
-        self.moves: list[Move] = []
-        self.expired = self.discarded = self.moved = 0
-        self.waiters = deque()
-        self._borrow = borrow
-        self._clock_seconds = clock
         self.limits = limits
-        self._moving: set[int] = set()
-        self._moves_under_way = threading.Lock()
+        self.compaction = Compaction(self, path.name, limits, background=background)
+        self.moving = Moving(self, borrow)
+        self.moves = self.moving.moves  # looked at by every call
+        self.waiters = Waiters()
+        self.expired = self.discarded = self.moved = 0
+        self._clock_seconds = clock
+        self._is_closing = False
         self._is_over = Flag()
         """Set when closing is done, and with it the last sync."""
-        self._caretaker = None
         self._interval = None
         try:
-            self._open_cared(path, sync, dialect, buffer_bytes, background, disk)
+            self._open_journal(path, sync, dialect, buffer_bytes, disk)
             is_open(self)  # the last step: an engine that no caller knows could not be closed
         except BaseException:
             self._let_go()
@@ -110,11 +94,14 @@ class Engine(Waiting):
 
     def _let_go(self) -> None:
         """Give everything back when opening fails."""
-        if self._caretaker is not None:
-            self._caretaker.stop()
+        self.compaction.stop()
         self._end_sync()
         if hasattr(self, "_lock"):
             self._release()
+
+    def _start(self) -> None:
+        super()._start()
+        self.compaction.set_thresholds()
 
     def _configure(self) -> None:
         self.configure(self.limits)
@@ -123,16 +110,16 @@ class Engine(Waiting):
         """Take these limits from now on."""
         check_targets(self.path, limits)
         with self.mutex:  # items that move here may be let in at this moment
-            self.limits = limits
+            self.limits = self.compaction.limits = limits
             self._limit()
         self.max_memory_bytes, self.max_memory_items = limits.max_memory_bytes, limits.max_memory_items
         self.max_age = limits.max_age_ms
         self.max_attempts = 2**31 - 1 if limits.max_attempts is None else limits.max_attempts
         clock = self._clock_seconds
         self.clock = None if clock is None else lambda: int(clock() * 1000)
-        self.set_thresholds()
-        if limits.sweep_seconds is not None and self._caretaker is not None:
-            self._caretaker.repeat(limits.sweep_seconds, self.sweep)
+        self.compaction.set_thresholds()
+        if limits.sweep_seconds is not None and self.compaction.thread is not None:
+            self.compaction.thread.repeat(limits.sweep_seconds, self.sweep)
 
     def _limit(self) -> None:
         """Let no more in than the limits say."""
@@ -148,7 +135,7 @@ class Engine(Waiting):
             self._interval = IntervalSync(policy.interval_ms, self._sync_in_background)
         if not buffer_bytes and policy != ALWAYS and not self._writes_through:
             with self.mutex:
-                self._check()
+                self.check()
                 self.settled(self._write_at_once, gathers=False)
 
     def _write_at_once(self) -> None:
@@ -200,7 +187,7 @@ class Engine(Waiting):
 
     def check_room(self, contents: Sequence[bytes]) -> None:
         """Raise what adding these would raise. The mutex is held."""
-        self._check()
+        self.check()
         for data in contents:
             if len(data) > self.max_item_bytes:
                 raise TooLarge(
@@ -251,7 +238,7 @@ class Engine(Waiting):
                     self.put_held(item.data, item.added or self.now(), 0)
 
         with self.mutex:
-            self._check()
+            self.check()
             if within_limits:
                 self.check_room([item.data for item in items])
             self.settled(put)
@@ -277,7 +264,7 @@ class Engine(Waiting):
         """Take away up to so many items that may not be handed out; whether one is at the head then that may."""
 
         def reach(most: int) -> bool:
-            while self.items and len(self.moves) < _MOST_MOVES:
+            while self.items and len(self.moves) < MOST_MOVES:
                 if not self.memory_items:
                     self._refill()
                 if self._is_deliverable():
@@ -289,7 +276,7 @@ class Engine(Waiting):
             return False
 
         has_reached = self.settled(lambda: reach(most))
-        self.care_if_refilled()
+        self.compaction.run_if_refilled()
         return has_reached
 
     def _is_deliverable(self) -> bool:
@@ -316,13 +303,12 @@ class Engine(Waiting):
             self.expired += 1
         else:
             xid = self._reserve_head()
-            self._moving.add(xid)
-            self.moves.append(Move(target, xid, self.open_items[xid], has_expired))
+            self.moving.add([Move(target, xid, self.open_items[xid], has_expired)])
 
     def peek(self) -> Item | None:
         """The head, which stays."""
         with self.mutex:
-            self._check()
+            self.check()
             return as_item(self.head()) if self._ready() else None
 
     def take_many(self, most: int, hand: Hand) -> Hand:
@@ -339,11 +325,11 @@ class Engine(Waiting):
         found: list[Entry] = []
         serials: list[int] = []
         with self.mutex:
-            self._check()
+            self.check()
             self.settled(take)
             hand += found  # no call: an interrupt comes before the end of `settled` or after this
             self.taken += len(found)
-            self.care_if_due()
+            self.compact_if_due()
         return hand
 
     def hand(self) -> Hand:
@@ -373,7 +359,7 @@ class Engine(Waiting):
         journal opened once more for this.
         """
         with self.mutex:
-            if not self.refusing and not self.unsettled:
+            if self.is_usable:
                 self._return(hand)
                 self.taken -= len(hand)
                 return
@@ -396,7 +382,7 @@ class Engine(Waiting):
 
         if hand.serial == self.serial:
             self.settled(take_back, gathers=False)
-        elif not self.restate_with(hand):
+        elif not self.compaction.restate_with(hand):
             logger.warning("%s: a call was interrupted, and its %d items go to the tail", self.path, len(hand))
             self.settled(put)
             self.added_before += len(hand)
@@ -423,10 +409,10 @@ class Engine(Waiting):
             self.end_behind()
 
         with self.mutex:
-            self._check()
+            self.check()
             count = self.items
             self.settled(remove)
-            self.care_if_due()
+            self.compact_if_due()
         return count
 
     # --- reserving --------------------------------------------------------------------------------------------------
@@ -448,16 +434,16 @@ class Engine(Waiting):
                 found.append(as_item(self.open_items[xid], xid))
                 xids.append(xid)
                 if for_other:
-                    self._moving.add(xid)
+                    self.moving.xids.add(xid)
 
         found: list[Item] = []
         xids: list[int] = []
         with self.mutex:
-            self._check()
+            self.check()
             self.settled(reserve, gathers=most > 1)
             if hand is not None:
                 hand += xids
-            self.care_if_due()
+            self.compact_if_due()
         return found
 
     def _reserve_head(self) -> int:
@@ -479,10 +465,11 @@ class Engine(Waiting):
         """Finish reserved items."""
         with self.mutex:
             self._check_open(xids)
-            self._confirm(xids)
-            self.care_if_due()
+            self.confirm_held(xids)
+            self.compact_if_due()
 
-    def _confirm(self, xids: Sequence[int]) -> None:
+    def confirm_held(self, xids: Sequence[int]) -> None:
+        """Finish reserved items. The mutex is held."""
         operations = b"".join(XID_HEAD.pack(CONFIRM_REMOVE, xid) for xid in xids)
         before = self.began = self.position
         self.unsettled = True
@@ -508,26 +495,26 @@ class Engine(Waiting):
 
         def put_back() -> None:
             failed = [xid for xid in xids if self.open_items[xid][3] + 1 >= self.max_attempts]
-            self._moving.update(failed)
-            self.moves += [Move(self.park, xid, self.open_items[xid], False) for xid in failed]
-            self._put_back(xid for xid in xids if xid not in self._moving)
+            self.moving.add([Move(self.park, xid, self.open_items[xid], False) for xid in failed])
+            self.put_back_held(xid for xid in xids if xid not in self.moving.xids)
 
         with self.mutex:
             self._check_open(xids)
             self.settled(put_back)
-            self.care_if_due()
+            self.compact_if_due()
 
     def put_back_unseen(self, xids: Sequence[int]) -> None:
         """Put items back to the head that were reserved in this order for a caller that did not get them."""
         with self.mutex:
-            if not self.refusing and not self.unsettled:
+            if self.is_usable:
                 self._put_back_as_listed([xid for xid in xids if self.is_open(xid)])
 
     def is_open(self, xid: int) -> bool:
         """Whether an item is reserved under this id, by somebody who may confirm or abort it."""
-        return xid in self.open_items and xid not in self._moving
+        return xid in self.open_items and xid not in self.moving.xids
 
-    def _put_back(self, xids: Iterable[int]) -> None:
+    def put_back_held(self, xids: Iterable[int]) -> None:
+        """Put reserved items back to the head, the one with the lowest id first. The mutex is held."""
         self._put_back_as_listed(sorted(xids))
 
     def _put_back_as_listed(self, xids: Sequence[int]) -> None:
@@ -542,7 +529,7 @@ class Engine(Waiting):
         self.settled(put_back)
 
     def _check_open(self, xids: Sequence[int]) -> None:
-        self._check()
+        self.check()
         for xid in xids:
             if not self.is_open(xid):
                 raise WrongUse(
@@ -556,136 +543,74 @@ class Engine(Waiting):
         self.open_bytes -= len(entry[0])
         return entry
 
-    # --- moving to other queues -------------------------------------------------------------------------------------
-
-    def finish_moves(self) -> None:
-        """Put what was reserved for other queues there, and finish it here. The mutex is free."""
-        while self.moves:
-            with self._moves_under_way:
-                moves = list(self.moves)
-                with contextlib.ExitStack() as stack:  # what fails for one target does not stop the others
-                    for target in dict.fromkeys(move.target for move in moves):
-                        stack.callback(self._move_to, target, [move for move in moves if move.target == target])
-                if self._always and moves:
-                    self.commit()
-
-    def try_moves(self) -> None:
-        """The same for a call that has done its work: what fails is told in the log, and to whoever finds nothing."""
-        try:
-            self.finish_moves()
-        except LogwrightError as error:
-            if self._failure is not None:
-                raise
-            logger.warning("%s: items that expired or failed too often could not be moved: %s", self.path, error)
-
-    def _move_to(self, target: str, moves: list[Move]) -> None:
-        xids = [move.xid for move in moves]
-        arrived: list[Item] = []
-        try:
-            if self._borrow is None:
-                raise WrongUse(f"{self.path}: there is no way to the queue {target}")
-            other = self._borrow(target)
-            other.put_moved([as_item(move.entry) for move in moves], arrived, within_limits=False)
-            self._finish_moves(moves)
-        except BaseException as error:
-            if arrived and not isinstance(error, LogwrightError):
-                other.sync()
-                self._finish_moves(moves)
-                raise
-            with self.mutex:
-                self._end_moves(xids)
-                if not self.refusing and not self.unsettled:
-                    self._put_back(xid for xid in xids if xid in self.open_items)
-            raise
-
-    def _end_moves(self, xids: Sequence[int]) -> None:
-        """These are no longer on their way."""
-        ended = set(xids)
-        self.moves = [move for move in self.moves if move.xid not in ended]
-        self._moving -= ended
-
-    def _finish_moves(self, moves: Sequence[Move]) -> None:
-        """The items have arrived where they belong. May be called again after an interrupt."""
-        with self.mutex:
-            left = [move for move in moves if move.xid in self.open_items]
-            self._end_moves([move.xid for move in moves])
-            self._check()
-            self._confirm([move.xid for move in left])
-            self.taken -= len(left)
-            self.moved += len(left)
-            self.expired += sum(move.has_expired for move in left)  # not earlier: one that is returned is tried again
-            self.care_if_due()
+    # --- moving to other queues, waiting, compaction ----------------------------------------------------------------
 
     def unpark(self, most: int | None) -> int:
         """Put parked items back, at the tail; how many those were."""
         self._check_process()
         if most is not None:
             check_count(most)
-        if self._borrow is None:
-            raise WrongUse(f"{self.path}: there is no way to the queue {self.park}")
-        return self.take_over(self._borrow(self.park), most)
+        return self.moving.unpark(self.park, most)
 
-    def take_over(self, parked: Engine, most: int | None) -> int:
-        """Move items from the head of another queue to the tail of this one; how many those were.
-
-        A crash in between leaves items that are here already reserved there, on the disk: so they come back there with
-        an attempt counted, which is what tells them apart. Whoever closes one of the two queues meanwhile waits for the
-        items that are on their way, or does not touch them.
-        """
-        count = 0
-        while most is None or count < most:
-            with self._moves_under_way:  # closing this queue lets go of the other one, and waits for this
-                moved = self._take_some(parked, _MOST_MOVES if most is None else min(_MOST_MOVES, most - count))
-            if not moved:
-                break
-            count += moved
-        return count
-
-    def _take_some(self, parked: Engine, most: int) -> int:
-        xids: list[int] = []
-        arrived: list[Item] = []
-        try:
-            items = parked.reserve_many(most, xids, for_other=True)
-            if not items:
-                return 0
-            parked.sync()
-            self.put_moved(items, arrived, within_limits=True)
-            parked._give_away(xids)
-            return len(items)
-        except BaseException as error:
-            if arrived and not isinstance(error, LogwrightError):
-                self.sync()
-                parked._give_away(xids)
-                raise
-            with parked.mutex:
-                parked._moving.difference_update(xids)
-                if not parked.refusing and not parked.unsettled:
-                    parked._put_back(xid for xid in xids if xid in parked.open_items)
-            raise
-
-    def _give_away(self, xids: Sequence[int]) -> None:
-        """Items that were reserved for another queue have arrived there. May be called again after an interrupt."""
+    def wait_for(self, wake: Callable[[], None]) -> None:
+        """Call a function when an item arrives: once, with the mutex held."""
         with self.mutex:
-            left = [xid for xid in xids if xid in self.open_items]
-            self._moving.difference_update(xids)
-            self._check()
-            self._confirm(left)
-            self.care_if_due()
-        self.sync()
+            self.check()
+            self.waiters.add(wake)
+            self.waiting = len(self.waiters)
+
+    def stop_waiting(self, wake: Callable[[], None]) -> bool:
+        """Forget a function; False if it has been called."""
+        with self.mutex:
+            try:
+                return self.waiters.remove(wake)
+            finally:
+                self.waiting = len(self.waiters)
+
+    def pass_on(self) -> None:
+        """A caller was woken and takes nothing: wake another one."""
+        with self.mutex:
+            if self.waiting and self.items:
+                self._wake()
+
+    def _wake(self) -> None:
+        self.waiters.wake_first()
+        self.waiting = len(self.waiters)
+
+    def _wake_all(self) -> None:
+        """Let all callers that wait find out that the queue is closed."""
+        self.refusing = True
+        while self.waiting:
+            self._wake()
+
+    def _poison(self, error: BaseException, *, loses: bool = False) -> None:
+        super()._poison(error, loses=loses)
+        self.waiters.alarm()
+
+    def _care(self) -> None:
+        self.compaction.run()
+
+    def compact_if_due(self) -> None:
+        """Called at the end of a call that has taken items. The mutex is held."""
+        self.compaction.run_if_due()
+
+    def _refill(self) -> None:
+        super()._refill()
+        self.compaction.note_refill()
 
     def sweep(self) -> int:
         """Drop what has expired at the head, or let it move; how many items that were."""
         before = self.expired
         while self.sweep_some(_SWEPT_AT_ONCE) or self.moves:
-            self.finish_moves()
+            self.moving.finish()
         return self.expired - before
 
     def sweep_some(self, most: int) -> bool:
-        """The same for up to so many items, but for `finish_moves`; whether there is more to be done."""
+        """The same for up to so many items, but for `moving.finish`; whether there is more to be done."""
         with self.mutex:
-            self._check()
+            self.check()
             has_reached = self._is_deliverable() or self._reach(most)
-            self.care_if_due()
+            self.compact_if_due()
             return not has_reached and self.items > 0
 
     def commit(self) -> None:
@@ -709,8 +634,8 @@ class Engine(Waiting):
     def release(self) -> None:
         """Whoever had opened the queue is gone, and others still need the engine: nothing is open, and nobody waits."""
         with self.mutex:
-            if not self.refusing and not self.unsettled:
-                self._put_back([xid for xid in self.open_items if self.is_open(xid)])
+            if self.is_usable:
+                self.put_back_held([xid for xid in self.open_items if self.is_open(xid)])
             while self.waiting:
                 self._wake()
 
@@ -720,21 +645,41 @@ class Engine(Waiting):
         In a fork nothing is done but to let go of the files: the queue is the parent's, who goes on with it.
         """
         if os.getpid() == self._process:
-            self._end(super().close)
+            self._end(self._close)
         elif not self._closed:
             self._closed = True
             self._release()
 
+    def _close(self) -> None:
+        try:
+            with self.mutex:
+                if not self._closed and self._failure is None and not self.items:
+                    self.compaction.shorten()
+                self._wake_all()
+        finally:
+            super().close()
+
     def delete(self) -> None:
-        """Remove all items and all files, and close."""
+        """Remove all items and all files, and close. A crash leaves the queue, an empty one, or none."""
         self._check_process()
-        self._end(super().delete)
+        self._end(self._delete)
+
+    def _delete(self) -> None:
+        with self.mutex:
+            self.check()
+            self._or_poison(self._remove_all)
+        super().close()
+
+    def _remove_all(self) -> None:
+        # Files of an empty queue can be removed one by one; others would stand for another queue meanwhile.
+        self.compaction.erase()
+        self._wake_all()
+        self.remove_files()
 
     def _end(self, end: Callable[[], None]) -> None:
         self._is_closing = True
-        if self._caretaker is not None:
-            self._caretaker.stop()
-        with self._moves_under_way:
+        self.compaction.stop()
+        with self.moving.lock:
             try:
                 end()
             finally:

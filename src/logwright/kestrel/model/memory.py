@@ -13,7 +13,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ...core.bytes.compiled import COMPILED
 from ...core.io.disk import Disk, write_all
@@ -21,13 +21,26 @@ from ...core.io.durability import SyncLike
 from ...core.io.threads import Flag
 from ...core.write.closing import is_failure
 from ...errors import DamagedJournal, LogwrightError, Poisoned, StorageFailed, WrongUse
-from ..bytes.layout import DOCUMENTED, KESTREL2, UNDECIDED, UNREMOVE, XID_HEAD, rotated_name
+from ..bytes import codec
+from ..bytes.layout import (
+    ADD_XID_HEAD,
+    ADDX_HEAD,
+    DOCUMENTED,
+    KESTREL2,
+    UNDECIDED,
+    UNREMOVE,
+    XID_HEAD,
+    note_name,
+    rotated_name,
+    rotated_note_name,
+)
 from ..bytes.records import Dialect, Operation
 from ..files.cursor import Cursor
-from ..files.files import JournalFile, Listing, OpenFiles
+from ..files.files import JournalFile, Listing, OpenFiles, list_files
 from ..files.reader import Reader
 from ..files.survey import Survey, turns_of
 from ..files.writing import QueueFiles
+from .packing import Packed, finish_pack, state_operations
 from .read_behind import ReadBehind
 from .shelf import NO_LIMIT, Entry
 
@@ -48,12 +61,13 @@ class Memory(QueueFiles, Shelf):
     def _open_journal(self, path: Path, sync: SyncLike, dialect: Dialect, buffer_bytes: int, disk: Disk) -> None:
         if not isinstance(buffer_bytes, int) or not 0 <= buffer_bytes < 2**62:
             raise WrongUse(f"a buffer of {buffer_bytes} bytes makes no sense")
+        self.disk = disk
         self.xid = 0
         self.added_before = 0
         """How many items had been added before this was opened."""
         self.open_items: dict[int, Entry] = {}
         self.open_bytes = 0
-        self._rotated: dict[int, int] = {}
+        self.rotated: dict[int, int] = {}
         """The sizes of the rotated files by their numbers."""
         self._odd_names: dict[int, str] = {}
         """The names of those that are not called as we would call them: a number may have zeros before it."""
@@ -89,7 +103,7 @@ class Memory(QueueFiles, Shelf):
     def _examine(self, listing: Listing) -> None:
         for file in listing.files:
             if file.timestamp is not None:
-                self._rotated[file.timestamp] = self._disk.file_size(file.path)
+                self.rotated[file.timestamp] = self._disk.file_size(file.path)
                 if file.name != rotated_name(self.queue, file.timestamp):
                     self._odd_names[file.timestamp] = file.name
         if not listing.files:
@@ -167,7 +181,7 @@ class Memory(QueueFiles, Shelf):
         """The newest file is another one, or it is time to write to it at once again."""
         self.write = self._file.write_at if self._writes_through and not self._is_gathering else None
 
-    def _check(self) -> None:
+    def check(self) -> None:
         """Raise if nothing is taken any more. The mutex is held."""
         if self.refusing or self.unsettled:
             self._refuse()
@@ -238,7 +252,7 @@ class Memory(QueueFiles, Shelf):
     def pour(self) -> None:
         """Write what has gathered since `gather`, and write at once from now on."""
         with self.mutex:
-            self._check()
+            self.check()
             if self._writes_through and self._is_gathering:
                 self._is_gathering = False
                 try:
@@ -284,9 +298,24 @@ class Memory(QueueFiles, Shelf):
         self._pour()
 
     def _write_failed(self, error: BaseException) -> None:
-        self._failure = error
-        self._failure_told = True
-        self.refusing = True
+        self._poison(error)
+
+    def poison(self, error: BaseException) -> None:
+        """Take no more calls: an error that is being raised may have left the journal and the memory different."""
+        self._poison(error)
+
+    @property
+    def has_failed(self) -> bool:
+        return self._failure is not None
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether the queue takes calls. The mutex is held."""
+        return not self.refusing and not self.unsettled
+
+    @property
+    def syncs_always(self) -> bool:
+        return self._always
 
     def _write_rest(self, data: bytes, done: int) -> None:
         with memoryview(data) as view:
@@ -322,7 +351,7 @@ class Memory(QueueFiles, Shelf):
         super()._rotate()
         self.serial += 1
         self._told_bytes = 0
-        self._rotated[self._last_timestamp] = size
+        self.rotated[self._last_timestamp] = size
         if self._behind is not None and self._behind.timestamp is None:
             self._behind.timestamp = self._last_timestamp
         self._rewire()
@@ -332,6 +361,90 @@ class Memory(QueueFiles, Shelf):
         self.serial += 1
         self._told_bytes = self._file_size
         self._rewire()
+
+    # --- replacing the files by what stands for the same queue ------------------------------------------------------
+
+    @property
+    def journal_bytes(self) -> int:
+        """The size of all files, with what is still to be written."""
+        return sum(self.rotated.values()) + self.position
+
+    def live_bytes(self) -> int:
+        """About the size of a journal with the state of the queue and nothing else."""
+        waiting = self.data_bytes + ADDX_HEAD.size * self.items
+        return waiting + self.open_bytes + (ADD_XID_HEAD.size + 1) * len(self.open_items)
+
+    def replace(self) -> None:
+        """Replace the newest file by the state of the queue, all of which is in memory. The mutex is held."""
+        with self._writing:
+            self._write_gathered()
+            with self._syncing:
+                self._replace(self._statement())
+
+    def _statement(self) -> Iterator[bytes]:
+        entries = self.entries()
+        tried = [entry for entry in entries if entry[3]]  # those that were put back are the first ones
+        items = zip(
+            operations_of([*self.open_items.values(), *tried]), [*self.open_items.values(), *tried], strict=True
+        )
+        named = [(operation, entry[3]) for operation, entry in items]
+        reserved = [(xid, *found) for xid, found in zip(self.open_items, named, strict=False)]
+        yield from state_operations(self.xid, reserved, named[len(reserved) :], self._dialect)
+        yield from map(codec.encode, operations_of(entries[len(tried) :]))
+
+    def adopt(self, packed: Packed, added: int, path: Path, mutex: contextlib.AbstractContextManager[Any]) -> None:
+        """Use a complete pack instead of the files up to its number, and remove these. `mutex` is held where needed.
+
+        `added` items had been added when the newest of these files was rotated.
+        """
+
+        def adopt() -> None:
+            try:
+                with mutex:
+                    self._names_in_order.clear()
+                    self._read_from_pack(packed, added, path)
+                self._finish_pack()
+            finally:
+                self._names_in_order.set()
+
+        self._or_poison(adopt)
+
+    def _finish_pack(self) -> None:
+        finish_pack(self.disk, self.directory, list_files(self.disk, self.directory, self.queue))
+
+    def _read_from_pack(self, packed: Packed, added: int, path: Path) -> None:
+        rotated = {timestamp: size for timestamp, size in self.rotated.items() if timestamp > packed.timestamp}
+        behind = self._behind
+        if behind is not None and behind.timestamp is not None and behind.timestamp <= packed.timestamp:
+            left = added - (self.added - self.behind_items)
+            if left > 0:
+                near, position = packed.near(packed.run_items - left)
+                fresh = self._reader_at(packed.timestamp, position)
+                fresh.open(path)
+                fresh.skip(packed.run_items - left - near)
+            else:  # all of its items are in memory, or gone
+                fresh = self._reader_at(min(rotated, default=None), 0)
+            behind.close()
+            self._behind = fresh
+        self.rotated = {packed.timestamp: packed.size_bytes, **rotated}
+        self._odd_names = {timestamp: name for timestamp, name in self._odd_names.items() if timestamp in rotated}
+
+    def forget_items(self) -> None:
+        """Forget all items, waiting and reserved ones. The journal is not changed."""
+        self.clear()
+        self.end_behind()
+        self.open_items, self.open_bytes, self.xid = {}, 0, 0
+
+    def remove_files(self) -> None:
+        """Remove all files of an empty queue. A crash leaves the empty queue, or none."""
+        noted = self.directory / rotated_note_name(self.queue)
+        if self.disk.exists(noted):  # first, and durably: after a crash a file that is noted must not be missing
+            self.disk.remove(noted)
+            self.disk.sync_directory(noted.parent)
+        for file in list_files(self.disk, self.directory, self.queue).files:
+            self.disk.remove(file.path)
+        self.disk.sync_directory(self.directory)
+        self.disk.remove(self.directory / note_name(self.queue))
 
     # --- reading behind ---------------------------------------------------------------------------------------------
 
@@ -343,7 +456,7 @@ class Memory(QueueFiles, Shelf):
     @property
     def journal_files(self) -> int:
         """How many files the journal has."""
-        return 1 + len(self._rotated)
+        return 1 + len(self.rotated)
 
     def path_of(self, timestamp: int | None) -> Path:
         """The path of the file of this number."""
@@ -353,7 +466,7 @@ class Memory(QueueFiles, Shelf):
 
     def _file_behind(self, timestamp: int) -> int | None:
         """The number of the file behind one; None for the newest."""
-        return min((other for other in self._rotated if other > timestamp), default=None)
+        return min((other for other in self.rotated if other > timestamp), default=None)
 
     def _reader_at(self, timestamp: int | None, position: int) -> ReadBehind:
         places = self._file_behind, self.path_of
@@ -399,7 +512,7 @@ class Memory(QueueFiles, Shelf):
         """The items that wait, from head to tail, as they are at this moment."""
         self._names_in_order.wait()
         with self.mutex:
-            self._check()
+            self.check()
             entries, behind = self.entries(), self._behind
             if behind is None:
                 return iter(entries)
@@ -409,7 +522,7 @@ class Memory(QueueFiles, Shelf):
             return chain(entries, _entries_of(files, behind.position, self.behind_items, self._dialect))
 
     def _numbers_from(self, timestamp: int | None) -> list[int | None]:
-        rotated = sorted(self._rotated) if timestamp is not None else []
+        rotated = sorted(self.rotated) if timestamp is not None else []
         return [*(number for number in rotated if timestamp is not None and number >= timestamp), None]
 
     def _source_of(self, timestamp: int | None) -> JournalFile:

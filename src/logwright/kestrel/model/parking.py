@@ -58,7 +58,7 @@ def unpark(path: Path | str, to: str | None = None, *, most: int | None = None, 
         check_count(most)
     with _opened(source, disk) as parked, _opened(target, disk) as queue:
         doubled = _count_doubled(parked.entries()[:most], queue)
-        moved = queue.take_over(parked, most)
+        moved = queue.moving.take_over(parked, most)
         return Unparked(source, target, moved, parked.items, doubled)
 
 

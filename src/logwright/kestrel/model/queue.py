@@ -130,7 +130,7 @@ class Queue(Closing):
             if self._is_always:
                 engine.commit()
             if engine.moves:
-                engine.try_moves()
+                engine.moving.attempt()
         except BaseException as error:
             self._woken(error)
             raise
@@ -147,7 +147,7 @@ class Queue(Closing):
             for engine in family:
                 if self._is_always:
                     engine.commit()
-                engine.try_moves()
+                engine.moving.attempt()
         except BaseException as error:
             self._woken(error)
             raise
@@ -257,7 +257,7 @@ class Queue(Closing):
         engine = self._engine
         engine.abort(xids_of(items))
         self._committed(engine, True)
-        engine.finish_moves()
+        engine.moving.finish()
 
     def settle(self, item: Item, error: BaseException | None) -> None:
         """What the end of a `with` block of an item does."""
@@ -302,10 +302,10 @@ class Queue(Closing):
     ) -> Result | None:
         """Move what has expired or failed too often, and wait for an item if there is none."""
         while found is None and engine.moves:
-            engine.finish_moves()
+            engine.moving.finish()
             found = attempt()
         if engine.moves:
-            engine.try_moves()  # what we have found must not be lost if that fails
+            engine.moving.attempt()  # what we have found must not be lost if that fails
         return self._wait(engine, attempt, timeout) if found is None and timeout != 0 else found
 
     def _wait(self, engine: Engine, attempt: Callable[[], Result | None], timeout: float | None) -> Result | None:

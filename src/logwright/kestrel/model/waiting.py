@@ -1,9 +1,9 @@
-"""Waiting: those who wait for an item, and how they find out that there is one, or that none will come.
+"""Waiters: the callers that wait for an item of a queue.
 
-Whoever waits leaves a function, which is called once: for the item that comes, in the order in which they came. It must
-not wait for anything, and a second call must do no harm. Whoever was woken and takes nothing wakes the next one
-(`pass_on`), so no item lies there while somebody waits. When the queue is closed, or has failed, all are woken: they
-try once more, and get the error.
+A caller that waits leaves a function. It is called once, for the next item, in the order in which the callers came. The
+function must not block, and calling it twice must do no harm. A caller that was woken and takes nothing wakes the next
+one (`Engine.pass_on`), so no item stays in the queue while a caller waits for it. When the queue is closed or fails,
+all callers are woken: they try once more and get the error.
 """
 
 from __future__ import annotations
@@ -11,67 +11,34 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from .compaction import JournalCare
 
+class Waiters:
+    """The functions of the callers that wait. The queue's mutex is held, except for `alarm`."""
 
-class Waiting(JournalCare):
-    """A queue's memory and journal, and those who wait for its items. `waiting` is how many they are."""
+    def __init__(self) -> None:
+        self._wakes: deque[Callable[[], None]] = deque()
 
-    waiters: deque[Callable[[], None]]
+    def __len__(self) -> int:
+        return len(self._wakes)
 
-    def wait_for(self, wake: Callable[[], None]) -> None:
-        """Have a function called when an item comes: once, with the mutex held."""
-        with self.mutex:
-            self._check()
-            self.waiters.append(wake)
-            self.waiting = len(self.waiters)
+    def add(self, wake: Callable[[], None]) -> None:
+        """Call this function when an item arrives."""
+        self._wakes.append(wake)
 
-    def stop_waiting(self, wake: Callable[[], None]) -> bool:
-        """Take a function back; False when it was called already."""
-        with self.mutex:
-            try:
-                self.waiters.remove(wake)
-            except ValueError:
-                return False
-            finally:
-                self.waiting = len(self.waiters)
-            return True
-
-    def pass_on(self) -> None:
-        """Somebody was woken and takes nothing: wake another one."""
-        with self.mutex:
-            if self.waiting and self.items:
-                self._wake()
-
-    def _wake(self) -> None:
-        self.waiters[0]()  # called first: to wake one twice is harmless, to wake it never is not
-        self.waiters.popleft()
-        self.waiting = len(self.waiters)
-
-    def _wake_all(self) -> None:
-        super()._wake_all()
-        while self.waiting:
-            self._wake()
-
-    # --- when the queue fails ---------------------------------------------------------------------------------------
-
-    def _or_poison(self, action: Callable[[], None], *, resumes: bool = False) -> None:
+    def remove(self, wake: Callable[[], None]) -> bool:
+        """Forget a function; False if it has been called."""
         try:
-            super()._or_poison(action, resumes=resumes)
-        except BaseException:
-            if self._failure is not None:
-                self._alarm()
-            raise
+            self._wakes.remove(wake)
+        except ValueError:
+            return False
+        return True
 
-    def _write_failed(self, error: BaseException) -> None:
-        super()._write_failed(error)
-        self._alarm()
+    def wake_first(self) -> None:
+        """Wake the caller that waits longest."""
+        self._wakes[0]()  # called first: to wake a caller twice is harmless, to wake it never is not
+        self._wakes.popleft()
 
-    def _interrupted(self, error: BaseException) -> None:
-        super()._interrupted(error)
-        self._alarm()
-
-    def _alarm(self) -> None:
-        """Let all who wait find out. Whether the mutex is held nobody knows, so they stay where they are."""
-        for wake in list(self.waiters):
+    def alarm(self) -> None:
+        """Wake all callers and keep them in the list: the mutex may be held by another thread."""
+        for wake in list(self._wakes):
             wake()

@@ -235,15 +235,15 @@ class Queues:
             key = name.encode("utf-8", "surrogateescape")
             if key not in self.by_key and key not in self.refused and not self.is_changing(key):
                 self.create(key, name, lambda error: None)
-        running = asyncio.get_running_loop().run_in_executor(self._threads, served.engine.finish_moves)
+        running = asyncio.get_running_loop().run_in_executor(self._threads, served.engine.moving.finish)
         running.add_done_callback(lambda future: done(future.exception()))
         return True
 
     def shrink_idle(self, done: Callable[[BaseException | None], None]) -> None:
         """Erase the journals of empty queues, as the disk is full; `done` is called for each of them."""
         for served in list(self.by_key.values()):
-            if not self.is_changing(served.key) and served.engine.can_shrink:
-                self._change(served.key, served.engine.shrink, lambda _: None, done)
+            if not self.is_changing(served.key) and served.engine.compaction.can_shrink:
+                self._change(served.key, served.engine.compaction.shrink, lambda _: None, done)
 
     def _change(
         self,
