@@ -1,8 +1,8 @@
-"""Every example in README and docs is run, and prints what the page says that it prints.
+"""Every example in README and docs runs and prints what the page says, and every link and path on a page exists.
 
-In a page, a ```python block is run in the page's own scratch directory, all blocks of a page in one namespace; when a
-```text block follows directly, it is what the block printed. A ```console block has commands behind `$ ` and what they
-print. A line `...` stands for any lines, `…` for any text within a line. Blocks of other kinds are not run.
+In a page, a ```python block is run in the page's own scratch directory, all blocks of a page in one namespace. If a
+```text block follows directly, it is the expected output. A ```console block has commands after `$ `, and their output.
+A line `...` stands for any lines, `…` for any text within a line. Blocks of other kinds are not run.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PACKAGE = ROOT / "src" / "logwright"
+WITHOUT_EXAMPLES = [ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
 DEADLINE_SECONDS = 600
 """Only for what hangs: a command that starts a Spark of its own takes its time on a busy machine."""
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -137,6 +139,66 @@ def test_the_examples_of_all_pages_pass_the_type_checker(tmp_path: Path) -> None
     assert error.endswith(
         'wrong.py:2: error: Incompatible return value type (got "float", expected "str")  [return-value]'
     )
+
+
+# --- links and paths ------------------------------------------------------------------------------------------------
+
+_LINK = re.compile(r"\]\(([^()\s]+)\)")
+_PATH = re.compile(r"`([\w.]+(?:/[\w.]+)+/?|\w+\.py)`")
+
+
+def prose_of(page: Path) -> str:
+    """The text of a page without its blocks of code."""
+    return re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+
+
+def anchors_of(page: Path) -> set[str]:
+    """The anchors of the headings of a page, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", prose_of(page), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def broken_links(page: Path) -> list[str]:
+    """The links of a page to files or headings that do not exist."""
+    broken = []
+    for link in _LINK.findall(prose_of(page)):
+        name, _, anchor = link.partition("#")
+        target = page.parent / name if name else page
+        if "://" not in link and (not target.exists() or (anchor and anchor not in anchors_of(target))):
+            broken.append(link)
+    return broken
+
+
+@pytest.mark.parametrize("page", [*PAGES, *WITHOUT_EXAMPLES], ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
+    assert broken_links(page) == []
+
+
+def test_a_broken_link_is_noticed(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# A `page`, again\n[a](#a-page-again) [b](#b) [c](page.md#a-page-again) [d](d.md) [e](http://e/#e)\n"
+    )
+    assert broken_links(page) == ["#b", "d.md"]
+
+
+@pytest.mark.parametrize("name", ["docs/architecture.md", "CONTRIBUTING.md"])
+def test_every_path_that_a_page_for_contributors_names_exists(name: str) -> None:
+    """A path is relative to the project, to the package, or to the package of each format."""
+    paths = {path for path in _PATH.findall(prose_of(ROOT / name)) if "NAME" not in path}
+    assert len(paths) > 40
+    roots = (ROOT, PACKAGE, PACKAGE / "sej")
+    missing = [path for path in sorted(paths) if not any((root / path).exists() for root in roots)]
+    assert [path for path in missing if not path.startswith("build/")] == []
+
+
+def test_the_drawing_of_the_architecture_shows_all_folders_and_no_others() -> None:
+    drawing = (ROOT / "docs" / "architecture.md").read_text().split("```")[1]
+    homes = (PACKAGE, PACKAGE / "core", PACKAGE / "sej")
+    folders = {path.parent for home in homes for path in home.glob("*/__init__.py")}
+    assert set(re.findall(r"(\w+)/", drawing)) == {folder.name for folder in folders}
+    modules = {path.name for path in PACKAGE.glob("*.py") if not path.name.startswith("__")}
+    assert set(re.findall(r"\w+\.py", drawing)) == modules | {"format.py"}
 
 
 def test_a_wrong_output_is_noticed() -> None:
