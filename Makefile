@@ -1,7 +1,7 @@
 # Two commands do everything, set-up included: `make demo` and `make test`. `make` alone lists the others.
 #
-# The environment is in .venv and is made once. It is made anew only when the pins in constraints.txt have changed; after
-# a change of pyproject.toml or setup.py the package is installed again, after a change of a kernel only that is compiled.
+# The environment is in .venv and is created once. It is rebuilt only if the pins in constraints.txt have changed. After a
+# change of pyproject.toml or setup.py the package is installed again; after a change of a kernel only that is compiled.
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
@@ -21,8 +21,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq --constraint
 CHECKS = echo "== style: ruff check, ruff format --check" && $(BIN)/ruff check . && $(BIN)/ruff format --check . \
 	&& echo "== types: mypy" && $(BIN)/mypy
 
-# Each run of pytest has its own directory for temporary files: what a run that was killed has left, perhaps a mounted
-# file system, must not fail the next one.
+# Each run of pytest has its own directory for temporary files: the leftovers of a killed run, perhaps a mounted file
+# system, must not fail the next one.
 PYTEST = root=$$(mktemp -d) && run() { PYTEST_DEBUG_TEMPROOT=$$root $(BIN)/python -m pytest -n $(JOBS) "$$@"; \
 	status=$$?; rm -rf --one-file-system "$$root"; return $$status; } && run
 
@@ -32,12 +32,12 @@ help: ## list the targets
 	@echo "make TARGET, where TARGET is one of:"
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-9s %s\n", $$1, $$2 }' Makefile
 
-setup: doctor $(INSTALLED) ## make the environment in .venv, if it is not there yet
+setup: doctor $(INSTALLED) ## create the environment in .venv, if it does not exist
 
 doctor: ## say what this machine lacks
 	@PYTHON="$(PYTHON)" tools/doctor.sh
 
-demo: setup ## write sample journals, make tables of them on Spark, and a report
+demo: setup ## write sample journals, turn them into tables on Spark, and write a report
 	@$(BIN)/logwright demo --pipeline
 
 test: setup ## style, types, and all tests
@@ -54,7 +54,7 @@ lint: setup ## style and types only
 torture: setup ## the longer runs of the fault tests
 	@$(PYTEST) -m torture
 
-mutants: setup ## leave out each sync, rename, lock and truncation once: a test must notice
+mutants: setup ## remove each sync, rename, lock and truncation once: a test must fail
 	@$(BIN)/python tools/mutants.py --jobs $(JOBS)
 
 sanitize: setup ## the tests of the kernels with AddressSanitizer and UBSan; needs GCC
@@ -63,7 +63,7 @@ sanitize: setup ## the tests of the kernels with AddressSanitizer and UBSan; nee
 bench: setup $(BENCH) ## measure against the peers, and print one table
 	@$(BIN)/python -m benchmarks
 
-kernels: setup ## compile the kernels again, for instance after a compiler was installed
+kernels: setup ## compile all kernels again, for instance after installing a compiler
 	@$(BIN)/python setup.py --quiet build_ext --inplace --force
 	@PYTHON="$(PYTHON)" tools/doctor.sh
 
@@ -75,10 +75,10 @@ clean: ## remove the environment and everything that was built
 
 # --- the environment ------------------------------------------------------------------------------------------------
 
-# A copy of the pins, so that a file that is merely newer does not cost a new environment.
+# A copy of the pins, so that a file that is only newer does not rebuild the environment.
 $(PINS): constraints.txt
 	@if ! cmp -s constraints.txt $@; then \
-		echo "== making the environment in $(VENV) with $(PYTHON): once, a few minutes"; \
+		echo "== creating the environment in $(VENV) with $(PYTHON): once, a few minutes"; \
 		"$(PYTHON)" -m venv --clear $(VENV) \
 		&& $(PIP) setuptools Cython \
 		&& cp constraints.txt $@; \

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Says what this machine lacks, on stderr: with an error where nothing can go on without it, with a note where something
-# will be slow or missing. Silent, with exit code 0, when all is there.
+# Says what this machine lacks, on stderr: with an error if nothing works without it, with a note if something will be
+# slow or missing. Silent, with exit code 0, if nothing is missing.
 #
 # PYTHON is the interpreter for a new environment; empty when none was found. CC is respected as setuptools does.
 
@@ -21,15 +21,15 @@ note() {
 check_python() {
     if [ -e .venv/constraints.txt ]; then # written when the environment is complete
         "$VENV_PYTHON" -c '' 2>/dev/null ||
-            fail "the environment in .venv does not run any more; remove it with 'make clean', and try again"
+            fail "the environment in .venv no longer runs; remove it with 'make clean', and try again"
         return
     fi
     [ -n "${PYTHON:-}" ] ||
         fail "Python 3.11 or later was not found; install it, or say where it is: make PYTHON=/path/to/python3 ..."
     "$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null ||
-        fail "$PYTHON is no Python 3.11 or later"
+        fail "$PYTHON is not Python 3.11 or later"
     "$PYTHON" -c 'import venv, ensurepip' 2>/dev/null ||
-        fail "$PYTHON lacks the venv module; on Debian and Ubuntu it is in a package of its own: python3-venv"
+        fail "$PYTHON lacks the venv module; on Debian and Ubuntu install the package python3-venv"
 }
 
 kernels_are_built() {
@@ -72,9 +72,9 @@ check_java() {
     local version
     version=$(java -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p' | head -n 1)
     if [ -z "$version" ]; then
-        note "Java 17 was not found: Spark, and the tests of it, need it"
+        note "Java 17 was not found: Spark and its tests need it"
     elif [ "$version" -lt 17 ]; then
-        note "Java 17 was not found, only Java $version: Spark, and the tests of it, need it"
+        note "Java 17 was not found, only Java $version: Spark and its tests need it"
     fi
 }
 

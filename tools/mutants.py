@@ -1,16 +1,15 @@
-"""Mutants: each sync, rename, lock and truncation is left out once, and a test must fail for it.
+"""Mutants: each sync, rename, lock and truncation is removed once, and a test must fail for it.
 
-A copy of the sources is made in `.mutants/tree` in which every such call can be switched off by name, and so can each
-decision of the modules that recover journals. The tests run there once, and note which test reaches which of these
-places. Then each mutant is switched on in turn, and the tests that reach it run until one of them fails, the one that
-failed the last time first. What no test notices has survived: it needs a test, or it is not needed.
+`.mutants/tree` is a copy of the sources in which every such call can be switched off by name, and each decision of the
+modules that recover journals can be changed. The tests run there once and record which test reaches which mutant. Then
+each mutant is switched on in turn, and the tests that reach it run until one fails, beginning with the one that failed
+last time. A mutant that no test detects survives: write a test for the line, or remove it.
 
-    .venv/bin/python tools/mutants.py                        all of them; 1 when one survives
-    .venv/bin/python tools/mutants.py --only kestrel/packing those whose name has this in it
+    .venv/bin/python tools/mutants.py                        all of them; exit code 1 if one survives
+    .venv/bin/python tools/mutants.py --only kestrel/packing those whose name contains this
     .venv/bin/python tools/mutants.py --list                 their names only
 
-The answers are kept in `.mutants` for as long as no source and no test changes. A test that changes is looked at again;
-`--fresh` looks at all of them.
+The results are kept in `.mutants` until a source or test changes. A changed test is tried again; `--fresh` tries all.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Runs the tests of the kernels with AddressSanitizer and UndefinedBehaviorSanitizer; needs GCC. What is
-# found ends the process that did it, so that its test fails; with -s, and without -n, pytest shows the stack.
+# Runs the tests of the kernels with AddressSanitizer and UndefinedBehaviorSanitizer; needs GCC. An error ends
+# the test process, so that its test fails; with -s, and without -n, pytest shows the stack.
 #
 #     tools/sanitize.sh                             all tests of the kernels
-#     tools/sanitize.sh tests/sej -k codec  others; the arguments are those of pytest
+#     tools/sanitize.sh tests/sej -k codec          others; the arguments are those of pytest
 #
-# The kernels are built in build/sanitize, from a copy of the sources. Those in src are not touched.
+# The kernels are built in build/sanitize, from a copy of the sources. Those in src are not changed.
 
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -14,14 +14,15 @@ TREE=$PWD/build/sanitize
 PYTHON=$PWD/.venv/bin/python
 
 TESTS=(
-    tests/core/test_{checksum,gathering}.py
+    tests/core/test_{crc32c,gathering}.py
+    tests/sej/test_checksums.py
     tests/contract/test_{bytes,fuzz,twins}.py
     tests/*/test_{changes,codec,columns,gathering,golden,ids,kernel,packing,protobuf,reentry,replay}.py
     tests/*/test_{shapes,store,survey,queue,queue_threads,threads,database_modify}.py
     tests/versioned/bonjson
     tests/servers/queue/test_parser.py
 )
-# What a sanitizer needs for itself is no matter of ours.
+# A sanitizer needs memory itself.
 EXCEPT="not takes_no_more_memory and not take_as_much_memory"
 shopt -s nullglob
 
