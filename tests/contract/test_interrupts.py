@@ -83,7 +83,7 @@ def test_a_queue_that_puts_items_to_the_tail_is_caught(place: Path, monkeypatch:
 
 
 def test_a_queue_that_goes_on_after_an_interrupt_is_caught(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def go_on(self: Memory, work: Callable[[], object], *, gathers: bool = True) -> object:
+    def go_on(self: Memory, work: Callable[[], object], *, together: bool = True) -> object:
         return work()
 
     monkeypatch.setattr(Memory, "settled", go_on)

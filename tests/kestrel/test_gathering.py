@@ -26,19 +26,19 @@ def test_what_gathers_is_written_by_pouring_and_in_its_order(tmp_path: Path) -> 
     engine.put(b"1")
     first = size(tmp_path)
     assert first == 22
-    engine.gather()
-    engine.gather()
+    engine.hold_writes()
+    engine.hold_writes()
     engine.put(b"2")
     engine.put(b"3")
     assert engine.get() == b"1"
     assert engine.reserve_many(2)[1].data == b"3"
     assert size(tmp_path) == first
-    engine.pour()
+    engine.release_writes()
     removed, reserved = 1, 2 * 5
     assert size(tmp_path) == 3 * first + removed + reserved
     engine.put(b"4")
     assert size(tmp_path) == 4 * first + removed + reserved
-    engine.pour()
+    engine.release_writes()
     engine.close()
     with Queue(tmp_path, "q") as queue:
         assert list(queue) == [b"2", b"3", b"4"]
@@ -46,12 +46,12 @@ def test_what_gathers_is_written_by_pouring_and_in_its_order(tmp_path: Path) -> 
 
 def test_a_journal_that_is_rotated_meanwhile_has_everything(tmp_path: Path) -> None:
     engine = opened(tmp_path)
-    engine.gather()
+    engine.hold_writes()
     engine.put(b"1")
     engine.rotate()
     engine.put(b"2")
     assert size(tmp_path) == 0
-    engine.pour()
+    engine.release_writes()
     assert size(tmp_path) == 22
     engine.close()
     with Queue(tmp_path, "q") as queue:
@@ -60,9 +60,9 @@ def test_a_journal_that_is_rotated_meanwhile_has_everything(tmp_path: Path) -> N
 
 def test_closing_writes_what_has_gathered_and_then_there_is_nothing_to_pour(tmp_path: Path) -> None:
     engine = opened(tmp_path)
-    engine.gather()
+    engine.hold_writes()
     engine.put(b"1")
     engine.close()
     assert size(tmp_path) == 22
     with pytest.raises(Closed):
-        engine.pour()
+        engine.release_writes()

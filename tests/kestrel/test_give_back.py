@@ -47,7 +47,7 @@ def test_a_write_that_fails_later_leaves_no_zeros_where_removals_were(queue: Que
     engine.sync()
     engine.give_back(hand)
     size = engine._file.size()
-    engine._cut_back(engine._told_bytes)
+    engine._cut_back(engine._acknowledged_bytes)
     assert engine._file.size() <= size
 
 

@@ -95,7 +95,7 @@ def test_what_a_foreign_pack_replaces_is_kept_and_told(tmp_path: Path, caplog: p
     with caplog.at_level(logging.WARNING), Queue(tmp_path, "cars") as queue:
         assert list(queue) == [b"B", b"C"]
     assert [record.getMessage().split(", which")[0] for record in caplog.records] == [
-        f"{tmp_path / 'cars.950.pack'}: a pack from elsewhere stands for {name}" for name in ("cars.904", "cars.950")
+        f"{tmp_path / 'cars.950.pack'}: a pack from elsewhere replaces {name}" for name in ("cars.904", "cars.950")
     ]
     summary = Reader(tmp_path / "cars").summary()
     assert summary.details["kept_bytes"] == sum(map(len, OLD.values()))

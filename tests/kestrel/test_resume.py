@@ -79,7 +79,7 @@ def test_a_newest_file_that_was_written_anew_is_read_from_its_beginning(tmp_path
             pass
         queue.sync()
     following, reason = resume(tmp_path / "cars", at, known)
-    assert (following, "was written anew" in reason) == (0, True)
+    assert (following, "was rewritten" in reason) == (0, True)
     write(tmp_path / "cars", *[addx(b"%d" % number) for number in range(100)])
     assert resume(tmp_path / "cars", at, known)[0] == 0, "also when the new file is longer than that"
 
@@ -114,7 +114,7 @@ def test_a_split_whose_bytes_are_others_now_says_so(tmp_path: Path) -> None:
     with Writer(path) as writer:
         writer.remove()
         writer.rewrite()
-    with pytest.raises(NotFound, match="was packed or written anew"):
+    with pytest.raises(NotFound, match="was packed or rewritten"):
         list(SPLITS.chunks(Reader(path), split))
 
 

@@ -79,7 +79,7 @@ def test_no_writer_is_promised_for_a_pack_while_a_file_is_damaged(tmp_path: Path
     assert kinds(report.problems) == [("cars.50.pack", 44, "malformed")]
     assert sorted(anomaly.message for anomaly in report.anomalies) == [
         "a pack that was not finished: no writer does that while there are problems",
-        "cars.50.pack stands for it; it stays while there are problems",
+        "cars.50.pack replaces it; it stays while there are problems",
     ]
     with pytest.raises(DamagedJournal), Queue(tmp_path, "cars"):
         pass

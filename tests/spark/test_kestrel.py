@@ -216,7 +216,7 @@ def test_a_queue_that_was_written_anew_is_an_error_or_read_from_its_beginning(tm
     write(tmp_path / "queues" / "bikes", addx(b"one"))
     offset = following(stream_of(tmp_path / "queues"), stream_of(tmp_path / "queues").initialOffset())
     write(path, addx(b"anew"), addx(b"and more"))
-    with pytest.raises(HistoryUnavailable, match=r"queues/cars: records from \d+ on .* was written anew"):
+    with pytest.raises(HistoryUnavailable, match=r"queues/cars: records from \d+ on .* was rewritten"):
         following(stream_of(tmp_path / "queues"), offset)
     going_on = stream_of(tmp_path / "queues", failOnDataLoss="false")
     end = following(going_on, offset)

@@ -14,7 +14,7 @@
     with kestrel.Reader("queues/cars") as reader:                   # reads what is there, needs no lock
         for operation in reader:
             print(operation.op, operation.data)
-        print(reader.queue_state().items)                           # the queue that they stand for
+        print(reader.queue_state().items)                           # the state of the queue
 
 `AsyncQueue` is the same in asyncio. `unpark` puts back what a queue has parked, while no program has it open.
 `QueuesReader` reads all queues of a directory. Loading this package loads neither pyarrow nor pyspark.

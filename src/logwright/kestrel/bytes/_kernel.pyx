@@ -95,7 +95,7 @@ cdef inline int check_dialect(int dialect) except -1:
 # --- one operation ------------------------------------------------------------------------------------------------
 
 cdef inline int kind_at(const unsigned char *data, int dialect) noexcept nogil:
-    """The operation that a byte stands for; -1 for none, -2 where the dialect decides and is not known."""
+    """The operation of a byte; -1 for none, -2 where the dialect decides and is not known."""
     cdef int opcode = data[0]
     if opcode < 8:
         return opcode
@@ -193,7 +193,7 @@ def walk(buffer, Py_ssize_t start, Py_ssize_t end, int dialect, int64_t most=-1)
 cdef inline Py_ssize_t next_size(
     const unsigned char *data, Py_ssize_t position, Py_ssize_t stop, int dialect, int *kind
 ) noexcept nogil:
-    """The size of a walked operation, and its kind; -1 where nobody has walked."""
+    """The size of a walked operation, and its kind; -1 where no walk has been."""
     cdef int64_t size
     if position >= stop:
         return -1
@@ -679,7 +679,7 @@ cdef class AppendBuffer(Outgoing):
         raise WrongUse(f"the operation {OP_NAMES[kind]} is of the dialect kestrel2, which this journal is not in")
 
     def addx(self, data, expires=None, added=None):
-        """Add an item at the tail, now unless told when; the position of the operation. Times are milliseconds."""
+        """Add an item at the tail, by default now; the position of the operation. Times are milliseconds."""
         return self._append_item(ADDX, 0, data, expires, added)
 
     def add_xid(self, xid, data, expires=None, added=None):

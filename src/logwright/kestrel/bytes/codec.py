@@ -5,7 +5,7 @@ is at least 4 (ADD) or 16 (ADDX, ADD_XID, CONTINUE), its count (STATE_DUMP) is n
 there. Any id and any time is valid.
 
 Strategy: one byte says which operation, and with that where its size is. Where the bytes end before the size, or before
-what the size counts, more are needed: whether more can come, only who has the file knows. In the dialect `UNDECIDED` an
+what the size counts, more are needed: whether more can come, only the caller knows. In the dialect `UNDECIDED` an
 8 or a 9 is not decoded; a walk stops there and says so.
 
 Nothing here opens a file, and no length is believed before the bytes that it counts have been seen.
@@ -104,12 +104,12 @@ def encode(operation: Operation) -> bytes:
 
 
 def byte_of(kind: int) -> int:
-    """The byte that stands for an operation in a file."""
+    """The byte of an operation in a file."""
     return CONTINUE_BYTE if kind == CONTINUE else kind
 
 
 def kind_of(opcode: int, dialect: int) -> int:
-    """The operation that a byte stands for; -1 for none."""
+    """The operation of a byte; -1 for none."""
     if opcode == CONTINUE_BYTE and dialect == KESTREL2:
         return CONTINUE
     return opcode if opcode <= (STATE_DUMP if dialect == DOCUMENTED else REMOVE_TENTATIVE_XID) else -1
@@ -379,7 +379,7 @@ _LAYOUT: Final = (
 class Gatherer(Gathering[Columns]):
     """Gathers the operations of many walked ranges as the columns of one batch.
 
-    It has room for so many rows and bytes of data; `add` takes what fits, `take` hands the columns over. `allocate`
+    It holds a fixed number of rows and bytes of data; `add` takes what fits, `take` hands the columns over. `allocate`
     makes the writable buffers of the columns.
     """
 
@@ -439,7 +439,7 @@ def _data_bytes(buffer: Buffer, start: int, end: int, dialect: int) -> int:
 class AppendBuffer(Outgoing):
     """Operations on their way to a file, encoded.
 
-    Each method adds one operation; `take` hands over what has gathered. A subclass is told by `_attend` when more than
+    Each method adds one operation; `take` hands over what is buffered. `_attend` of a subclass is called when more than
     `attention_bytes` wait. `position` is where the next operation will be in the file.
     """
 
@@ -451,7 +451,7 @@ class AppendBuffer(Outgoing):
         self.dialect = dialect
 
     def addx(self, data: Buffer, expires: int | None = None, added: int | None = None) -> int:
-        """Add an item at the tail, now unless told when; the position of the operation. Times are milliseconds."""
+        """Add an item at the tail, by default now; the position of the operation. Times are milliseconds."""
         return self._append_item(ADDX, 0, data, expires, added)
 
     def add_xid(self, xid: int, data: Buffer, expires: int | None = None, added: int | None = None) -> int:

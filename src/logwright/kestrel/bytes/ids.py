@@ -2,7 +2,7 @@
 
 The next id is the last used one plus one, and those that are open are passed over. In a journal that a queue has
 written that is a step or two. But a SAVE_XID may set the last used id back again and again, to before as many open ids
-as the journal has room for, and then every reservation would go past all of them. So whoever looks for an id goes
+as the journal has room for, and then every reservation would go past all of them. So a search for an id goes
 `MOST_STEPS` on foot, and after that has an `OpenIds` for good.
 
 Words of 64 bits say which of 64 neighbouring ids are taken; further words which of 64 neighbouring words are full; and
@@ -25,7 +25,7 @@ _IDS: Final = 2**32
 
 
 class OpenIds:
-    """The ids that are taken. 0 always is: it stands for none."""
+    """The ids that are taken. 0 always is: it means none."""
 
     def __init__(self, xids: Iterable[int] = ()) -> None:
         self._levels: list[dict[int, int]] = [{} for _ in range(_LEVELS)]

@@ -25,7 +25,7 @@ The files of the queue `cars` in its directory:
     cars.950.pack       the state of every rotated file up to 950: those are dead, and the suffix is about to go
     cars~~951           temporary: whatever has `~~` in its name does not count
     .logwright/cars.lck ours: the writer's lock
-    .logwright/cars.packed  ours: which files the latest pack stands for
+    .logwright/cars.packed  ours: which files the latest pack replaces
     .logwright/cars.rotated ours: which rotated files there are
     .logwright/cut/     ours: copies of what was cut
 """
@@ -75,7 +75,7 @@ MAX_DATA_BYTES: Final = MAX_SIZE - 16
 
 FIRST_PLAUSIBLE_MS: Final = 946_684_800_000
 LAST_PLAUSIBLE_MS: Final = 4_102_444_800_000
-"""The years 2000 to 2100: when an item can have been added, for whoever looks for one among bad bytes."""
+"""The years 2000 to 2100: when an item can have been added, for a search among bad bytes."""
 
 PACK_SUFFIX: Final = ".pack"
 TEMPORARY: Final = "~~"

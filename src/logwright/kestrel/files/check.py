@@ -1,7 +1,7 @@
 """Checking the journal of a queue: `verify` goes through all of it, `summarize` looks at names, sizes and both ends.
 
 A problem is something that costs operations: bytes that are none, a file that cannot be read. An anomaly is odd and
-costs nothing: the journal stays sound. What is wrong in one place never hides the next: reading goes on behind it.
+costs nothing: the journal stays sound. What is wrong in one place never hides the next: reading continues after it.
 
     problems    torn_tail malformed unreadable doubled_name empty_pack missing_file
     anomalies   empty_queue not_open open_already behind_state_dump dialect dead_file temporary_file pack foreign_file
@@ -96,7 +96,7 @@ def _note_anomalies(report: Report, replay: Replay, files: OpenFiles) -> None:
 
 
 def _check_names(reader: Reader, report: Report) -> None:
-    """What lies beside the files that count."""
+    """What is stored beside the files that count."""
     odd = report.odd_file
     listing = reader.listing()
     for name, size in lost_files(reader.disk, reader.directory, reader.queue, listing).items():
@@ -108,13 +108,13 @@ def _check_names(reader: Reader, report: Report) -> None:
     elif listing.pack is not None and any(problem.kind != "torn_tail" for problem in report.problems):
         odd(listing.pack.name, "pack", "a pack that was not finished: no writer does that while there are problems")
         for name in listing.dead:
-            odd(name, "dead_file", f"{listing.pack.name} stands for it; it stays while there are problems")
+            odd(name, "dead_file", f"{listing.pack.name} replaces it; it stays while there are problems")
     elif listing.pack is not None:
         odd(listing.pack.name, "pack", "a pack that was not finished: the next writer takes it over")
         known = known_dead(reader.disk, reader.directory, listing)
         for name in listing.dead:
             becomes = "removes it" if name in known else "keeps it in .logwright/cut, as the pack is from elsewhere"
-            odd(name, "dead_file", f"{listing.pack.name} stands for it; the next writer {becomes}")
+            odd(name, "dead_file", f"{listing.pack.name} replaces it; the next writer {becomes}")
     for name in listing.temporary:
         odd(name, "temporary_file", "a temporary file that was left behind; the next writer removes it")
     for name in reader.disk.list_directory(reader.directory):
@@ -134,7 +134,7 @@ class _Survey(Survey):
 
 
 def summarize(reader: Reader) -> Summary:
-    """What this is. Of a journal of more than `MOST_READ_BYTES` only so much is read, from its beginning.
+    """What this is. Of a larger journal only the first `MOST_READ_BYTES` are read.
 
     The data of a first or last operation of more than `MOST_SHOWN_BYTES` is not read, and None in its place.
     """
@@ -180,7 +180,7 @@ def _note(reader: Reader, look: _Survey, item: Chunk) -> None:
 
 
 def _last_record(reader: Reader, files: OpenFiles, look: _Survey) -> dict[str, Any] | None:
-    """The last operation, None where nobody has looked that far."""
+    """The last operation, None if the check did not get that far."""
     if look.last is None or not look.complete:
         return None
     source, span = look.last

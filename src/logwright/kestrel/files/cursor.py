@@ -40,7 +40,7 @@ class Chunk(FileChunk):
     """Whole operations: `data[start:stop]` holds `count` of them, in a dialect that may be undecided still.
 
     `position` is where `start` is in the file. The buffer is valid until the cursor reads again. A `hollow` chunk is
-    one large operation of which only the head is at hand: `stop` lies beyond the buffer.
+    one large operation of which only the head is at hand: `stop` is beyond the buffer.
     """
 
     source: JournalFile
@@ -70,7 +70,7 @@ class Chunk(FileChunk):
 
 
 class Cursor:
-    """Goes through one file from the beginning of an operation on. After the file has grown it can go on.
+    """Goes through one file from the beginning of an operation on. After the file has grown it can continue.
 
     `dialect` may be UNDECIDED: then `settle` is asked where it matters, and without it the cursor ends there.
     """

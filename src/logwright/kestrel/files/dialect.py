@@ -1,14 +1,14 @@
 """Which dialect a journal is in: `documented`, as the original is described, or `kestrel2`, as its releases write.
 
 The two differ in an 8 (STATE_DUMP or CONTINUE) and a 9 (none, or REMOVE_TENTATIVE_XID). Until the first of these both
-read the same, so nobody asks before. Then:
+read the same, so the question does not arise before. Then:
 
 - a 9 means kestrel2;
 - an 8 that reads as one of the two only settles it. As a STATE_DUMP its count is not negative and as many ADD_XID
   follow it, or the file ends before; as a CONTINUE its size is at least 16, all of it is there, and an operation or the
   end of the file follows;
-- where an 8 reads as both, the rest of the journal is read both ways, and whichever goes on decides. When both do, it
-  is documented, and `both_fit` is set.
+- where an 8 reads as both, the rest of the journal is read both ways, and the one that is valid decides. When both do,
+  it is documented, and `both_fit` is set.
 """
 
 from __future__ import annotations

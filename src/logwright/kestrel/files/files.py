@@ -2,13 +2,13 @@
 
 The number of an operation is the number in the name of the file before its own, 0 where there is none, times 2^64, plus
 its position in its file. The newest file keeps the one before it when it is rotated, and a pack has the largest name of
-those that it stands for, so the numbers of operations do not change for as long as their file is there. What a pack
+those that it replaces, so the numbers of operations do not change for as long as their file is there. What a pack
 holds is numbered like the first file of a queue.
 
-Two things about names are damage, although every byte can be read, and they are told where reading begins with the file
-that they are about (`flaw`); nobody writes to a queue that has one:
+Two things about names are damage, although every byte can be read, and they are reported where reading begins with the
+file that they are about (`flaw`); a queue that has one cannot be opened for writing:
 
-    doubled_name    `cars.904` and `cars.0904` have the same number, so nobody knows their order: the second one is not
+    doubled_name    `cars.904` and `cars.0904` have the same number, so their order is unknown: the second one is not
                     read
     empty_pack      a pack that came from elsewhere is empty, and what it would replace is not
 """
@@ -163,5 +163,5 @@ def _usual_name(queue: str, timestamp: int, is_pack: bool) -> str:
 
 
 def _doubled(name: str, other: str) -> Damage:
-    reason = f"its number is that of {other}, so nobody knows which comes first, and it is not read: move one away"
+    reason = f"its number is that of {other}, so which comes first is unknown, and it is not read: move one away"
     return Damage(name, 0, 0, reason, "doubled_name")

@@ -1,8 +1,8 @@
 """Notes beside a queue: which pack was written here last, and which rotated files there are.
 
 A pack that is found beside the files that it replaces comes from a crash of ours, which is no danger: it got its name
-when all of it was on the disk. Or it comes from elsewhere, and nobody can tell by its bytes whether it is whole: one
-that ends too early, but behind an operation, reads like any other. So whoever packs notes beside the queue what the
+when all of it was on the disk. Or it comes from elsewhere, and its bytes do not show whether it is whole: one
+that ends too early, but after an operation, reads like any other. So packing notes beside the queue what the
 pack replaces, durably, before the pack gets its name. Files that the note names may go; others are kept.
 
     .logwright/cars.packed      {"pack": 950, "bytes": 4711, "replaces": ["cars.904", "cars.950"]}
@@ -44,7 +44,7 @@ def write_note(disk: Disk, directory: Path, queue: str, timestamp: int, size: in
 
 
 def replaced_files(disk: Disk, directory: Path, queue: str, timestamp: int, pack: Path) -> frozenset[str]:
-    """The files that a pack is known to stand for: none, unless it is the one that was noted, and as large."""
+    """The files that a pack is known to replace: none, unless it is the one that was noted, and as large."""
     try:
         note = _read(disk, directory / note_name(queue))
         if note["pack"] == timestamp and note["bytes"] == disk.file_size(pack):
@@ -55,7 +55,7 @@ def replaced_files(disk: Disk, directory: Path, queue: str, timestamp: int, pack
 
 
 def note_rotated(disk: Disk, directory: Path, queue: str, name: str, size: int, upto: int = -1) -> None:
-    """Note a rotated file. With `upto` those up to this number are gone: it stands for them."""
+    """Note a rotated file. With `upto` those up to this number are gone: it replaces them."""
     path = directory / rotated_note_name(queue)
     with _CHANGING:
         noted = {one: bytes_ for one, bytes_ in rotated_files(disk, directory, queue).items() if _number(one) > upto}

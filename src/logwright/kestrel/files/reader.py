@@ -1,7 +1,7 @@
 """Reader: the journal of a queue opened for reading. It needs no lock, changes nothing, and works beside a writer.
 
 Four ways through the same chunks: `operations` for objects, `scan` for objects with their places, `chunks` for
-columns, `queue_state` for the queue that they stand for. What happens at damage, and at a torn tail of the newest
+columns, `queue_state` for the state of the queue. What happens at damage, and at a torn tail of the newest
 file, is described in `core/read/chunk_reader.py`; where reading continues after damage, in `boundary.py`.
 """
 
@@ -37,7 +37,7 @@ ROW_FIELDS: Final = ("op", "xid", "count", "added", "expires", "data")
 class Reader(FilesReader[Chunk, JournalFile, Operation]):
     """The journal of a queue, or one file of it, opened for reading.
 
-    `path` is the queue's directory with the queue's name behind it, which is the path of its newest file; the rotated
+    `path` is the queue's directory followed by the queue's name, which is the path of its newest file; the rotated
     ones beside it belong to it. A path with a rotated file's name, or any other, is that file alone.
     """
 
@@ -180,7 +180,7 @@ class Reader(FilesReader[Chunk, JournalFile, Operation]):
             found.extend(located(chunk))
         return list(found)
 
-    # --- what it stands for -----------------------------------------------------------------------------------------
+    # --- the state of the queue ---------------------------------------------------------------------------------------
 
     def queue_state(self, at: int | None = None, *, mode: Mode = "dropmalformed") -> QueueState:
         """Items, reserved items and the last used id: now, or before the operation with the number `at`."""
@@ -224,7 +224,7 @@ class Reader(FilesReader[Chunk, JournalFile, Operation]):
             return [_change(files.files[event[0]], event, item) for event in events]
 
     def _place_of(self, files: OpenFiles, number: int) -> tuple[int, int]:
-        """The file and the position there that a number stands for."""
+        """The file and the position there of the operation with this number."""
         for file, source in enumerate(files.files):
             if 0 <= number - source.first_number < 1 << POSITION_BITS:
                 return file, number - source.first_number
@@ -260,7 +260,7 @@ def operation_as_json(located: Located) -> dict[str, Any]:
 
 
 def _source_of(files: OpenFiles, number: int) -> JournalFile | None:
-    """The file that a number lies in, None when it is not there."""
+    """The file of the operation with this number, None when it is not there."""
     return next((source for source in files.files if source.before == number >> POSITION_BITS), None)
 
 

@@ -4,13 +4,13 @@
         ...
 
 The iteration ends when nothing new came for `timeout` seconds (default 1; None waits for ever, 0 never waits); another
-loop over the same scanner goes on where the last one ended. Each operation is seen once, in order; of a directory of
+loop over the same scanner continues where the last one ended. Each operation is seen once, in order; of a directory of
 queues each queue is, and queues that appear later are followed from their beginning.
 
-An incomplete last operation is waited for, and so is a tail that a crash left: the next writer cuts it off and goes on
-behind it. Bad bytes with items behind them are damage, handled by `mode` as in `Reader`. A file that becomes shorter
-than what was read of it is `Truncated`. When files were packed before they were read to their end, what was not read of
-them is a `Gap`: a pack holds the state of a queue, not how it came there.
+An incomplete last operation is waited for, and so is a tail that a crash left: the next writer cuts it off and
+continues there. Bad bytes with items after them are damage, handled by `mode` as in `Reader`. A file that becomes
+shorter than what was read of it is `Truncated`. When files were packed before they were read to their end, what was not
+read of them is a `Gap`: a pack holds the state of a queue, not how it came there.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class _Queue:
                 yield from self._read_file(files, source, mode)
 
     def _tell_gap(self, files: OpenFiles, mode: Mode) -> Iterator[Damage]:
-        """Tell if the file that was being read is gone, and others have come behind it."""
+        """Report if the file that was being read is gone, and others follow it."""
         behind = [source for source in files.files if source.before > self._before]
         if behind and not any(source.before == self._before for source in files.files):
             reason = "the files before this were packed before they were read to their end"
@@ -91,6 +91,6 @@ class _Queue:
                 yield from located(chunk)
             damage, _ = judge(cursor)
             if damage is None or damage.kind == "torn_tail":
-                return  # somebody may be writing it
+                return  # a writer may be writing it
             self._position = cursor.position
             yield from self._reader.report(damage, mode)

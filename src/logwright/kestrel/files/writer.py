@@ -6,13 +6,13 @@ What an append guarantees when it returns, by the sync policy:
     interval(ms)    the same, and a background thread syncs that often
     always          the operation is on the disk; threads that append at the same time share one sync
 
-What a crash leaves: a beginning of what was appended, and at most one operation cut short behind it, which the next
+What a crash leaves: a beginning of what was appended, and then at most one operation that is cut short, which the next
 writer cuts off and keeps (`recovered`, `kept`). The format has no checksums: where a file system makes a file longer
 before its new bytes are there, the last operations, none of which was acknowledged, may be left with wrong bytes in
 them. A file is synced before it is rotated, so only the newest can ever be torn.
 
 A failed write or sync is final: the writer takes nothing more (`Poisoned`), the partial operation is rolled back, and
-what was acknowledged before stays. Open a new writer to go on.
+what was acknowledged before stays. Open a new writer to continue.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Writer(QueueFiles, kernel.AppendBuffer):
     others append one operation and return its position in the newest file. With `max_file_bytes` a file that has grown
     so large is rotated.
 
-    `recovered` tells what was cut off the end on opening, None when it was whole; `kept` is where those bytes are now.
+    `recovered` says what was cut off the end on opening, None when it was whole; `kept` is where those bytes are now.
     `dialect` is the one that the journal is in; a new one is documented, until an operation of kestrel2 is appended.
     """
 

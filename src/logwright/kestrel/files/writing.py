@@ -135,8 +135,8 @@ class QueueFiles(Appending):
             self.kept = cut_tail(disk, directory, self._file, end.start)
             logger.warning("%s: cut off a torn tail, kept in %s", end, self.kept)
         else:
-            self._file.sync()  # whoever wrote it may have been killed before that
-        disk.sync_directory(directory)  # and so may have been whoever gave it its name
+            self._file.sync()  # its writer may have been killed before that
+        disk.sync_directory(directory)  # and before it synced the directory
         self._file_size = self._file.size()
         return is_ended
 
@@ -146,7 +146,7 @@ class QueueFiles(Appending):
     def _check_rotated(self, listing: Listing) -> None:
         """Raise what is wrong with a rotated file: then the newest one is not cut, torn as it may be.
 
-        Whoever repairs the journal wants to see it as the accident has left it.
+        A repair needs the journal as the accident has left it.
         """
         self._check_files([file for file in listing.files if not file.is_newest])
 
@@ -164,9 +164,9 @@ class QueueFiles(Appending):
             raise self._explained(DamagedJournal(name, 0, "this file is missing"))
 
     def _check_pack(self, listing: Listing) -> None:
-        """Raise what is wrong with a pack that is not finished, or with a file behind it, before it is finished.
+        """Raise what is wrong with a pack that is not finished, or with a file after it, before it is finished.
 
-        Files that it has replaced may be wanted, and whoever repairs the journal finds it as the accident has left it.
+        A repair may need the files that it has replaced, and the journal as the accident has left it.
         """
         if listing.pack is not None:
             self._check_files([listing.pack], _hint_at(listing) if listing.dead else "")

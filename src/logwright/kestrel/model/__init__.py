@@ -1,1 +1,1 @@
-"""What the records stand for."""
+"""The queue that the records describe."""

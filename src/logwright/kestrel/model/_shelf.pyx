@@ -356,7 +356,7 @@ cdef class Shelf(Outgoing):
         return self._tuple(self._ring + self._head)
 
     def pop(self):
-        """Take the first item from the shelf. The journal is not told."""
+        """Take the first item from the shelf. The journal is not changed."""
         cdef Entry entry
         if self.memory_items:
             entry = self._ring[self._head]
@@ -365,7 +365,7 @@ cdef class Shelf(Outgoing):
         return self._tuple(&entry)
 
     def put_back(self, tuple entry not None):
-        """Put an item to the head, whatever the limits are. The journal is not told."""
+        """Put an item to the head, whatever the limits are. The journal is not changed."""
         if len(entry) != 5:
             raise ValueError("an item has five fields")
         cdef bytes data = <bytes?>entry[0]
@@ -392,7 +392,7 @@ cdef class Shelf(Outgoing):
         return found
 
     def clear(self):
-        """Forget all items. The journal is not told."""
+        """Forget all items. The journal is not changed."""
         self._drop_all()
 
     cdef void _drop_all(self) noexcept:

@@ -46,7 +46,7 @@ Found = TypeVar("Found")
 
 
 class Wish(NamedTuple, Generic[Found]):
-    """What somebody wants of a queue: how to get it, and what to do with it when nobody wants it any more."""
+    """A request of a caller: how to fulfil it, and how to return what it got when the caller is gone."""
 
     attempt: Callable[[], Found | None]
     give_back: Callable[[Found], None]
@@ -169,7 +169,7 @@ class AsyncQueue(AsyncOpening):
         return found[0][0] if found else None
 
     async def get_many(self, most: int, timeout: float | None = 0) -> list[bytes]:
-        """Remove up to so many items from the head on; waits for the first one only."""
+        """Remove up to `most` items from the head; waits for the first one only."""
         check_count(most)
         check_timeout(timeout)
         engine = self._engine_here()
@@ -277,7 +277,7 @@ class AsyncQueue(AsyncOpening):
                 found = await self._settled(engine, wish, 0)
                 left = None if deadline is None else max(0.0, deadline - loop.time())
                 is_over = found is None and not (await asyncio.wait([woken], timeout=left))[0]
-                if self._handle is None and found is None:  # the engine may go on: see `Queue.close`
+                if self._handle is None and found is None:  # the engine may stay open: see `Queue.close`
                     self._refuse_closed()
             except BaseException:
                 if not engine.stop_waiting(wake):
@@ -357,7 +357,7 @@ class AsyncQueue(AsyncOpening):
     async def close(self) -> None:
         """Sync, and let others open the queue. A second call does nothing.
 
-        Whoever waits for an item gets `Closed`, and so does every call from now on.
+        A caller that waits for an item gets `Closed`, and so does every later call.
         """
         if self._handle is not None:
             if self._loop is not None and not self._loop.is_closed():
@@ -416,12 +416,12 @@ class Reserving(Coroutine[Any, Any, Item]):
 
 
 def _removing(engine: Engine, most: int) -> Wish[Hand]:
-    """Up to so many items, and gone."""
+    """Up to `most` items, removed."""
     return Wish(lambda: engine.take_many(most, Hand()) or None, engine.give_back)
 
 
 def _reserving(engine: Engine, most: int) -> Wish[list[Item]]:
-    """Up to so many items, reserved."""
+    """Up to `most` items, reserved."""
     return Wish(
         lambda: engine.reserve_many(most) or None,
         lambda items: engine.put_back_unseen(xids_of(items)),
@@ -429,10 +429,10 @@ def _reserving(engine: Engine, most: int) -> Wish[list[Item]]:
 
 
 def _wake(loop: asyncio.AbstractEventLoop, woken: asyncio.Future[None]) -> None:
-    """Called by whoever puts an item, from any thread."""
+    """Called from the thread that puts an item."""
     try:
         loop.call_soon_threadsafe(_set, woken)
-    except RuntimeError:  # the loop has ended, and whoever waited in it
+    except RuntimeError:  # the loop has ended, and with it the task that waited
         return
 
 

@@ -129,17 +129,17 @@ class Engine(Memory):
         self.max_item_bytes = MAX_DATA_BYTES if limits.max_item_bytes is None else limits.max_item_bytes
 
     def keep_promises(self, policy: Sync, buffer_bytes: int) -> None:
-        """Be as durable as this policy asks for: somebody else, who asked for less, may have opened the engine."""
+        """Be as durable as this policy asks for: the engine may have been opened with a weaker one."""
         self._always = self._always or policy == ALWAYS
         if policy.name == "interval" and self._interval is None:
             self._interval = IntervalSync(policy.interval_ms, self._sync_in_background)
         if not buffer_bytes and policy != ALWAYS and not self._writes_through:
             with self.mutex:
                 self.check()
-                self.settled(self._write_at_once, gathers=False)
+                self.settled(self._write_at_once, together=False)
 
     def _write_at_once(self) -> None:
-        self._pour()
+        self._write_buffered()
         self._writes_through = True
         self._rewire()
 
@@ -153,7 +153,7 @@ class Engine(Memory):
         return self._is_closing or self._closed
 
     def check_process(self) -> None:
-        """Raise `WrongUse` in a fork: the queue is the parent's, who goes on with it."""
+        """Raise `WrongUse` in a fork: the queue belongs to the parent, which continues to use it."""
         self._check_process()
 
     def _refuse(self) -> None:
@@ -261,7 +261,7 @@ class Engine(Memory):
         return self._is_deliverable() or self._reach(NO_LIMIT)
 
     def _reach(self, most: int) -> bool:
-        """Take away up to so many items that may not be handed out; whether one is at the head then that may."""
+        """Take away up to `most` items that may not be delivered; whether the head may be delivered then."""
 
         def reach(most: int) -> bool:
             while self.items and len(self.moves) < MOST_MOVES:
@@ -342,13 +342,13 @@ class Engine(Memory):
         return hand
 
     def _another(self, found: Sequence[object]) -> bool:
-        """Whether there is one more behind those that were found. What cannot be read is told by the next call."""
+        """Whether there is one more after those that were found. An error of reading it is raised by the next call."""
         try:
             return self._ready()
         except LogwrightError:
             if self.refusing or not found:
                 raise
-            return False  # these have been removed or reserved: whoever asked must get them
+            return False  # these have been removed or reserved: the caller must get them
 
     def give_back(self, hand: Hand) -> None:
         """Put items back to the head that were removed for a caller that did not get them.
@@ -381,7 +381,7 @@ class Engine(Memory):
                     self.put_held(data, added or self.now(), expires)
 
         if hand.serial == self.serial:
-            self.settled(take_back, gathers=False)
+            self.settled(take_back, together=False)
         elif not self.compaction.restate_with(hand):
             logger.warning("%s: a call was interrupted, and its %d items go to the tail", self.path, len(hand))
             self.settled(put)
@@ -440,7 +440,7 @@ class Engine(Memory):
         xids: list[int] = []
         with self.mutex:
             self.check()
-            self.settled(reserve, gathers=most > 1)
+            self.settled(reserve, together=most > 1)
             if hand is not None:
                 hand += xids
             self.compact_if_due()
@@ -510,7 +510,7 @@ class Engine(Memory):
                 self._put_back_as_listed([xid for xid in xids if self.is_open(xid)])
 
     def is_open(self, xid: int) -> bool:
-        """Whether an item is reserved under this id, by somebody who may confirm or abort it."""
+        """Whether an item is reserved under this id by a caller that may confirm or abort it."""
         return xid in self.open_items and xid not in self.moving.xids
 
     def put_back_held(self, xids: Iterable[int]) -> None:
@@ -606,7 +606,7 @@ class Engine(Memory):
         return self.expired - before
 
     def sweep_some(self, most: int) -> bool:
-        """The same for up to so many items, but for `moving.finish`; whether there is more to be done."""
+        """The same for up to `most` items, but without `moving.finish`; whether there is more to be done."""
         with self.mutex:
             self.check()
             has_reached = self._is_deliverable() or self._reach(most)
@@ -632,7 +632,7 @@ class Engine(Memory):
     # --- the end ----------------------------------------------------------------------------------------------------
 
     def release(self) -> None:
-        """Whoever had opened the queue is gone, and others still need the engine: nothing is open, and nobody waits."""
+        """The queue was closed, and others still need the engine: put back what is open, and wake all that wait."""
         with self.mutex:
             if self.is_usable:
                 self.put_back_held([xid for xid in self.open_items if self.is_open(xid)])
@@ -642,7 +642,7 @@ class Engine(Memory):
     def close(self) -> None:
         """Let items that are on their way to other queues get there, or come back; then close.
 
-        In a fork nothing is done but to let go of the files: the queue is the parent's, who goes on with it.
+        In a fork this only closes the files: the queue belongs to the parent, which continues to use it.
         """
         if os.getpid() == self._process:
             self._end(self._close)
@@ -671,7 +671,7 @@ class Engine(Memory):
         super().close()
 
     def _remove_all(self) -> None:
-        # Files of an empty queue can be removed one by one; others would stand for another queue meanwhile.
+        # Files of an empty queue can be removed one by one; others would represent another queue meanwhile.
         self.compaction.erase()
         self._wake_all()
         self.remove_files()

@@ -1,12 +1,12 @@
 """Which queues this process has open, and how they reach each other.
 
-A queue has one engine in a process, and one handle: the `Queue` or `AsyncQueue` that somebody has opened; a second one
-gets `Locked`. Others may need the engine as well, and share it:
+A queue has one engine in a process, and one handle: the `Queue` or `AsyncQueue` that the program has opened; a second
+one gets `Locked`. Others may need the engine as well, and share it:
 
 - the handle of the parent of a fan-out queue `parent+child`: whatever is put to the parent is put to every child;
 - an engine whose items move: to `expire_to`, or to where failed items are parked.
 
-An engine is closed when nobody holds it any more. Queues of other processes cannot be reached: they are locked.
+An engine is closed when nothing holds it any more. Queues of other processes cannot be reached: they are locked.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _hold(path: Path, limits: Limits, settings: Settings, holder: object) -> Eng
     key = id(settings.disk), path
     engine = _engines.get(key)
     if engine is not None and engine.refusing and engine.handle is None:
-        _forget(engine)  # it has failed: whoever else holds it opens it again when it needs it
+        _forget(engine)  # it has failed: other holders open it again when they need it
         engine = None
     if engine is None:
         engine = Engine(
@@ -77,7 +77,7 @@ def _borrower(key: tuple[int, Path], settings: Settings) -> Callable[[str], Engi
     plain = replace(settings, dialect="auto")
 
     def borrow(name: str) -> Engine:
-        while not _lock.acquire(timeout=_PATIENCE_SECONDS):  # whoever has it may be closing our queue, and wait for us
+        while not _lock.acquire(timeout=_PATIENCE_SECONDS):  # its holder may be closing our queue, and wait for us
             _check_borrower(key)
         try:
             _check_borrower(key)  # what a closed queue borrows would never be given back
@@ -113,7 +113,7 @@ def _forget(engine: Engine, end: Callable[[], None] | None = None) -> None:
 
 
 def _ended(engine: Engine, end: Callable[[], None]) -> None:
-    """End an engine; if that fails, as deleting can on a full disk, it is closed at least: nobody else could do it."""
+    """End an engine; if that fails, as deleting can on a full disk, it is at least closed: nothing else could do it."""
     try:
         end()
     except BaseException:
@@ -128,10 +128,10 @@ def can_open(name: str) -> bool:
 
 
 class Handle:
-    """A queue that somebody has opened, and its children; opened by `open`, or by `opening`.
+    """A queue that the program has opened, and its children; opened by `open`, or by `opening`.
 
     A child that cannot be opened keeps its parent from being opened as well, unless its parent `is_tolerant`: then
-    nothing can be put to the parent, until somebody has opened the child.
+    nothing can be put to the parent, until the child is opened.
     """
 
     engine: Engine
@@ -290,7 +290,7 @@ class Handle:
 
 
 def _after_fork() -> None:
-    """In a child: the queues are the parent's, who goes on to write to them."""
+    """In a child: the queues belong to the parent, which continues to write to them."""
     global _lock
     _lock = threading.RLock()
     for engine in _engines.values():

@@ -23,7 +23,7 @@ from ..files.writer import Writer
 
 _LOOKED_AT_BYTES: Final = 64 << 10
 _ENOUGH_OPERATIONS: Final = 8
-"""So many operations in a row are no accident, whatever follows them."""
+"""This number of consecutive valid operations is no accident, whatever follows them."""
 _ENOUGH_NEIGHBOURS: Final = 16
 
 
@@ -67,7 +67,7 @@ def _directory_looks_like(disk: Disk, path: Path) -> Evidence | None:
 def _file_looks_like(disk: Disk, path: Path) -> Evidence | None:
     """What a file is by its bytes, or by what is beside it: it may be empty, damaged from its beginning on, or gone.
 
-    A crash can leave a queue without its newest file: its name still stands for the rotated ones.
+    A crash can leave a queue without its newest file: its name still refers to the rotated ones.
     """
     count = _operations_in(disk, path)
     if count:

@@ -1,4 +1,4 @@
-"""What a queue can be told: its limits, and how its journal is kept. `Options` are the names, `Limits` the values."""
+"""The options of a queue: limits, and when its journal is compacted. `Options` are the names, `Limits` the values."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from .packing import MOST_ATTEMPTS
 
 Seconds: TypeAlias = float | timedelta
 Expires: TypeAlias = float | timedelta | datetime
-"""When an item expires: in so many seconds, after a time, or at one."""
+"""When an item expires: after a number of seconds, after a timedelta, or at a datetime."""
 
 DEFAULT_JOURNAL_BYTES: Final = 16 << 20
 MAX_JOURNAL_BYTES: Final = 1 << 30
 MAX_MEMORY_BYTES: Final = 128 << 20
 _MEMORY_BYTES_OF_ITEM: Final = 128
-"""An item in memory costs at least so much beside its data. So there is one for every so many bytes, at most."""
+"""What an item in memory costs at least beside its data. This limits the number of items for a number of bytes."""
 _FEW_ITEMS: Final = 1024
 
 
@@ -43,14 +43,14 @@ class Options(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How large a queue and its journal may become, and what becomes of items that nobody wants.
+    """How large a queue and its journal may become, and what becomes of items that are not taken.
 
     max_items, max_bytes    no more wait than this, in items and in bytes of their data; more raise `Full`
     max_item_bytes          no item is larger than this; a larger one raises `TooLarge`
     discard_old_when_full   instead of raising `Full`, the oldest items are removed until there is room
     max_age                 items expire when they are so old, even if they were put without an expiry
     expire_to               the queue, in the same directory, that expired items move to; else they are removed
-    sweep_seconds           look for expired items at the head so often, not only when somebody asks for an item
+    sweep_seconds           look for expired items at the head at this interval, not only when an item is requested
     max_attempts            an item that was put back so often is parked
     park                    where: the queue, in the same directory, that such items move to; by default NAME_parked
     max_memory_bytes        more data than this is not held in memory: the queue reads behind

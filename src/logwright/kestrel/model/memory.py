@@ -4,7 +4,7 @@ On opening the files are read once, before anything is cut (see `files/survey.py
 those that were reserved by a reader that is gone are put back, and the rest is read when it is needed: the queue reads
 behind. Damage in a file stops the opening and leaves the files as they are, but for a torn tail of the newest.
 
-An operation is written as soon as it is made, unless `buffer_bytes` lets them gather.
+An operation is written as soon as it is made, unless `buffer_bytes` is set.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ else:
 Result = TypeVar("Result")
 
 GATHER_BYTES: Final = 1 << 20
-"""How much a call that makes many operations gathers before it is written."""
+"""How much a call with many operations buffers before it is written."""
 
 
 class Memory(QueueFiles, Shelf):
@@ -74,23 +74,23 @@ class Memory(QueueFiles, Shelf):
         self._behind: ReadBehind | None = None
         self._survey: Survey | None = None
         self._surveying = contextlib.ExitStack()
-        self._is_gathering = False
-        self._told_bytes = 0
-        """How much of the newest file those know of who made the operations in it; what is behind it they wait for."""
+        self._holds_writes = False
+        self._acknowledged_bytes = 0
+        """Up to where the operations of the newest file are acknowledged; the callers of later ones still wait."""
         self._names_in_order = Flag()
         """Not set while a file that counts has another name than it will have."""
         self._names_in_order.set()
         with self._surveying:
             self._open_files(path, sync, dialect, disk)
-            gathers = buffer_bytes > 0 or self._always  # many callers share the sync, so let them share the write
-            self._told_bytes = self._file_size
+            is_buffered = buffer_bytes > 0 or self._always  # many callers share the sync, so let them share the write
+            self._acknowledged_bytes = self._file_size
             Shelf.__init__(self, self._file_size, buffer_bytes or GATHER_BYTES, self._dialect)
-            self._writes_through = not gathers
+            self._writes_through = not is_buffered
             self._begin()
             self._survey = None
             try:
                 self._surveying.close()
-            except BaseException:  # it is open by now, and nobody would close it
+            except BaseException:  # it is open by now, and would never be closed
                 with contextlib.suppress(LogwrightError):
                     self.close()
                 raise
@@ -179,15 +179,15 @@ class Memory(QueueFiles, Shelf):
 
     def _rewire(self) -> None:
         """The newest file is another one, or it is time to write to it at once again."""
-        self.write = self._file.write_at if self._writes_through and not self._is_gathering else None
+        self.write = self._file.write_at if self._writes_through and not self._holds_writes else None
 
     def check(self) -> None:
         """Raise if nothing is taken any more. The mutex is held."""
         if self.refusing or self.unsettled:
             self._refuse()
 
-    def settled(self, work: Callable[[], Result], *, gathers: bool = True) -> Result:
-        """Do something that is done or not done, its operations written together if it `gathers`. The mutex is held.
+    def settled(self, work: Callable[[], Result], *, together: bool = True) -> Result:
+        """Do something that is done or not done, its operations written `together`. The mutex is held.
 
         What is refused half-way is done as far as it has come. If anything else is raised, such as an exception of
         a signal handler, none of its operations counts, and the queue is poisoned: memory is not what it was.
@@ -196,19 +196,19 @@ class Memory(QueueFiles, Shelf):
             return work()
         self.unsettled = True
         self.began = self.position
-        gathers = gathers and self._writes_through and not self._is_gathering
+        together = together and self._writes_through and not self._holds_writes
         try:
             try:
-                if gathers:
-                    self._is_gathering = True
-                    self._told_bytes = self._file_size
+                if together:
+                    self._holds_writes = True
+                    self._acknowledged_bytes = self._file_size
                     self._rewire()
                 result = work()
             except LogwrightError:
                 if self._failure is None:
-                    self._settle(gathers)
+                    self._settle(together)
                 raise
-            self._settle(gathers)
+            self._settle(together)
             return result
         except BaseException as error:
             if self.unsettled:
@@ -216,10 +216,10 @@ class Memory(QueueFiles, Shelf):
                 self._interrupted(error)
             raise
 
-    def _settle(self, gathers: bool) -> None:
-        if gathers:
-            self._is_gathering = False
-            self._pour()
+    def _settle(self, together: bool) -> None:
+        if together:
+            self._holds_writes = False
+            self._write_buffered()
             self._rewire()
         self.unsettled = False
 
@@ -241,27 +241,27 @@ class Memory(QueueFiles, Shelf):
             raise Poisoned(f"{self.path}: a call was interrupted half-way; open the queue again")
         super()._refuse()
 
-    def gather(self) -> None:
-        """Let the operations of all callers gather until `pour`, so that they are written together."""
+    def hold_writes(self) -> None:
+        """Buffer the operations of all callers until `release_writes`, so that they are written together."""
         with self.mutex:
-            if self._writes_through and not self._is_gathering:
-                self._is_gathering = True
-                self._told_bytes = self._file_size
+            if self._writes_through and not self._holds_writes:
+                self._holds_writes = True
+                self._acknowledged_bytes = self._file_size
                 self._rewire()
 
-    def pour(self) -> None:
-        """Write what has gathered since `gather`, and write at once from now on."""
+    def release_writes(self) -> None:
+        """Write what was buffered since `hold_writes`, and write at once from now on."""
         with self.mutex:
             self.check()
-            if self._writes_through and self._is_gathering:
-                self._is_gathering = False
+            if self._writes_through and self._holds_writes:
+                self._holds_writes = False
                 try:
-                    self._pour()
+                    self._write_buffered()
                 finally:
                     self._rewire()
 
-    def _pour(self) -> None:
-        """Write what has gathered."""
+    def _write_buffered(self) -> None:
+        """Write what is buffered."""
         with self._writing:
             if self._failure is not None:
                 self._refuse()
@@ -287,15 +287,15 @@ class Memory(QueueFiles, Shelf):
 
     def _take_back(self, size: int) -> None:
         """Remove the last bytes of the journal again: operations of which no one knows. The mutex is held."""
-        self._pour()
+        self._write_buffered()
         with self._writing:
             self._file.truncate(self._file_size - size)
             self._file_size = self.position = self._file_size - size
-            self._told_bytes = min(self._told_bytes, self._file_size)
+            self._acknowledged_bytes = min(self._acknowledged_bytes, self._file_size)
             self.serial += 1
 
     def _attend(self) -> None:
-        self._pour()
+        self._write_buffered()
 
     def _write_failed(self, error: BaseException) -> None:
         self._poison(error)
@@ -329,12 +329,12 @@ class Memory(QueueFiles, Shelf):
                 raise
 
     def _roll_back(self, view: memoryview, written: int) -> None:
-        """Leave nothing of operations that fail: an item that was removed, and that nobody got, would be lost.
+        """Leave nothing of operations that fail: an item that was removed, and that no caller got, would be lost.
 
-        But what gathers in a buffer that somebody wanted was told long ago, so as much of that stays as can.
+        But operations in a buffer that the user asked for were acknowledged, so as many of them stay as possible.
         """
         if self._writes_through or self._always:
-            self._cut_back(self._told_bytes)
+            self._cut_back(self._acknowledged_bytes)
         else:
             super()._roll_back(view, written)
 
@@ -343,14 +343,14 @@ class Memory(QueueFiles, Shelf):
             self._file.truncate(size)
 
     def _to_sync(self) -> Callable[[], None]:
-        self._told_bytes = self._file_size
+        self._acknowledged_bytes = self._file_size
         return super()._to_sync()
 
     def _rotate(self) -> None:
         size = self._file_size
         super()._rotate()
         self.serial += 1
-        self._told_bytes = 0
+        self._acknowledged_bytes = 0
         self.rotated[self._last_timestamp] = size
         if self._behind is not None and self._behind.timestamp is None:
             self._behind.timestamp = self._last_timestamp
@@ -359,10 +359,10 @@ class Memory(QueueFiles, Shelf):
     def _open_replaced(self) -> None:
         super()._open_replaced()
         self.serial += 1
-        self._told_bytes = self._file_size
+        self._acknowledged_bytes = self._file_size
         self._rewire()
 
-    # --- replacing the files by what stands for the same queue ------------------------------------------------------
+    # --- replacing the files by others of the same queue ----------------------------------------------------------
 
     @property
     def journal_bytes(self) -> int:
@@ -483,7 +483,7 @@ class Memory(QueueFiles, Shelf):
 
     def _refill(self) -> None:
         """Put the next items into memory; there are some that are not."""
-        self.settled(self._stock_shelf, gathers=False)
+        self.settled(self._stock_shelf, together=False)
 
     def _stock_shelf(self) -> None:
         assert self._behind is not None
@@ -494,15 +494,15 @@ class Memory(QueueFiles, Shelf):
             if is_flushed:
                 reason = f"{self.behind_items} more items were to be here; was the file changed by another program?"
                 raise DamagedJournal(self.path, self._behind.position, reason)
-            self._pour()
+            self._write_buffered()
             is_flushed = True
         if not self.behind_items:
             self.end_behind()
 
     def head_added(self) -> int:
-        """When the head was added, in milliseconds; 0 if nothing waits, or nobody knows. The mutex is held."""
+        """When the head was added, in milliseconds; 0 if nothing waits or it is unknown. The mutex is held."""
         if not self.memory_items and self.behind_items and not self.refusing:
-            with contextlib.suppress(LogwrightError):  # whoever asks for an item will be told
+            with contextlib.suppress(LogwrightError):  # the next call that takes an item raises it
                 self._refill()
         return self.head()[1] if self.memory_items else 0
 
@@ -516,7 +516,7 @@ class Memory(QueueFiles, Shelf):
             entries, behind = self.entries(), self._behind
             if behind is None:
                 return iter(entries)
-            self._pour()
+            self._write_buffered()
             files = OpenFiles(self._disk, [self._source_of(number) for number in self._numbers_from(behind.timestamp)])
             files.open_all()
             return chain(entries, _entries_of(files, behind.position, self.behind_items, self._dialect))
@@ -536,7 +536,7 @@ class Memory(QueueFiles, Shelf):
 
 
 def _entries_of(files: OpenFiles, position: int, count: int, dialect: int) -> Iterator[Entry]:
-    """So many items that were added from a position of the first file on. The files are closed then."""
+    """The next `count` items from a position of the first file. The files are closed at the end."""
     shelf = Shelf(0, 1, dialect)
     try:
         for source in files.files:

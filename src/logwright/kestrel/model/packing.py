@@ -10,7 +10,7 @@ The rotated files up to the number T become one. What a crash right after each s
 
 A dead file that was not noted is moved to `.logwright/cut/` in the place of step 4: the pack comes from elsewhere.
 
-At each point the files that count stand for the same queue. Step 4 comes before step 5, and is synced before it: a dead
+At each point the files that count represent the same queue. Step 4 comes before step 5, and is synced before it: a dead
 file beside a pack that has lost its suffix would count again.
 
 A pack begins with what rebuilds the state. In the dialect `documented`: SAVE_XID; for every reserved item ADD_XID and
@@ -133,7 +133,7 @@ def finish_pack(disk: Disk, directory: Path, listing: Listing) -> None:
     for dead in listing.dead:
         if dead not in known and disk.file_size(directory / dead):
             kept = keep_file(disk, directory, directory / dead)
-            logger.warning("%s: a pack from elsewhere stands for %s, which is kept in %s", pack.path, dead, kept)
+            logger.warning("%s: a pack from elsewhere replaces %s, which is kept in %s", pack.path, dead, kept)
         elif dead != name:  # the pack takes its place at once
             disk.remove(directory / dead)
     disk.sync_directory(directory)
@@ -229,7 +229,7 @@ def state_operations(
 
 
 def _reserve(dialect: int, xid: int, item: Operation, attempts: int) -> bytes:
-    """The operations that add an item to an empty queue and reserve it under an id, after so many attempts."""
+    """The operations that add an item to an empty queue and reserve it under an id, with this number of attempts."""
     if dialect == KESTREL2:
         added, reserve = plain(item), [Operation("remove_tentative_xid", xid)]
         again = [Operation("unremove", xid), *reserve]
@@ -243,10 +243,10 @@ def _reserve(dialect: int, xid: int, item: Operation, attempts: int) -> bytes:
 
 
 def plain(operation: Operation) -> Operation:
-    """The item of an operation as an item without an id. One of `add` stays what it is: nobody knows when it came."""
+    """The item of an operation as an item without an id. One of `add` stays as it is: its time is unknown."""
     return operation if operation.op == "add" else replace(operation, op="addx", xid=None)
 
 
 def _unused(taken: set[int], count: int) -> list[int]:
-    """So many ids that are not taken."""
+    """The first `count` ids that are not in use."""
     return list(itertools.islice((xid for xid in itertools.count(1) if xid not in taken), count))

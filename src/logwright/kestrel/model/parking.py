@@ -1,11 +1,11 @@
-"""Putting parked items back from outside: by someone who has the files, and not the queue's own program.
+"""Putting parked items back from outside, on the files of queues that no program has open.
 
 An item that has failed too often is in another queue of the directory, by default `NAME_parked`. Nothing in it says
-where it came from, so that is told by the name; where the name does not tell, whoever asks must.
+where it came from, so the name says it; where it does not, the caller must.
 
 Items go to the tail in batches. Each is reserved where it is parked, put and made durable where it goes, and only then
 finished where it was. A crash in between loses none of them. It leaves one batch in both queues, reserved where it was
-parked: the next one who opens that gets them back with an attempt counted. So a parked item with attempts may be in the
+parked: the next opening puts them back with one more attempt. So a parked item with attempts may be in the
 other queue already, and `unpark` says how many of these it finds there. It puts them back all the same: two items can
 be alike, and one too many is better than one too few.
 """
@@ -48,10 +48,10 @@ class Unparked:
 
 
 def unpark(path: Path | str, to: str | None = None, *, most: int | None = None, disk: Disk = REAL_DISK) -> Unparked:
-    """Put the items of a queue, at most so many, back to the tail of another one, with no attempts counted.
+    """Put the items of a queue, at most `most`, back to the tail of another one, with no attempts counted.
 
     `to` is a queue of the same directory; without it the one whose items are parked under this name. `Locked` when
-    somebody has one of the two open.
+    one of the two is open.
     """
     source, target = _places(Path(path), to, disk)
     if most is not None:

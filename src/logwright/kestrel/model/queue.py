@@ -20,8 +20,8 @@ What a call guarantees when it returns, by the sync policy:
     interval(ms)    the same, and a background thread makes it durable that often
     always          the operation is on the disk; threads that call at the same time share one sync
 
-With `buffer_bytes` operations gather up to so many bytes before the system gets them, which is a few times faster. Then
-`none` and `interval` promise the survival of the process only for what `flush` or `sync` has passed on.
+With `buffer_bytes` up to this many bytes of operations are buffered before they are written, which is a few times
+faster. Then `none` and `interval` promise the survival of the process only for what `flush` or `sync` has passed on.
 
 What a crash leaves: every operation up to some point, none doubled, none left out. Items that were open go back to the
 head when the queue is opened again, the one with the lowest id first, and the journal says so.
@@ -62,8 +62,8 @@ Held = TypeVar("Held", bound=Sized)
 class Queue(Closing):
     """The queue `name` in a directory, created when there is none. `Limits` says what the other options are.
 
-    `timeout` is how many seconds a call waits for an item: 0, the default, not at all; None for ever. Who waits is
-    woken as soon as there is one. `clock` is what tells the time, in seconds since the epoch; `background` lets a
+    `timeout` is how many seconds a call waits for an item: 0, the default, not at all; None for ever. A caller that
+    waits is woken as soon as there is one. `clock` gives the time, in seconds since the epoch; `background` lets a
     thread of its own pack large journals.
     """
 
@@ -117,7 +117,7 @@ class Queue(Closing):
     # --- putting ----------------------------------------------------------------------------------------------------
 
     def put(self, data: Buffer, expires: Expires | None = None) -> None:
-        """Add an item at the tail. It expires in so many seconds, after a timedelta, or at a datetime; or never.
+        """Add an item at the tail. It expires after a number of seconds, after a timedelta, or at a datetime; or never.
 
         `Full` when there is no room for it, `TooLarge` when it is larger than an item may be.
         """
@@ -179,9 +179,9 @@ class Queue(Closing):
             raise
 
     def get_many(self, most: int, timeout: float | None = 0) -> list[bytes]:
-        """Remove up to so many items from the head on; waits for the first one only.
+        """Remove up to `most` items from the head; waits for the first one only.
 
-        Fewer where what is behind them cannot be read: the next call tells why.
+        Returns fewer if the next one cannot be read; the next call then raises the error.
         """
         check_count(most)
         check_timeout(timeout)
@@ -316,7 +316,7 @@ class Queue(Closing):
                 engine.wait_for(turnstile.wake)
                 if self._is_closed:  # the engine may not be: see `close`
                     _refuse_closed(self.path)
-                found = self._settled(engine, attempt(), attempt, 0)  # one may have come before anybody knew of us
+                found = self._settled(engine, attempt(), attempt, 0)  # one may have arrived before we were registered
                 is_over = found is None and not turnstile.wait(deadline)
                 if self._is_closed and found is None:
                     _refuse_closed(self.path)
@@ -394,7 +394,7 @@ class Queue(Closing):
     def close(self) -> None:
         """Sync, and let others open the queue. Items that are open come back then. A second call does nothing.
 
-        Whoever waits for an item gets `Closed`, and so does every call from now on.
+        A caller that waits for an item gets `Closed`, and so does every later call.
         """
         self._forget_engine()
         self._handle.close()

@@ -64,7 +64,7 @@ class ReadBehind:
         return True
 
     def skip(self, items: int) -> None:
-        """Pass so many items of this file."""
+        """Skip this number of items of the file."""
         cursor = self._opened()
         while items:
             chunk = cursor.read(load=False)

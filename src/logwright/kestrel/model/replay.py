@@ -1,4 +1,4 @@
-"""What a Kestrel journal stands for: the items of the queue, those that are reserved, and the last used id.
+"""The state of a queue, replayed from its journal: its items, those that are reserved, and the last used id.
 
 `Replay` applies operations by the rules of `rules.py`. It sees kinds, ids and places of operations, never bytes. Here
 are also the words for what it finds, and states for people and programs.

@@ -17,7 +17,7 @@ not open, or one that is open already. (A named id that is taken makes an item g
 
 Items are numbered in the order in which they were added, from 0. They leave at the head and come at the tail, so most
 of a queue is a run of numbers, of which only both ends are remembered. Only what was reserved needs memory. Where an
-item lies in the files is not remembered: `files/survey.py` finds it by its number.
+item is stored in the files is not remembered: `files/survey.py` finds it by its number.
 
 An UNREMOVE is the journal's own record of a reader that failed, so the attempts of an item survive restarts, and
 packing writes them down the same way (see `packing.py`).

@@ -5,8 +5,8 @@ queue reads behind: the shelf is stocked again from there once it is empty. `ite
 wait, `memory_items` and `memory_bytes` those on the shelf.
 
 An operation goes straight to `write`, the file's, where there is one: it is with the system before the call returns.
-Without it operations gather, until there are `attention_bytes` of them, and `take` hands them over. Either way they
-leave in the order of the calls, each of which holds the `mutex` from its check to its operation.
+Without it operations collect in a buffer until there are `attention_bytes` of them, and `take` hands them over. Either
+way they leave in the order of the calls, each of which holds the `mutex` from its check to its operation.
 
 A call is `unsettled` from its first operation, which goes to the position where it `began`, until memory and journal
 agree again. If it is left in between, whatever was raised, none of its operations may count, and no other call is taken
@@ -22,9 +22,9 @@ What does not happen every time is done by methods that a subclass has. They are
     _fall_behind(position)  the item added at this position is the first that is not on the shelf
     _ready()                bring an item that may be handed out to the head; whether there is one
     _care()                 the journal has grown to `care_bytes`, or is `erase_bytes` large and the queue is empty
-    _wake()                 somebody is `waiting`, and an item has come
+    _wake()                 a caller is `waiting`, and an item has arrived
     _attend()               `attention_bytes` have gathered
-    _write_rest(data, done) `write` has written only so much of it
+    _write_rest(data, done) `write` has written only `done` bytes of it
     _write_failed(error)    `write` has raised this
     _interrupted(error)     this has left a call while it was unsettled
 
@@ -206,7 +206,7 @@ class Shelf(Outgoing):
         return self._shelf[0]
 
     def pop(self) -> Entry:
-        """Take the first item from the shelf. The journal is not told."""
+        """Take the first item from the shelf. The journal is not changed."""
         entry = self._shelf.popleft()
         self.memory_items -= 1
         self.memory_bytes -= len(entry[0])
@@ -215,7 +215,7 @@ class Shelf(Outgoing):
         return entry
 
     def put_back(self, entry: Entry) -> None:
-        """Put an item to the head, whatever the limits are. The journal is not told."""
+        """Put an item to the head, whatever the limits are. The journal is not changed."""
         self._shelf.appendleft(entry)
         self.memory_items += 1
         self.memory_bytes += len(entry[0])
@@ -227,7 +227,7 @@ class Shelf(Outgoing):
         return list(self._shelf)
 
     def clear(self) -> None:
-        """Forget all items. The journal is not told."""
+        """Forget all items. The journal is not changed."""
         self._shelf.clear()
         self.items = self.data_bytes = self.memory_items = self.memory_bytes = 0
 
@@ -244,7 +244,7 @@ class Shelf(Outgoing):
     ) -> int:
         """Put items that are counted already onto the shelf, from the operations that have added them.
 
-        As long as there are no more than so many items and bytes on it, but at least one. The operations are those of
+        Stops at `most_items` and `most_bytes`, but stocks at least one. The operations are those of
         a chunk: see `Turns`; `base` is where the buffer begins in its file. How many operations were passed.
         """
         taken = 0
@@ -335,7 +335,7 @@ class Shelf(Outgoing):
 
 
 def _times(buffer: Buffer, start: int, kind: int) -> tuple[int, int]:
-    """When the item of an operation was added, 0 where nobody knows, and when it expires."""
+    """When the item of an operation was added, 0 if unknown, and when it expires."""
     if kind == ADDX:
         _, _, added, expires = ADDX_HEAD.unpack_from(buffer, start)
     elif kind == ADD:

@@ -18,7 +18,7 @@ class Stats:
     memory_bytes            and how much data that is
     reads_behind            whether some are not
     waiting                 how many calls wait for an item
-    age_ms                  how long the head has been waiting, None without one, or where nobody knows
+    age_ms                  how long the head has been waiting, None without one, or if unknown
     xid                     the last used transaction id
     journal_files           how many files the journal has
     journal_bytes           how large they are together
@@ -50,7 +50,7 @@ class Stats:
 
 def stats_of(engine: Engine) -> Stats:
     """The figures of an engine now."""
-    engine.check_process()  # in a fork somebody who is not there may hold the mutex
+    engine.check_process()  # in a fork a thread of the parent may hold the mutex
     with engine.mutex:
         added = engine.head_added()
         return Stats(

@@ -6,7 +6,7 @@
 
 The other way a value is an item, and its time, cut to milliseconds, is when it was added; without one that is now. Keys
 and types have no place in an item, but a key can name the queue. `columns.as_messages` and `columns.from_arrow` do it;
-here is what is told of it, and the items that wait as rows of their own.
+here are its fields, and the items that wait as rows of their own.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def named_by_key(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def item_batches(reader: Any, mode: Mode, on_damage: Callable[[Damage], None]) -> Iterator[pa.RecordBatch]:
-    """The items of one queue as whoever opens it finds them: those that are reserved first, then those that wait."""
+    """The items of one queue as opening it finds them: those that are reserved first, then those that wait."""
     with reader.snapshot() as files:
         survey = Survey(reader, files, mode="permissive" if mode != "failfast" else mode, on_damage=on_damage)
         reserved = [("open", item) for item in sorted(survey.reserved(), key=lambda item: item.xid)]

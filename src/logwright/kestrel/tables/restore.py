@@ -2,11 +2,11 @@
 
 The bytes of an operation follow from its name and its fields, whatever the dialect, and a file is nothing but
 operations, one behind the other. So a journal that was whole comes back byte for byte, with its rotated files, its
-empty ones, and what follows a state dump. What was damaged is not in the tables: the operations behind it come right
-behind those before it, which is how a replay that goes on behind damage sees them, so the queue is in the same state.
+empty ones, and what follows a state dump. What was damaged is not in the tables: the operations after it follow
+those before it directly, as in a replay that continues after damage, so the queue is in the same state.
 
 Tables that grew by increments may have the operations of a file under two names, that of the newest file and the one
-it was rotated to. `settled` says which it has now: the number of the file behind it is in every operation of that one.
+it was rotated to. `settled` says which it has now: the number of the next file is in every operation of that one.
 
 A journal is always a directory: a queue that was found as a file by itself comes back in a directory of that name, with
 its files in it. Locks and what was cut off and kept (`.logwright/`) are not restored. Queues have no consumers.

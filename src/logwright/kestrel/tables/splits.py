@@ -1,13 +1,13 @@
-"""Journals of queues in splits: a split lies within one file, and the part that it belongs to is its queue.
+"""Journals of queues in splits: a split is within one file, and the part that it belongs to is its queue.
 
 Where operations begin is found by going from one to the next: the format has no other way. A rotated file that is small
 enough is one split without that. Damage belongs to the split that it begins in. The file of a split is found again by
 the numbers of its operations, so it may have been rotated in the meantime.
 
-For streams, which go on where they stopped: `extent` says what there is, up to the last operation that is there as a
+For streams, which continue where they stopped: `extent` says what there is, up to the last operation that is there as a
 whole, `reach` how far a number of bytes goes, and `advance` a number of operations.
 
-An operation keeps its number when its file is rotated. But a pack, and a newest file that was written anew because the
+An operation keeps its number when its file is rotated. But a pack, and a newest file that was rewritten because the
 queue was empty, have other operations under the numbers of what they replace. So a stream notes a `mark` where it
 stops, a digest of the bytes right before that place, and `resume` compares it with what is there now. A split knows by
 its `mark` whether it still is what was planned.
@@ -54,7 +54,7 @@ class QueueSplits(FileSplits):
             return "" if source is None else _mark(files.file(source), number & _POSITION)
 
     def resume(self, reader: AnyReader, part: str, number: int, mark: str) -> tuple[int, str]:
-        """Where to go on that had come to `number`, and why that is another number, if it is.
+        """Where to continue after `number`, and why that is another number, if it is.
 
         What was packed before it was read is gone: the stream continues with the file after the pack. A newest file
         that was rewritten is read from its beginning. Without a mark it is not known what was read, and what is there
@@ -75,7 +75,7 @@ class QueueSplits(FileSplits):
             if file.size() >= position and mark in ("", _mark(file, position)):
                 return number, ""
             following = source.first_number if source.timestamp is None else source.timestamp << POSITION_BITS
-            return following, _gone(number, following, "was written anew" if source.timestamp is None else "was packed")
+            return following, _gone(number, following, "was rewritten" if source.timestamp is None else "was packed")
 
     def plan_part(self, reader: Reader, wanted: Wanted) -> list[Split]:
         target_bytes, start, stop, resumed, _ = wanted
@@ -100,7 +100,7 @@ class QueueSplits(FileSplits):
                 raise NotFound(f"{journal.path}: what was in {split.file} was packed: it is not kept")
             file = files.file(source)
             if split.mark is not None and _split_mark(file, split) != split.mark:
-                raise NotFound(f"{journal.path}: what was in {split.file} was packed or written anew: it is not kept")
+                raise NotFound(f"{journal.path}: what was in {split.file} was packed or rewritten: it is not kept")
             found = journal.file_chunks(source, file, split.start, split.stop, "permissive", at=split.position)
             yield from split_items(journal, split, found, mode)
 
@@ -116,7 +116,7 @@ def _gone(number: int, following: int, why: str) -> str:
     before, position = number >> POSITION_BITS, number & _POSITION
     place = f"position {position} of the file {'behind number ' + str(before) if before else 'that was the first'}"
     return f"records from {number} on ({place}) went before they were read, because what held them {why}; " + (
-        f"it goes on with {following}"
+        f"it continues with {following}"
     )
 
 

@@ -106,9 +106,9 @@ class QueuesTarget(Target):
                     give_name(disk, root, staged, root / rotated_name(part.name, number))
 
     def refuse_live_writers(self, root: Path, *, disk: Disk) -> None:
-        """Raise what publishing into the target's own queue would raise now: better before the work than behind it.
+        """Raise what publishing into the target's own queue would raise now: better before the work than after it.
 
-        Which other queues a batch is for, only its rows can tell.
+        Only its rows say which other queues a batch is for.
         """
         queue = self.queue
         if queue is not None and disk.exists(root / lock_name(queue)):
@@ -173,7 +173,7 @@ class Stage(StageFiles[_StageFile]):
 
 
 class _WayMaker(Writer):
-    """A writer of whoever publishes, who has the lock, keeps it, and knows of all manifests that there are."""
+    """A writer for a publisher that has the lock, keeps it, and knows all manifests."""
 
     def __init__(self, disk: Disk, path: Path, lock: Lock) -> None:
         self._held = lock

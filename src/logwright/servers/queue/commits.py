@@ -82,7 +82,7 @@ class Commits:
                 if is_always:
                     self._sync_timed(queue)
                 else:
-                    queue.engine.pour()
+                    queue.engine.release_writes()
             except Exception as error:
                 _note(failed, queue, error)
         if failed:

@@ -69,7 +69,7 @@ class Served:
         self.engine: Engine = handle.engine
         self.put: Callable[..., None] = self.engine.put  # looked up once: these are called all the time
         self.take: Callable[[], bytes | None] = self.engine.get
-        self.gather: Callable[[], None] = self.engine.gather
+        self.gather: Callable[[], None] = self.engine.hold_writes
         self.waiters: deque[Waiter] = deque() if before is None else before.waiters
         self.is_changing = False
         """Whether its files are being changed: then it is not to be used."""
