@@ -283,7 +283,7 @@ cdef object make_operation(const unsigned char *data, int kind):
 
 
 cdef object make_transaction(const unsigned char *data, int64_t size, int ending):
-    """The transaction of so many bytes that begins here."""
+    """The transaction of this size that begins here."""
     cdef int64_t at = TRANSACTION_HEAD
     cdef int64_t whole
     cdef list found = []
@@ -371,7 +371,7 @@ cdef bint c_put(
         room.positions[row] = base + <uint64_t>at
     if room.sizes != NULL:
         room.sizes[row] = size
-    if image == 0:  # then there may be nothing behind the head to copy from
+    if image == 0:  # then there may be nothing after the head to copy from
         put_bytes(&room.before, row, data, 0, 0)
         put_bytes(&room.after, row, data, 0, 0)
     else:
@@ -466,7 +466,7 @@ cdef int64_t c_measure(
     const unsigned char *data, int64_t *at, int64_t stop, int64_t count, uint64_t base, int64_t *image_bytes,
     int64_t *end_bytes,
 ) noexcept nogil:
-    """How many rows the transactions have, and how many bytes their images and ends; -1 where nobody has walked."""
+    """How many rows the transactions have, and how many bytes their images and ends; -1 where no walk has been."""
     cdef int64_t rows = 0
     cdef int64_t index, place, size, before
     cdef int ending = 0

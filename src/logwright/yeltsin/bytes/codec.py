@@ -1,16 +1,16 @@
 """Bytes <-> transactions, in plain Python: the reference for the kernel, and its stand-in where it is not built.
 
 A transaction is valid if and only if its operations are of the types 1, 2 and 3, each with data of the size that its
-type has (24; 12 and twice the size of an image, which the data itself tells; 16), up to and with one of the type FE or
+type has (24; 12 and twice the size of an image, which is in the data itself; 16), up to and with one of the type FE or
 FF, whose data may have any size, and all of its bytes are there. One that has no such end is still valid, and
 incomplete, if its operations end exactly where `next` says that the next transaction begins; none may go beyond that.
 Any flag, any time and any page is valid.
 
-A link is judged by whoever goes along it: `next` must name a place behind the end of its transaction, and the
+A link is judged when it is followed: `next` must name a place after the end of its transaction, and the
 transaction there must name this one as its `previous`. So a walk along links only ever goes forwards, and ends.
 
 Strategy: from head to head, operation by operation, images passed over. Where the bytes end before a head, or before
-what it counts, more are needed: whether more can come, only who has the file knows.
+what it counts, more are needed: whether more can come, only the caller knows.
 
 Links are offsets in the file, and buffers are windows into it: `base` is where a buffer begins in its file. Nothing
 here opens a file, and no length is believed before the bytes that it counts have been seen.
@@ -48,7 +48,7 @@ from .records import Allocate, Modify, Operation, Remove, Transaction
 
 CLEAN, INCOMPLETE, MALFORMED, ASTRAY, JUMP = range(5)
 """How a walk ends: at the end of its bytes, inside a transaction, at bytes that are none, at a transaction that names
-another one as its previous, or behind one that is the last, or whose `next` is not where it ends."""
+another one as its previous, or after one that is the last, or whose `next` is not where it ends."""
 ENDS: Final = (ROLLBACK, COMPLETION)
 
 
@@ -145,7 +145,7 @@ def transaction_size(buffer: Buffer, position: int, end: int, base: int = 0, *, 
         if size is None:
             return None
         if bounded and at + size > following:
-            raise Malformed(at, f"the operation goes on beyond {base + following}, where the next transaction begins")
+            raise Malformed(at, f"the operation continues beyond {base + following}, where the next transaction begins")
         if end - at < size:
             return None
         at += size
@@ -210,9 +210,9 @@ def explain(buffer: Buffer, position: int, end: int, base: int = 0, most: int | 
 def walk(
     buffer: Buffer, start: int, end: int, base: int, previous: int, last: int, most: int = -1
 ) -> tuple[int, int, int, int]:
-    """Go over transactions that lie one behind the other, at most `most` of them (-1: any number).
+    """Go over consecutive transactions, at most `most` of them (-1: any number).
 
-    `previous` is the offset of the one before the first, 0 for none, and `last` the one to stop behind, which must have
+    `previous` is the offset of the one before the first, 0 for none, and `last` the one to stop after, which must have
     an end of its own: what its `next` says is no end. Returns where it stopped, how many it passed, how it ended
     (`CLEAN` …), and the offset of the last one passed, which is `previous` if there was none.
     """
@@ -246,9 +246,9 @@ def hop(
 ) -> tuple[int, int, int, int]:
     """Go from head to head along `next`, as far as the heads are in the buffer, at most `most` of them (-1: any).
 
-    Operations are not looked at. `last` is the offset of the transaction to stop behind, which no `next` may go beyond.
+    Operations are not looked at. `last` is the offset of the transaction to stop after, which no `next` may go beyond.
     Returns the offset where it stopped, how many heads it passed, how it ended, and the offset of the last one passed.
-    It ends `CLEAN` where the next head is not in the buffer, and with `JUMP` behind the last one and behind one whose
+    It ends `CLEAN` where the next head is not in the buffer, and with `JUMP` after the last one and after one whose
     `next` cannot be: then it stopped at what `next` says.
     """
     check_range(buffer, start, end)
@@ -268,8 +268,8 @@ def hop(
 def skim(buffer: Buffer, start: int, end: int, following: int) -> tuple[int, int, int, int]:
     """Go over the operations of one transaction, as far as their heads are in the buffer.
 
-    `following` is where in the buffer the next transaction begins, which may lie beyond it; negative: nobody knows.
-    Returns where it stopped, which may lie beyond the buffer as well, and how: `CLEAN` behind the end of the
+    `following` is where in the buffer the next transaction begins, which may be beyond it; negative: unknown.
+    Returns where it stopped, which may be beyond the buffer as well, and how: `CLEAN` after the end of the
     transaction, `INCOMPLETE` at an operation whose head is not in the buffer, `MALFORMED` at bytes that are none; then
     the operation that ends the transaction, 0 for none, and where that begins, or else where it stopped.
     """
@@ -393,7 +393,7 @@ _LAYOUT: Final = (
 
 
 class _Gatherer(Gathering[Columns]):
-    """Gathers the operations of transactions as rows."""
+    """Collects the operations of transactions as rows."""
 
     def __init__(self, want: int, rows: int, image_bytes: int, end_bytes: int) -> None:
         room = {"before": image_bytes, "after": image_bytes, "end_data": end_bytes}

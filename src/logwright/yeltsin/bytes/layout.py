@@ -20,7 +20,7 @@ An operation is a byte that says which, the size of its data, and its data:
     | FF | any    | any |                                                       the end: the journal holds all of it
 
 Sizes are u32, the time is i64, seconds since 1970. Bit 0 of the flags says that the transaction is in the storage;
-what the other bits say nobody knows, and they are kept.
+the meaning of the other bits is unknown, and they are kept.
 
 The files beside a journal `t.jrnl`, all of them ours:
 

@@ -101,7 +101,7 @@ def new_table() -> bytes:
 
 
 def page_count(size: int) -> int:
-    """How many whole pages a file of so many bytes has."""
+    """How many whole pages a file of this size has."""
     return max(0, size - TABLE_HEAD_BYTES) // PAGE_BYTES
 
 
@@ -111,5 +111,5 @@ def pages_end(size: int) -> int:
 
 
 def is_page(offset: int, size: int) -> bool:
-    """Whether a file of so many bytes has a whole page at an offset."""
+    """Whether a file of this size has a whole page at an offset."""
     return TABLE_HEAD_BYTES <= offset <= size - PAGE_BYTES and (offset - TABLE_HEAD_BYTES) % PAGE_BYTES == 0

@@ -2,7 +2,7 @@
 
 What is stored is with the system at once, in the order in which it was stored: a process that is killed takes nothing
 back. A mapping saves the calls; elsewhere the same bytes are read and written. A file that is stored to in memory has
-space for all of its bytes, for there is nobody to be told later that the disk is full; a file that somebody else
+space for all of its bytes, for a full disk could not be reported later; a file that another program
 shortens meanwhile may end the process, as in every database that maps its files.
 
 A file that is synced often is better `written`, and mapped for reading only: the system keeps a file in pieces of up to
@@ -21,17 +21,17 @@ from ...core.io.disk import Buffer, File, Mappable, write_all, write_zeros
 from ...errors import LogwrightError
 
 _MOST_COPIED_BYTES: Final = 16 << 20
-"""So much may have been stored before the copies are given back."""
+"""How much may be stored before the copies are given back."""
 _NEAR_BYTES: Final = 16 << 10
 """Places that are no further apart are written together: a disk takes longer for two blocks than for all between."""
 _MOST_BYTES: Final = 256 << 10
-"""So much is written together at most."""
+"""The most that is written together."""
 
 
 def write_places(file: File, places: Iterable[tuple[int, bytes]]) -> None:
     """Put bytes in many places of a file that has them, in the order of the places.
 
-    What lies between places that are near is written again as it is: nobody else may be writing there.
+    The bytes between nearby places are written again as they are: no other writer may be active there.
     """
     near: list[tuple[int, bytes]] = []
     for position, data in places:
@@ -77,7 +77,7 @@ class Area:
         if reserve:
             self.file.allocate(self.size)
         if self._memory is not None:
-            # To map a large file anew for each piece that it grows by would cost more than all else.
+            # To map a large file again for each piece that it grows by would cost more than all else.
             with contextlib.suppress(SystemError, ValueError, BufferError, OSError):
                 self._memory.resize(self.size)
                 return
@@ -95,7 +95,7 @@ class Area:
         return self._memory[position : position + size]
 
     def store(self, position: int, data: Buffer) -> None:
-        """Put bytes in place; behind the end the file grows, and what lies between is zeros."""
+        """Put bytes in place; after the end the file grows, and the gap is zeros."""
         end = position + len(data)
         if self._written:
             write_all(self.file, position, data)
@@ -123,7 +123,7 @@ class Area:
         self.store(position, data)
 
     def add_zeros(self, size: int) -> None:
-        """Let the file have so many bytes, by writing zeros: space that was only promised costs time at every sync.
+        """Extend the file by writing zeros: space that is only reserved costs time at every sync.
 
         Without the space for all of them it has none of them.
         """
@@ -155,10 +155,10 @@ class Area:
         """Write what waits; here everything is in place when it is stored."""
 
     def _unmap(self) -> None:
-        """Give the memory back, whoever may still know it."""
+        """Give the memory back, even if it is still referenced."""
         memory, self._memory = self._memory, None
         if memory is not None:
-            with contextlib.suppress(BufferError):  # somebody is reading it just now
+            with contextlib.suppress(BufferError):  # a reader is using it just now
                 memory.close()
 
     def sync(self) -> None:
@@ -176,7 +176,7 @@ class Area:
 class HeldArea(Area):
     """An area of which what was stored waits in memory until `release` writes it, in ranges.
 
-    The file is mapped for this process alone: whatever is stored makes a copy of the system's page that nobody else
+    The file is mapped for this process alone: whatever is stored makes a copy of the system's page that no one else
     sees, so reading and changing are memory, and the file stays as it was. Which ranges have changed is kept in a
     list, and they are written by calls, which leave no more to the next sync than they touch (see `Area`).
 
@@ -205,7 +205,7 @@ class HeldArea(Area):
 
     @property
     def memory(self) -> bytearray:
-        """The bytes, to which one may store whose ranges are told to `hold`; they are others after a `release`."""
+        """The bytes; ranges named by `hold` may be changed. After a `release` they are another object."""
         return cast(bytearray, self._memory)
 
     @property

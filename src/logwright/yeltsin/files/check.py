@@ -2,8 +2,8 @@
 
 A problem is something that costs transactions, or the way to them: bytes that are none, a link that cannot be. An
 anomaly is odd and costs nothing: the journal stays sound. A redo that is due is neither: it is what a crash between two
-steps of a commit leaves, and the next `Database` does it. What is wrong in one place never hides the next: reading goes
-on behind it.
+steps of a commit leaves, and the next `Database` does it. What is wrong in one place never hides the next: reading
+continues after it.
 
     problems    torn_tail malformed link unreadable
     anomalies   incomplete time_goes_back not_in_storage unreferenced unknown_flags repair
@@ -140,7 +140,7 @@ class _Survey(Survey):
 
 
 def summarize(reader: Reader) -> Summary:
-    """What this is. Of a journal of more than `MOST_READ_BYTES` only so much is read, from its beginning.
+    """What this is. Of a larger journal only the first `MOST_READ_BYTES` are read.
 
     The operations of a first or last transaction of more than `MOST_SHOWN_BYTES` are not read, and None in its place.
     """

@@ -1,8 +1,8 @@
 """Going through the file of a journal along its links, and finding the way past damage.
 
 A `Cursor` hands out chunks: a buffer and a range of it that holds only whole transactions, each of which names the one
-before it, and is named by it. Transactions normally lie one behind the other, and then a chunk has many of them; where
-`next` leads further on, what lies between belongs to nobody. It never leads back: so no file makes a cursor loop.
+before it, and is named by it. Transactions are normally consecutive, and then a chunk has many of them; where `next`
+leads further on, what is in between belongs to no transaction. It never leads back: so no file makes a cursor loop.
 
 What is wrong where a cursor stops, and where reading continues, `judging.py` says.
 """
@@ -30,7 +30,7 @@ READ_BYTES: Final = 256 * 1024
 DONE, LINK_BROKEN = 10, 11
 """How reading ends besides the ways in which a walk does: at the last transaction, or at a link that cannot be."""
 _MOST_ASKED: Final = 64
-"""How many transactions without a link forwards are looked at as a whole, to go on there behind damage."""
+"""How many transactions without a link forwards are looked at as a whole, to continue there after damage."""
 NOWHERE: Final = 2**64 - 1
 """No transaction is there: for a cursor that does not know which one is the last."""
 
@@ -40,7 +40,7 @@ class Chunk(FileChunk):
     """Whole transactions: `data[start:stop]` holds `count` of them; `index` is how many came before them.
 
     `position` is where `start` is in the file. The buffer is valid until the cursor reads again. A `hollow` chunk is
-    one large transaction of which only the beginning is at hand: `stop` lies beyond the buffer.
+    one large transaction of which only the beginning is at hand: `stop` is beyond the buffer.
     """
 
     source: JournalFile
@@ -65,7 +65,7 @@ class Chunk(FileChunk):
 
 
 class Cursor:
-    """Goes through one file. After the file has grown, another one goes on where this one has ended."""
+    """Goes through one file. After the file has grown, another one continues where this one has ended."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class Cursor:
         """Begin with the first transaction, or with the one at a position, which is the `index`-th.
 
         Without `knows_last` the last transaction is the one that names none as its next, whatever the header says.
-        `read_bytes` are read at first, for those who may not need more, and more each time after that.
+        `read_bytes` are read at first, for callers that may not need more, and more each time after that.
         """
         self.file = file
         self.source = source
@@ -176,7 +176,7 @@ class Cursor:
     # --- links -------------------------------------------------------------------------------------------------------
 
     def link(self) -> int:
-        """Where the link says that reading goes on."""
+        """Where the link says that reading continues."""
         data = self.file.read_at(link_place(self.previous), LINK.size)
         return int(LINK.unpack(data)[0]) if len(data) == LINK.size else 0
 
@@ -203,9 +203,9 @@ class Cursor:
         return head is not None and head.previous == self.previous
 
     def _broken_link(self, following: int) -> str:
-        who = f"the transaction at {self.previous} names" if self.previous else "the header names"
+        source = f"the transaction at {self.previous} names" if self.previous else "the header names"
         if following == 0:
-            return f"{who} none that follows, and the header names {self.last} as the last"
+            return f"{source} none that follows, and the header names {self.last} as the last"
         if following < HEADER_BYTES:
             where = "which is in the header"
         elif following > self._size - TRANSACTION_HEAD_BYTES:
@@ -214,10 +214,10 @@ class Cursor:
             where = "which is no way forwards"
         else:
             where = "which names another one as its previous"
-        return f"{who} {following} as the next, {where}"
+        return f"{source} {following} as the next, {where}"
 
     def go_on(self, position: int, previous: int) -> None:
-        """Read on somewhere behind damage."""
+        """Continue somewhere after damage."""
         self.position = position
         self.previous = previous
         self._jumps = False
@@ -227,7 +227,7 @@ class Cursor:
         self._jumps = True
 
     def behind(self, position: int) -> int | None:
-        """The earliest transaction behind a position that the links backwards from the last one lead to.
+        """The earliest transaction after a position that the links backwards from the last one lead to.
 
         One that names the next one of them is believed. Any other must be whole, which takes time to find out: so only
         some are asked.
@@ -301,7 +301,7 @@ def believed(file: File, header: Header, size: int) -> Header:
         return header
     end = find_end(file, hopped.last, size)
     if end is None or (last.complete and not end.seal):
-        return header  # only who seals flags a transaction before the header names it
+        return header  # only a writer that seals flags a transaction before the header names it
     return Header(header.first, hopped.last)
 
 

@@ -34,7 +34,7 @@ _PIECE_BYTES: Final = 64 << 10
 _FEW_READS: Final = 20
 """This many ranges are read one by one; a journal that was closed never needs more."""
 _MOST_OFFSET: Final = 2**62
-"""No file has so many bytes, and no system can be asked for those around twice as many."""
+"""No file is this large, and no system call takes an offset of twice this."""
 
 
 class Readable(Protocol):
@@ -67,7 +67,7 @@ class Nearby:
             self._reads += 1
             if size > _PIECE_BYTES or self._reads <= _FEW_READS:
                 return self._file.read_at(position, size)
-            # From a multiple on, so that it has what lies before the position too, and as much again behind it.
+            # From a multiple on, so that it has what is before the position too, and as much again after it.
             self._start = position // _PIECE_BYTES * _PIECE_BYTES
             self._window = self._file.read_at(self._start, 2 * _PIECE_BYTES)
             at = position - self._start
@@ -177,7 +177,7 @@ def measured(file: File, position: int, size: int, *, follow_next: bool = True) 
                 codec.operation_size(rest, 0, len(rest))
             except Malformed as malformed:
                 raise Malformed(at, malformed.reason) from None
-            raise Malformed(at, f"the operation goes on beyond {head.next}, where the next transaction begins")
+            raise Malformed(at, f"the operation continues beyond {head.next}, where the next transaction begins")
         if ending == codec.CLEAN:
             return Measured(at, kind) if at <= size else None
         if stop == 0 and at + len(window) >= size:

@@ -2,23 +2,24 @@
 
 1. The last transaction has no end, or is cut off, wholly perhaps, and is not flagged to be in the storage: it never was
    there. It is cut off: the one before it becomes the last. If it was the only one, a header is left and nothing else.
-2. Behind the last transaction lies something that the header does not know: a writer was appending it and was not done,
-   so nobody was told that it is there. It is cut off, unless a transaction in there is flagged to be in the storage.
+2. After the last transaction is something that the header does not know: a writer was appending it and was not done,
+   so it was never acknowledged. It is cut off, unless a transaction in there is flagged to be in the storage.
    Transactions that are sealed (see `seal.py`) and whole are there as much as any, flagged or not: they are taken in.
    And the link to a last transaction that is sealed and whole is made if it is missing.
 3. The last transaction that was not rolled back is whole, and not flagged to be in the storage: a redo is due. That is
    for the owner of the storage to do.
 
-Anything else is damage: it is told with its position, and nothing is changed. So all is looked at first, and what is
-to be done to the file is a list of steps; whoever has more to look at, such as a table, does them after that.
+Anything else is damage: it is reported with its position, and nothing is changed. So all is looked at first, and what
+is to be done to the file is a list of steps; a caller that has more to check, such as a table, does them after that.
 
 Before a cut a copy is written and synced: where none can be made, nothing is changed. Then header and link are written,
 and the file is made shorter; whichever of these a power cut leaves undone, the next opening does the cut again. They
 are synced before anything is appended: what was cut off must not be back where something else was going to be.
 
-The way to the last transaction goes along the links from head to head, and images are never read. Who need not know how
-many transactions there are need not go it, however long it is: a last transaction that the header names, and that the
-one before it names and ends at, is what it seems. Links that are broken before that are found by reading or `verify`.
+The last transaction is found along the links from head to head, and images are never read. A caller that need not know
+how many transactions there are need not go it, however long it is: a last transaction that the header names, and that
+the one before it names and ends at, is what it seems. Links that are broken before that are found by reading or
+`verify`.
 """
 
 from __future__ import annotations
@@ -120,7 +121,7 @@ class Opened:
 
 
 def open_for_writing(disk: Disk, path: Path, *, counts: bool = True, settles: bool = True) -> Opened:
-    """Lock a journal and bring it in order, creating it when there is none. `count` is right if it `counts`.
+    """Lock and recover a journal, creating it when there is none. `count` is right if it `counts`.
 
     Unless this `settles` it, what is there already stays as it is until `Opened.settle` is called.
     """
@@ -226,16 +227,16 @@ def _mend_link(opened: Opened, header: Header, hopped: Hopped, size: int) -> Hop
     if not is_torn_link(before_head.next, last) or _ends_at(file, before, size) != last:
         return hopped
     end = find_end(file, last, size)
-    if head.complete or end is None or not end.seal:  # only who seals writes the link together with what it leads to
+    if head.complete or end is None or not end.seal:  # only a sealing writer writes the link together with its target
         return hopped
     opened.write(before + NEXT_AT, LINK.pack(last))
     return hop(PatchedFile(file).with_patch(before + NEXT_AT, LINK.pack(last)), header)
 
 
 def _adopt(path: Path, file: File, opened: Opened, size: int) -> None:
-    """Take in the transactions behind the last one that are sealed and whole: only their name was not written yet.
+    """Take in the transactions after the last one that are sealed and whole: only their name was not written yet.
 
-    Whoever wrote them may not have synced them, so they are named when they and their links are on the disk.
+    Their writer may not have synced them, so they are named when they and their links are on the disk.
     """
     known, last, end = [opened.last], opened.last, opened.end
     nearby = Nearby(file)

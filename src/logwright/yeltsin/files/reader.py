@@ -1,7 +1,7 @@
 """Reader: a journal of page transactions opened for reading. It needs no lock, changes nothing, works beside a writer.
 
-Ways through the same chunks: `transactions` for objects, `scan` for objects with their places, `chunks` for whoever
-makes columns of them, `pages` for what they stand for. The number of a transaction is where it begins in the file;
+Ways through the same chunks: `transactions` for objects, `scan` for objects with their places, `chunks` for
+columns, `pages` for the pages that result. The number of a transaction is where it begins in the file;
 `find_index` gives that of the n-th one. `core/read/chunk_reader.py` says what happens at damage and at a torn tail, and
 `cursor.py` where reading continues after damage.
 """
@@ -113,7 +113,7 @@ class Reader(FilesReader[Chunk, JournalFile, Transaction]):
         at: tuple[int, int] | None = None,
         load: bool = True,
     ) -> Iterator[Chunk | Damage]:
-        """The chunks of the file; `at` is the offset and the index of a transaction, not behind `start`.
+        """The chunks of the file; `at` is the offset and the index of a transaction, not after `start`.
 
         Without `load` the images of very large transactions are not read: their chunks are hollow.
         """
@@ -131,7 +131,7 @@ class Reader(FilesReader[Chunk, JournalFile, Transaction]):
 
     @property
     def next(self) -> int:
-        """The number behind the last transaction: the one that the next transaction will get."""
+        """The number after the last transaction: the one that the next transaction will get."""
         with self.snapshot() as files:
             for source in files.files:
                 found = _end_of_last(files.file(source))
@@ -144,7 +144,7 @@ class Reader(FilesReader[Chunk, JournalFile, Transaction]):
         return end
 
     def find_index(self, index: int) -> int:
-        """The number of the transaction that so many others come before; behind the last one it is `next`."""
+        """The number of the transaction with this index; after the last one it is `next`."""
         following, end = 0, HEADER_BYTES
         for item in self.chunks(mode="dropmalformed", load=False):
             assert not isinstance(item, Damage)
@@ -204,7 +204,7 @@ class Reader(FilesReader[Chunk, JournalFile, Transaction]):
             found.extend(located(item, decoded(item)))
         return list(found)
 
-    # --- what it stands for ------------------------------------------------------------------------------------------
+    # --- the pages --------------------------------------------------------------------------------------------------
 
     def pages(self, at: int | None = None, *, mode: Mode = "dropmalformed") -> PagesState:
         """What is known of the pages: now, or before the transaction with the number `at`."""
@@ -341,7 +341,7 @@ def _at_start(file: File, header: Header, start: int) -> tuple[int | None, int]:
 
 
 def _end_of_last(file: File) -> int | None:
-    """Where the last transaction ends, if it is whole, in the storage, and nothing lies behind it to be judged."""
+    """Where the last transaction ends, if it is whole, in the storage, and nothing follows that has to be judged."""
     try:
         header = read_header(file)
         head = None if header is None else read_head(file, header.last)

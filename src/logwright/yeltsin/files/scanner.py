@@ -4,11 +4,11 @@
         ...
 
 The iteration ends when nothing new came for `timeout` seconds (default 1; None waits for ever, 0 never waits); another
-loop over the same scanner goes on where the last one ended. Each transaction is seen once, in order, as it is when it
+loop over the same scanner continues where the last one ended. Each transaction is seen once, in order, as it is when it
 is seen: `next` and the flag are written later. Of a directory each journal is followed, and those that appear later
 from their beginning.
 
-What lies behind the last transaction is waited for. Damage is handled by `mode` as in `Reader`. A file that becomes
+Bytes after the last transaction are waited for. Damage is handled by `mode` as in `Reader`. A file that becomes
 shorter than what was read of it is `Truncated`.
 """
 
@@ -56,7 +56,7 @@ class _Journal:
         self._reader = reader
         self._number = reader.first if start is None else start
         self._passed: tuple[int, int] | None = None
-        """The last transaction that was seen, and its index: reading goes on from there, not from the beginning."""
+        """The last transaction that was seen, and its index: reading continues from there, not from the beginning."""
 
     def read(self, mode: Mode) -> Iterator[Located | Damage]:
         with self._reader.snapshot() as files:
@@ -68,7 +68,7 @@ class _Journal:
                 chunks = self._reader.file_chunks(source, file, self._number, None, mode, at=self._passed)
                 for item in chunks:
                     if isinstance(item, Damage):
-                        if item.kind != "torn_tail":  # somebody may be writing that
+                        if item.kind != "torn_tail":  # a writer may be writing that
                             self._number = max(self._number, item.end)
                             yield item
                         continue

@@ -8,9 +8,9 @@ A completion may carry data, which the format keeps and does not read. Ours is
 
 - **The checksum** is over `previous` and `timestamp` of the transaction, its operations, and what follows the checksum.
   Links, operations and completion reach the disk by one sync, sector by sector, in any order. A power cut may leave the
-  completion and not what is before it; the checksum tells, and such a transaction counts as one that has no end.
+  completion and not what is before it; the checksum shows that, and such a transaction counts as one that has no end.
 - **The heads** are those of the pages whose links the transaction changes, and the table's own links, as they are
-  afterwards: operations do not tell what becomes of the neighbours of a page. So everything that applying the
+  afterwards: operations do not say what becomes of the neighbours of a page. So everything that applying the
   transaction writes to the table can be written again from the journal alone, whatever is in the table by then.
 
 A completion without a seal is another program's, and is what it looks like.

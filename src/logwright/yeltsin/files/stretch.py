@@ -37,7 +37,7 @@ class Part(NamedTuple):
 
 
 def read_operations(file: Readable, position: int, size: int) -> Iterator[Part]:
-    """The operations of the transaction at a position, its end included, in a file of so many bytes.
+    """The operations of the transaction at a position, its end included, in a file of `size` bytes.
 
     Ends early where the file does; `Malformed` where something is no operation.
     """
@@ -160,10 +160,10 @@ def is_zeros(file: File, start: int, end: int) -> bool:
 
 
 def is_room(file: File, last: int, start: int, size: int) -> bool:
-    """Whether what lies behind the last transaction is zeros that were written ahead of what would come.
+    """Whether the bytes after the last transaction are zeros that were written in advance.
 
-    Only who seals does that. They are nothing to be told or kept; behind another transaction they are what is left of
-    one that was not finished.
+    Only a writer that seals does that. They need not be reported or kept; after another transaction they are what is
+    left of one that was not finished.
     """
     found = find_end(file, last, size) if last else None
     return found is not None and bool(found.seal) and is_zeros(file, start, size)

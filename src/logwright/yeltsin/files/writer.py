@@ -1,8 +1,8 @@
 """TransactionJournal: appends page transactions to a journal, alone and safely. It knows nothing of the table.
 
 A transaction counts once the header names it as the last one. So what is appended is written, with the link to it, and
-synced; only then the header is written, and synced. A crash before that leaves bytes behind the last transaction, and
-perhaps a link to them: nobody was told that they are there. They are no transactions, however whole they look, and the
+synced; only then the header is written, and synced. A crash before that leaves bytes after the last transaction, and
+perhaps a link to them: they were never acknowledged. They are no transactions, however whole they look, and the
 next writer cuts them off and keeps them (`recovered`, `kept`).
 
 What an append guarantees when it returns, by the sync policy:
@@ -12,7 +12,7 @@ What an append guarantees when it returns, by the sync policy:
     always          the transaction is on the disk; threads that append at the same time share one sync
 
 The flag that a transaction is in the storage is its owner's to set, by `complete`, when the storage has been synced. It
-is never in the file before the header that names its transaction: so where it is found behind the last transaction, the
+is never in the file before the header that names its transaction: so where it is found after the last transaction, the
 header is wrong, and nothing is cut. Transactions that are appended with the flag cost a sync more.
 
 A failed write or sync is final: the writer takes nothing more (`Poisoned`), and what was acknowledged before stays.
@@ -57,7 +57,7 @@ class TransactionJournal(Appending, Outgoing):
 
     One writer at a time: a second one gets `Locked` at once. Safe to use from many threads.
 
-    `recovered` tells what was cut off the end on opening, None when it was whole; `kept` is where those bytes are now.
+    `recovered` says what was cut off the end on opening, None when it was whole; `kept` is where those bytes are now.
     `redo` is the last transaction that was not rolled back, with its offset, if the journal holds all of it and nothing
     says that the storage does: its owner does it again and calls `complete`, before anything else is appended.
     """
@@ -121,7 +121,7 @@ class TransactionJournal(Appending, Outgoing):
         timestamp: int | None = None,
         flags: int = 0,
     ) -> int:
-        """Append a transaction with its end, created now unless told when (seconds); its offset."""
+        """Append a transaction with its end, created now by default (seconds); its offset."""
         created = int(time.time()) if timestamp is None else timestamp
         return self.append_transaction(Transaction(0, 0, created, flags, tuple(operations), end, end_data))
 
@@ -196,7 +196,7 @@ class TransactionJournal(Appending, Outgoing):
                 self._write_gathered()
 
     def _write_out(self) -> None:
-        """Write what has gathered behind the last transaction, and the link that leads there."""
+        """Write what is buffered after the last transaction, and the link that leads there."""
         with self._adding:
             buffer, used = bytes(self._buffer), len(self._buffer)
             last = self._last
@@ -215,7 +215,7 @@ class TransactionJournal(Appending, Outgoing):
             self._written_last = last
 
     def _withdraw(self) -> None:
-        """After a failure: leave nothing behind the transactions that the header names, if the system lets us.
+        """After a failure: leave nothing after the transactions that the header names, if the system lets us.
 
         The header is set first to what it was: as long as it may name what is to go, nothing goes.
         """

@@ -1,1 +1,1 @@
-"""What the records stand for."""
+"""The database that the records describe."""

@@ -23,7 +23,7 @@ from ..bytes import table_layout as _table_layout
 
 cdef extern from *:
     """
-    /* What was stored before stays before what is stored behind, for whoever looks at the file after a kill. */
+    /* Earlier stores become visible before later ones, for readers of the file after a kill. */
     #define LOGWRIGHT_IN_ORDER() __asm__ __volatile__("" ::: "memory")
     """
     void IN_ORDER "LOGWRIGHT_IN_ORDER"() noexcept nogil
@@ -140,7 +140,7 @@ cdef class Changes:
             PyObject_GetBuffer(self._table, &table, PyBUF_SIMPLE)
             try:
                 if page < 0 or not 0 <= offset <= MAX_IMAGE_BYTES or given.len > MAX_IMAGE_BYTES:
-                    raise IndexError("no modification has so many bytes")
+                    raise IndexError("no modification is this large")
                 if page > table.len or page + PAGE_HEAD_BYTES + offset > table.len - given.len:
                     raise IndexError("the table ends before the page does")
                 self._append(
@@ -245,7 +245,7 @@ cdef class Changes:
             PyBuffer_Release(&pages)
 
     def commit(self, journal, int64_t position, int64_t previous, int64_t timestamp):
-        """Store the transaction in the journal behind the last one, and then in the table, and say so in both."""
+        """Store the transaction in the journal after the last one, and then in the table, and say so in both."""
         cdef Py_buffer pages, log
         cdef int64_t size
         PyObject_GetBuffer(journal, &log, PyBUF_WRITABLE)
@@ -323,7 +323,7 @@ def modify_at_once(
         PyObject_GetBuffer(table, &pages, PyBUF_WRITABLE)
         try:
             if page < 0 or not 0 <= offset <= MAX_IMAGE_BYTES or size > MAX_IMAGE_BYTES:
-                raise IndexError("no modification has so many bytes")
+                raise IndexError("no modification is this large")
             if page > pages.len:
                 raise IndexError("the table ends before the page does")
             start = page + PAGE_HEAD_BYTES + offset

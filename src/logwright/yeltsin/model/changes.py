@@ -4,7 +4,7 @@ Such a transaction needs no lists and no copies of pages: each modification is w
 bytes that are in the table now, and `commit` stores all of it, first in the journal, then in the table. A process that
 dies in between leaves what any commit leaves, for what is stored is with the system, in this order.
 
-This is the reference for the kernel, and its stand-in where it is not built. Whoever calls this has checked that the
+This is the reference for the kernel, and used instead where it is not built. The caller has checked that the
 pages are in use and that the ranges lie within them, and that there is room in the journal.
 """
 
@@ -116,7 +116,7 @@ class Changes:
             table[place : place + size] = self.operations[at : at + size]
 
     def commit(self, journal: Memory, position: int, previous: int, timestamp: int) -> None:
-        """Store the transaction in the journal behind the last one, and then in the table, and say so in both."""
+        """Store the transaction in the journal after the last one, and then in the table, and say so in both."""
         data = self.encode(previous, timestamp)
         journal[position : position + len(data)] = data
         link = LINK.pack(position)

@@ -18,14 +18,14 @@ The flag is not synced by itself, and neither is `TBL!`: they are durable with t
 flag means a redo that changes nothing; and a table that is `TBL?` still is mended by doing the last transaction again,
 flagged or not.
 
-With `checkpoint_bytes` the steps from 3 on wait until so many bytes of journal have gathered: each commit is one sync,
-of the journal, which threads share, and a crash means that a few more transactions are redone. Committed pages are in
-memory until then (see `held.py`), and the table in its file stays as it was, whole. With `interval` they wait for the
-background thread, which syncs the journal before anything reaches the table. With `none` nothing is ever synced: what
-was committed survives the process, and a power cut may leave any mixture of table and journal.
+With `checkpoint_bytes` the steps from 3 on wait until the journal has grown by this many bytes: each commit is one
+sync, of the journal, which threads share, and a crash means that a few more transactions are redone. Committed pages
+are in memory until then (see `overlay.py`), and the table in its file stays as it was, whole. With `interval` they wait
+for the background thread, which syncs the journal before anything reaches the table. With `none` nothing is ever
+synced: what was committed survives the process, and a power cut may leave any mixture of table and journal.
 
 One process has a database at a time. One transaction runs at a time, others wait for their turn; reading does not wait.
-A failed write or sync is final: `Poisoned` from then on, reading goes on, and opening again recovers.
+A failed write or sync is final: `Poisoned` from then on, reading still works, and opening again recovers.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ from .transaction import Transaction
 from .transaction_log import TransactionLog
 
 INTERVAL_CHECKPOINT_BYTES: Final = 16 << 20
-"""With `interval`, so many bytes of journal are the most that wait for the background thread."""
+"""With `interval`, the most bytes of journal that wait for the background thread."""
 AHEAD_BYTES: Final = 1 << 19
 """How far ahead zeros are written in a journal that is synced for each commit, or never; at most twice as far."""
 NOTHING_BYTES: Final = Changes(bytearray()).size
@@ -301,7 +301,7 @@ class Database(Appending):
     def _reserve(self, end: int) -> None:
         """Have the space for new pages before the journal says that there are some.
 
-        Without it nothing has happened, and the database goes on. What a crash leaves of it, opening takes off again.
+        If there is none, nothing has changed, and the database stays usable. Opening removes what a crash leaves of it.
         """
         if end > self._table.area.size:
             try:
@@ -312,7 +312,7 @@ class Database(Appending):
                 raise
 
     def _commit_shortly(self, transaction: Transaction, changes: Changes) -> None:
-        """Commit what has only modified pages, unsynced: one call stores all of it, and nobody comes in between."""
+        """Commit what has only modified pages, unsynced: one call stores all of it, and nothing comes in between."""
         if self._held is not None:
             self._commit_held(transaction, changes, self._held)
             return
@@ -473,7 +473,7 @@ class Database(Appending):
         try:
             self.checkpoint()
         except BaseException:
-            self._failure_told = False  # nobody saw it: the next call, or close, will tell
+            self._failure_told = False  # no caller saw it: the next call, or close, reports it
             raise
 
     def close(self) -> None:

@@ -83,9 +83,9 @@ class Recovery:
 
 
 def recover(path: Path | str, *, disk: Disk = REAL_DISK) -> Recovery:
-    """Bring a journal into the state that a writer leaves: lock it, cut off what was not finished, keep it, say so.
+    """Recover a journal: lock it, cut off what was not finished, and keep that in quarantine.
 
-    A redo that is due is only told: the table is not known here. `Database` does it.
+    A redo that is due is only reported: the table is not known here. `Database` does it.
     """
     path = Path(path)
     check_is_journal(disk, path)

@@ -1,7 +1,7 @@
 """Overlay: changes of pages that are not in the table yet, on top of a table or of another overlay.
 
 A transaction has one, and so has a database for what was committed and has not been written to the table. Reading sees
-the changes; what lies below stays as it is until they are given to it, by `write_to`.
+the changes; what is below stays as it is until they are given to it, by `write_to`.
 
 A page that was changed a few times is a list of its changes; one that was changed often is a copy of its data, and of
 one that was emptied only that is remembered: what is held is in proportion to what was changed, not to the table.
@@ -17,7 +17,7 @@ from ..bytes.table_layout import PAGE_BYTES, PAGE_DATA_BYTES, PageHead, TableLin
 from .page_links import Space
 
 _MOST_CHANGES: Final = 8
-"""So many changes of a page are kept one by one; more of them would make reading slow."""
+"""The most changes of a page that are kept one by one; more of them would make reading slow."""
 
 
 class Pages(Space, Protocol):
@@ -38,7 +38,7 @@ class Changeable(Pages, Protocol):
 
 
 class _Page:
-    """The data of one page: what lies below or zeros, and the changes since; or a copy and which range was changed."""
+    """The data of one page: what is below or zeros, and the changes since; or a copy and which range was changed."""
 
     __slots__ = ("changes", "data", "is_empty", "start", "stop")
 
@@ -111,7 +111,7 @@ class Overlay:
 
     @property
     def links(self) -> TableLinks:
-        """Where the lists begin and end; what lies below has the same object unless these are our own."""
+        """Where the lists begin and end; what is below has the same object unless these are our own."""
         return self._below.links if self._links is None else self._links
 
     @property
@@ -169,7 +169,7 @@ class Overlay:
             target.store_links(self._links)
 
     def forget(self) -> None:
-        """Have no changes any more: what lies below has them by now."""
+        """Forget the changes: what is below has them by now."""
         self._heads.clear()
         self._pages.clear()
         self._links = None

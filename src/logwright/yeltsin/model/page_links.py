@@ -26,7 +26,7 @@ class Space(Protocol):
 
     @property
     def links(self) -> TableLinks:
-        """Where the lists begin and end. Who takes pages in or out changes them in place."""
+        """Where the lists begin and end. Adding and removing pages changes them in place."""
 
     def head(self, page: int) -> PageHead:
         """The head of a page that is there."""
@@ -111,7 +111,7 @@ def unlink(space: Space, page: int) -> None:
 
 
 def _check_last(space: Space) -> PageHead:
-    """The head of the last page, which must be in use and have none behind it."""
+    """The head of the last page, which must be in use and have none after it."""
     last = _neighbour(space, space.links.last, "the last page")
     if last.next != NO_PAGE:
         raise DamagedJournal(space.path, space.links.last, f"the last page names {last.next} as its next one")
@@ -131,7 +131,7 @@ def _neighbour(space: Space, page: int, what: str, next: int | None = None, prev
 
 
 def _following_free(space: Space, page: int) -> int:
-    """The free page behind the first one, which must be a free page itself."""
+    """The free page after the first one, which must be a free page itself."""
     if not is_page(page, space.end):
         raise DamagedJournal(space.path, LINKS_AT, f"the last free page is said to be at {page}, where no page is")
     head = space.head(page)

@@ -46,7 +46,7 @@ class Found(NamedTuple):
     note: RedoNote
 
     def settle(self) -> None:
-        """Bring the files in order, up to what was redone: that is for the database to give to the table."""
+        """Recover the files, except for what was redone: the database applies that to the table."""
         self.journal.settle()
         self.note.settle()
         self.table.area.cut(self.used_end)

@@ -8,13 +8,13 @@ from some point on have written, the bytes from before or after any of them.
   applying it writes, and none of them depends on what is in the table. Redoing such transactions from the earliest that
   may be missing to the last one, in their order, writes every byte that any of them has written, the last one's bytes
   last. So the mixture is gone, whatever it was. Redo twice equals redo once for the same reason.
-- A transaction of another program has operations only, which do not tell what becomes of the pages beside one that
-  comes or goes. Those links are made anew from the table: a page that is allocated goes to the end of the list, and
+- A transaction of another program has operations only, which do not say how the pages next to one that is added or
+  removed change. Those links are rebuilt from the table: a page that is allocated goes to the end of the list, and
   leaves it first if it is there already; a page that is removed leaves the list if it is still there. That is right for
   a table that has none of the transaction, or all of it. What comes out is noted beside the table before that is
   changed, so a redo that was killed is done again as if the transaction had a seal (see `redo_note.py`). For a table
-  that is anything else the lists are checked afterwards, and if they are broken that is told and the table left as it
-  was.
+  that is anything else the lists are checked afterwards, and if they are broken that is reported and the table left as
+  it was.
 
 Operations come from a file: pages that are not there, and ranges beyond a page, are `DamagedJournal`. Everything goes
 to an overlay first, so nothing reaches the table of a transaction that cannot be redone as a whole.
@@ -184,7 +184,7 @@ class _Redo:
         target.clear(page)
 
     def _finish_removal(self, following_before: int | None) -> None:
-        """Do the removal before this operation. What the free list began with then tells whether the page had left."""
+        """Do the removal before this operation. The first page of the free list shows whether the page had left."""
         if self._removal is None:
             return
         position, page, before = self._removal

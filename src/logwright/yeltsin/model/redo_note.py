@@ -78,7 +78,7 @@ class RedoNote:
         if not self._wanted:
             self.remove()
         elif self._found == self._wanted:
-            self._disk.sync_directory(self._path.parent)  # whoever gave it its name may have been killed before that
+            self._disk.sync_directory(self._path.parent)  # its writer may have been killed before that
         else:
             replace_file(self._disk, self._path, self._wanted, self._path.with_name(f"{self._path.name}.new"))
             self._found = self._wanted

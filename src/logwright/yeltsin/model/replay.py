@@ -1,10 +1,10 @@
-"""Transactions -> the pages that they stand for. It sees no bytes of a journal, only operations.
+"""Transactions -> the pages that result from them. It sees no bytes of a journal, only operations.
 
 Of a page a journal knows what was ever changed: ranges of bytes, each from somewhere in its data on. Ranges that touch
 each other are one. An allocated page is empty, so nothing is known of its past any more; a removed page is gone.
 
-What pages were at a point in the past is known twice over: the images after each change tell it forwards, from the
-beginning to that point, and the images before each change tell it backwards, of bytes that nothing had changed before.
+What pages were at a point in the past is known twice: the images after each change give it forwards, from the
+beginning to that point, and the images before each change give it backwards, of bytes that nothing had changed before.
 
 Transactions that were rolled back, and those without an end, are void. What was known before a transaction that is lost
 is forgotten there, in both directions: that transaction may have changed any page.
@@ -67,7 +67,7 @@ class Ranges:
         self._data[low:high] = [bytes(merged)]
 
     def part(self, start: int, end: int) -> bytes | None:
-        """The bytes of a piece that lies within one range; None where it does not."""
+        """The bytes of a piece that is within one range; None where it is not."""
         row = bisect_right(self._starts, start) - 1
         if row < 0 or end > self._starts[row] + len(self._data[row]):
             return None
@@ -85,14 +85,14 @@ class Ranges:
 
 
 class Pages:
-    """The pages after some transactions. `apply` takes the next one; from `look_back` on only the past is told."""
+    """The pages after some transactions. `apply` takes the next one; from `look_back` on only the past is asked for."""
 
     def __init__(self) -> None:
         self.known: dict[int, Ranges] = {}
         self.transactions = 0
         self._is_closed = False
         self._closed: set[int] = set()
-        """Pages of which later images tell nothing about the point that is asked for."""
+        """Pages whose later images say nothing about the point that is asked for."""
 
     def apply(self, transaction: Transaction) -> None:
         """Let a transaction have happened, if it was completed."""
@@ -119,7 +119,7 @@ class Pages:
             if isinstance(operation, Modify):
                 self.known.setdefault(operation.page, Ranges()).fill(operation.page_offset, operation.before)
             else:
-                if isinstance(operation, Remove):  # it was there until now, even if nobody ever changed it
+                if isinstance(operation, Remove):  # it was there until now, even if it was never changed
                     self.known.setdefault(operation.page, Ranges())
                 self._closed.add(operation.page)
 
@@ -136,7 +136,7 @@ def change(pages: dict[int, Ranges], operation: Operation) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PagesState:
-    """What a journal stands for: how many transactions there are, the last one, and what is known of the pages."""
+    """The state of a journal: how many transactions there are, the last one, and what is known of the pages."""
 
     transactions: int
     last: int | None

@@ -265,7 +265,7 @@ class Table(Closing):
         self._change(lambda file: file.store(page, offset, after), page)
 
     def replace(self, page: int, rows: int, data: Buffer) -> None:
-        """Replace the row count and all data of a page; behind what is given its data are zeros."""
+        """Replace the row count and all data of a page; after what is given its data are zeros."""
         after = as_bytes(data)
         check_range(self.path, page, 0, len(after))
         if not 0 <= rows <= MAX_ROWS:

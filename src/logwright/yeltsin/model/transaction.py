@@ -7,10 +7,11 @@
 
 Leaving the block commits, an exception rolls back, and so does `rollback()`. A transaction reads what it has written;
 others see it when it is committed. Until then nothing of it is in a file: the operations, with the bytes before and
-after each of them, gather in memory.
+after each of them, are collected in memory.
 
 A rollback therefore has nothing to restore in the table. The journal gets the operations all the same, with the
-operation 0xFE that makes them void, so that it tells what was tried. A transaction without operations leaves no trace.
+operation 0xFE that makes them void, so that it records what was tried. A transaction without operations leaves no
+trace.
 """
 
 from __future__ import annotations

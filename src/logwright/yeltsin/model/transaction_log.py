@@ -1,25 +1,25 @@
 """TransactionLog: the journal of a database, to which sealed transactions are appended, by one sync each.
 
-`TransactionJournal` writes transactions for anybody, and syncs twice: first the transaction, then the header that names
-it. Here one sync is enough, because the end of each transaction carries a seal (see `seal.py`). What a power cut can
-leave of an append that was not synced, and what opening makes of it:
+`TransactionJournal` writes transactions that any program can read, and syncs twice: first the transaction, then the
+header that names it. Here one sync is enough, because the end of each transaction carries a seal (see `seal.py`). What
+a power cut can leave of an append that was not synced, and what opening makes of it:
 
     the header names it     | its bytes are whole           | the link to it is made if it is missing: it counts
-    the header names it     | or not, which the seal tells  | it has no end, and is cut off
+    the header names it     | or not: see the seal          | it has no end, and is cut off
     the header does not     | its bytes are whole           | it is linked and named: it counts
     the header does not     | or not                        | it is cut off, and the link to it with it
 
 That is for one transaction. So before another one is appended, the last one is synced; and it takes a seal to see that
-a seal is not whole: where the beginning of the end lies in two sectors, of which the second may be missing, the header
+a seal is not whole: where the beginning of the end is in two sectors, of which the second may be missing, the header
 names the transaction after a sync as well. With `names_later` the header names no transaction before `sync`, and none
 is linked before `complete` or `sync`: a sync is the faster the fewer places of the file have changed. Then there may be
-any number of them behind the one that the header names, and those up to the first that is not whole count.
+any number of them after the one that the header names, and those up to the first that is not whole count.
 
 With `ahead_bytes` the file is longer than what is in it while it is open: zeros are written ahead of the transactions,
 which makes a sync twice as fast, and where nothing is synced they are stored in memory without a call. Nothing leads
-there, so nobody who goes along the links comes there; closing takes them off, and so does opening after a crash.
+there, so following the links never leads there; closing takes them off, and so does opening after a crash.
 
-Whoever uses this sees to it that one thread appends at a time, and that a failure is final.
+The caller ensures that one thread appends at a time, and that a failure is final.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class TransactionLog:
         return position
 
     def _take_back(self, position: int) -> None:
-        """After a write that failed: leave nothing behind the last transaction, as far as the system lets us."""
+        """After a write that failed: leave nothing after the last transaction, as far as the system lets us."""
         with contextlib.suppress(LogwrightError):
             if self.last:
                 self._area.store(self.last + NEXT_AT, bytes(LINK.size))

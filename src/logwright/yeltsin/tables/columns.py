@@ -92,7 +92,7 @@ _HAS: Final = {
 }
 _KINDS: Final = pa.array(list(OPS.values()), pa.uint8())
 _OP_NAMES: Final = pa.array([*OPS, END], pa.string())
-"""The names of these, and of what stands for a transaction without any."""
+"""The names of these, and of the row of a transaction without any."""
 _ENDINGS: Final = pa.array([0, ROLLBACK, COMPLETION], pa.uint8())
 _OUTCOMES: Final = pa.array([OUTCOMES[None], OUTCOMES[ROLLBACK], OUTCOMES[COMPLETION]], pa.string())
 
@@ -139,7 +139,7 @@ def _array(columns: Columns, kinds: pa.Array | None, name: str, source: JournalF
 
 
 def _gaps(columns: Columns, gaps: Sequence[int]) -> pa.Array:
-    """How many of the offsets at which transactions are lost are not behind the transaction of each row."""
+    """How many of the offsets at which transactions are lost are not after the transaction of each row."""
     if not gaps or columns.offsets is None:
         return pa.nulls(columns.count, pa.int32())
     offsets = memoryview(columns.offsets).cast("Q")
@@ -178,7 +178,7 @@ class Collector(JoiningCollector[Chunk]):
 def as_messages(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The modifications of a batch as what every format of messages takes: `value`, `timestamp` and `key`.
 
-    The value is the image after a modification, and the key names the page; other operations have nothing to tell
+    The value is the image after a modification, and the key names the page; other operations have no value
     there, and are left out.
     """
     there = batch.filter(pc.is_valid(batch.column("after")))

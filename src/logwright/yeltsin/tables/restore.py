@@ -1,9 +1,9 @@
 """Restoring journals of page transactions from tables: the same transactions, with the same operations and outcomes.
 
 A table has a row for each operation, and one for a transaction without any. What comes back is every transaction with
-its time, its flags, its end and what that carries (such as a seal, see `seal.py`), one behind the other and linked
-anew. So a journal whose transactions lie one behind the other comes back byte for byte. Transactions that are missing
-between others are counted and told.
+its time, its flags, its end and what that carries (such as a seal, see `seal.py`), consecutively, with new
+links. So a journal whose transactions are consecutive is restored byte for byte. Transactions that are missing
+between others are counted and reported.
 
 A journal comes back in a directory, under the name of its file. Locks and what was cut off and kept (`.logwright/`) are
 not restored, and no table of pages is. Journals have no consumers.
@@ -111,8 +111,8 @@ class FileWriter:
         self._file.sync()
         self._file.close()
         self._disk.sync_directory(self._directory)
-        told = f"{self._unknown} transactions between these are not in the tables"
-        problems = (told,) if self._unknown else ()
+        problem = f"{self._unknown} transactions between these are not in the tables"
+        problems = (problem,) if self._unknown else ()
         return [Written(self._name, 0, self._written, self._rows, self._written, problems=problems)]
 
     def discard(self) -> None:
@@ -144,7 +144,7 @@ class TransactionRestore(Restore):
         return FileWriter(directory, file, disk=disk)
 
     def missing(self, written: Sequence[Written], extents: Mapping[str, int]) -> list[Missing]:
-        """Nothing that could be told by places: transactions get others. What is missing is told in words."""
+        """Nothing that positions could describe: transactions get new ones. What is missing is reported in words."""
         return []
 
 

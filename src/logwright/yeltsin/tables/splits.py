@@ -1,4 +1,4 @@
-"""Journals of page transactions in splits: a split lies within one file, and the part that it belongs to is that file.
+"""Journals of page transactions in splits: a split is within one file, and the part that it belongs to is that file.
 
 Where transactions begin is found by going from one to the next along their links, without loading large images. Damage
 belongs to the split that it begins in. A split knows by its `mark` how many transactions come before it.
