@@ -208,7 +208,7 @@ def test_a_copy_of_a_damaged_journal_has_no_complete_segment_where_records_are_m
         assert [(segment.records, segment.complete) for segment in Reader(tmp_path / mode).segments()] == wanted
     (split,) = SPLITS.plan(Reader(source))
     chunk = next(item for item in SPLITS.chunks(Reader(source), split, "dropmalformed"))
-    assert chunk.source.lost == ((0, 0),)  # type: ignore[union-attr]
+    assert chunk.source.damaged == ((0, 0),)  # type: ignore[union-attr]
 
 
 def test_a_journal_whose_files_a_recovery_has_let_go_begins_where_it_goes_on(tmp_path: Path) -> None:
@@ -397,22 +397,22 @@ def test_a_journal_comes_back_from_tables_byte_for_byte(tmp_path: Path, seed: in
 
 
 def test_the_details_of_a_record_are_json(tmp_path: Path) -> None:
-    write(tmp_path, {0: [Checkpoint(1, 2**64 - 1), *data("a")]})
+    write(tmp_path, {3: [Checkpoint(1, 2**64 - 1), *data("a")]})
     assert events_of(tmp_path).to_pylist() == [
         {
-            "file": "0.journal",
+            "file": "3.journal",
             "position": 0,
             "size": 20,
-            "sequence": 0,
+            "sequence": 3,
             "op": "checkpoint",
             "value": None,
             "detail": '{"segment":18446744073709551615,"checked":1,"current":18446744073709551615}',
         },
         {
-            "file": "0.journal",
+            "file": "3.journal",
             "position": 20,
             "size": 5,
-            "sequence": 0,
+            "sequence": 3,
             "op": "data",
             "value": b"a",
             "detail": '{"segment":18446744073709551615}',

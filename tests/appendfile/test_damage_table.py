@@ -14,7 +14,7 @@ from logwright.appendfile.files import repair as repairs
 from logwright.core.repair.losses import Loss
 from logwright.errors import DamagedJournal, Gap
 from tests.appendfile.samples import HINT, data, encoded, write
-from tests.support.damage import cut, damage_file, drop, insert, overwrite
+from tests.support.damage import cut, damage_file, drop, flip_bit, insert, overwrite
 
 MANY = [Data(b"order %d" % number) for number in range(50)]
 HEAD = encoded(HINT, *data("before"))
@@ -380,3 +380,123 @@ def test_sixteen_bad_bytes_change_no_other_record(tmp_path: Path) -> None:
         assert not any(loss.kind == "restored" for loss in plan.losses)
         kept = list(Reader(tmp_path).records(mode="dropmalformed"))
         assert all(b"Z" in encoded(record) for record in kept if record not in records)
+
+
+# --- checkpoints with wrong ids ---------------------------------------------------------------------------------------
+
+ORDERS = [b"record %02d" % number for number in range(20)]
+"""Five of these are a segment."""
+
+
+def four_segments(directory: Path) -> bytes:
+    with Writer(directory, sync="always") as writer:
+        for number, order in enumerate(ORDERS):
+            writer.append(order)
+            if number % 5 == 4:
+                writer.register_checkpoint()
+    return (directory / "0.journal").read_bytes()
+
+
+def orders_in(reader: Reader) -> list[bytes]:
+    return [record.data for record in reader.records(mode="dropmalformed") if isinstance(record, Data)]
+
+
+@pytest.mark.parametrize("at", [85, 170, 255])
+@pytest.mark.parametrize("size", [1, 2, 4, 8, 16])
+@pytest.mark.parametrize("bad", [b"\xa5", b"\xff", b"\x03"])
+def test_bad_bytes_at_a_checkpoint_cost_no_whole_record_after_it(
+    tmp_path: Path, at: int, size: int, bad: bytes
+) -> None:
+    whole = four_segments(tmp_path)
+    for place in range(at, at + 20):
+        content = overwrite(whole, place, bad * size)
+        (tmp_path / "0.journal").write_bytes(content)
+        reader = Reader(tmp_path)
+        after = [order for order in ORDERS if whole.index(order) - 4 >= place + size + 13]
+        assert [order for order in orders_in(reader) if order in after] == after
+        assert "torn_tail" not in {problem.kind for problem in reader.verify().problems}
+        if reader.verify().sound:
+            assert sum(map(len, orders_in(reader))) == sum(map(len, ORDERS)), "other bytes of data"
+            continue
+        for recovering in (False, True):
+            with pytest.raises(DamagedJournal, match="see logwright repair"):
+                Writer(tmp_path, recovering=recovering)
+        assert (tmp_path / "0.journal").read_bytes() == content
+
+
+def test_every_flipped_bit_of_a_checkpoint_is_noticed_and_nothing_is_lost(tmp_path: Path) -> None:
+    whole = four_segments(tmp_path)
+    for start in (85, 170, 255, 340):
+        for bit in range(8 * (start + 4), 8 * (start + 20)):
+            (tmp_path / "0.journal").write_bytes(flip_bit(whole, bit))
+            reader = Reader(tmp_path)
+            assert not reader.verify().sound
+            assert orders_in(reader) == ORDERS
+            assert not any(segment.checked for segment in reader.segments())
+
+
+def test_a_flipped_bit_of_the_last_checkpoint_checks_no_segment(tmp_path: Path) -> None:
+    content = flip_bit(four_segments(tmp_path), 8 * 344 + 2)
+    (tmp_path / "0.journal").write_bytes(content)
+    assert [(problem.kind, problem.position) for problem in Reader(tmp_path).verify().problems] == [("malformed", 340)]
+    with pytest.raises(DamagedJournal, match=r"the ids 4, 4 cannot follow 0, 3; .*\(see logwright repair\)"):
+        Writer.open(tmp_path)
+    plan = repairs.plan(tmp_path)
+    assert list(map(described, plan.losses)) == [(340, 20, 1, 1, [3, 3], None)]
+    repairs.apply(tmp_path, plan)
+    writer, recovery = Writer.open(tmp_path)
+    with writer:
+        assert [order for segment in recovery for order in segment.records] == ORDERS
+
+
+@pytest.mark.parametrize(
+    ("pair", "kind"),
+    [
+        (Checkpoint(0, 0), "torn_tail"),
+        (Checkpoint(0, 2**60), "torn_tail"),
+        (Checkpoint(0, 1), "malformed"),
+        (Checkpoint(1, 3), "malformed"),
+        (Checkpoint(0, 4), "malformed"),
+        (Checkpoint(0, 2**40), "malformed"),
+    ],
+)
+def test_wrong_ids_at_the_end_are_a_torn_tail_only_if_they_are_bad_up_to_their_end(
+    tmp_path: Path, pair: Checkpoint, kind: str
+) -> None:
+    write(tmp_path, {0: [HINT, *data("a"), Checkpoint(0, 1), *data("b"), pair]})
+    assert [problem.kind for problem in Reader(tmp_path).verify().problems] == [kind]
+
+
+@pytest.mark.parametrize("wrong", [Checkpoint(1, 1), Checkpoint(0, 0), Checkpoint(2**50, 2**50), Checkpoint(0, 2**50)])
+def test_no_file_goes_because_the_first_ids_of_the_last_one_are_wrong(tmp_path: Path, wrong: Checkpoint) -> None:
+    files = {
+        0: [HINT, *data("a"), Checkpoint(0, 1), *data("b"), Checkpoint(0, 2)],
+        1: [wrong, *data("c of many bytes")],
+    }
+    write(tmp_path, files)
+    assert [(problem.kind, problem.file) for problem in Reader(tmp_path).verify().problems] == [("gap", "1.journal")]
+    for recovering in (False, True):
+        with pytest.raises(Gap, match=r"and the file before ends with 0, 2.*\(see logwright repair\)"):
+            Writer(tmp_path, recovering=recovering)
+    repairs.apply(tmp_path, repairs.plan(tmp_path))
+    assert Reader(tmp_path).verify().sound
+    writer, recovery = Writer.open(tmp_path)
+    with writer:
+        assert [list(segment.records) for segment in recovery] == [[b"a"], [b"b"], [b"c of many bytes"]]
+
+
+@pytest.mark.parametrize("wrong", [Checkpoint(2, 2), Checkpoint(2**50, 2**50)])
+def test_a_recovery_that_skips_damage_returns_what_only_wrong_ids_say_is_checked(
+    tmp_path: Path, wrong: Checkpoint
+) -> None:
+    files = {
+        0: [HINT, *data("a"), Checkpoint(0, 1), *data("b"), Checkpoint(0, 2)],
+        1: [wrong, *data("c of many bytes")],
+    }
+    write(tmp_path / ".logwright/recovery/2", files)
+    writer, recovery = Writer.open(tmp_path)
+    with writer, pytest.raises(Gap):
+        list(recovery)
+    writer, recovery = Writer.open(tmp_path, mode="dropmalformed")
+    with writer:
+        assert [list(segment.records) for segment in recovery] == [[b"a"], [b"b"], [b"c of many bytes"]]

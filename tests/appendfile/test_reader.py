@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from logwright.appendfile import Checkpoint, Data, Reader, Scanner, Segment, Writer, recover
+from logwright.appendfile.bytes.records import Record
 from logwright.appendfile.files import repair as repairs
 from logwright.appendfile.files.files import POSITION_BITS, list_files
 from logwright.appendfile.tables.splits import SPLITS
@@ -226,14 +227,40 @@ def test_a_file_that_begins_with_data_is_damaged_up_to_its_first_checkpoint(tmp_
     assert list(Reader(tmp_path).records(mode="dropmalformed")) == [Checkpoint(0, 1), Data(b"b")]
 
 
-def test_checkpoints_that_cannot_follow_each_other_are_told(tmp_path: Path) -> None:
-    write(tmp_path, {0: [HINT, *data("a"), Checkpoint(0, 3), *data("b"), Checkpoint(0, 1)]})
-    report = Reader(tmp_path).verify()
-    assert report.sound
-    assert [(anomaly.position, anomaly.kind) for anomaly in report.anomalies] == [
-        (25, "checkpoint_order"),
-        (50, "checkpoint_order"),
-    ]
+BEYOND = [Checkpoint(0, 3), *data("b"), Checkpoint(0, 4)]
+
+
+@pytest.mark.parametrize(
+    ("records", "problems", "left"),
+    [
+        ([Checkpoint(0, 3), *data("b"), Checkpoint(0, 1)], [(25, "malformed")], [*data("b"), Checkpoint(0, 1)]),
+        ([Checkpoint(0, 3), *data("b")], [(25, "malformed")], data("b")),
+        ([HINT, *data("b"), Checkpoint(0, 1)], [(25, "malformed")], [*data("b"), Checkpoint(0, 1)]),
+        (BEYOND, [(25, "gap")], BEYOND),
+        ([Checkpoint(1, 1), Checkpoint(0, 9), *data("b")], [(25, "malformed"), (45, "malformed")], data("b")),
+    ],
+    ids=["wrong", "the last one", "the same again", "others are missing", "two"],
+)
+def test_a_checkpoint_that_cannot_follow_the_one_before_is_damage(
+    tmp_path: Path, records: list[Record], problems: list[tuple[int, str]], left: list[Record]
+) -> None:
+    write(tmp_path, {0: [HINT, *data("a"), *records]})
+    left = [HINT, *data("a"), *left]
+    reader = Reader(tmp_path)
+    assert [(problem.position, problem.kind) for problem in reader.verify().problems] == problems
+    assert list(reader.records(mode="dropmalformed")) == left
+    with pytest.raises(DamagedJournal, match="cannot follow 0, 0"):
+        list(reader)
+    with pytest.raises(DamagedJournal, match="see logwright repair"):
+        Writer(tmp_path)
+    plan = repairs.plan(tmp_path)
+    repairs.apply(tmp_path, plan)
+    assert reader.verify().sound
+    assert list(Reader(tmp_path)) == left
+    assert plan.losses
+    last = [record for record in left if isinstance(record, Checkpoint)][-1]
+    with Writer(tmp_path) as writer:
+        assert (writer.checked, writer.current) == (last.checked, last.current)
 
 
 def test_a_journal_that_was_opened_and_not_written_to_is_empty(tmp_path: Path) -> None:

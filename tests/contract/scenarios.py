@@ -205,7 +205,7 @@ class RecoverScenario:
         self.issued = self.subject.records(self.seed, self.count + 1)
         whole = self.subject.encode(self.issued[: self.count])
         self.torn = self.subject.torn_file(self.tear(whole))
-        scanned = self.subject.scan("codec", self.torn)
+        scanned = self.subject.whole(self.torn)
         self.whole_records, self.end = len(scanned.records), scanned.end
         assert self.end < len(self.torn), "nothing is torn here"
 

@@ -171,6 +171,10 @@ class Subject(ABC):
     def scan(self, twin: str, data: bytes) -> Scanned:
         """The records of a whole file by one of the twins."""
 
+    def whole(self, data: bytes) -> Scanned:
+        """The records that a reader finds in a file of nothing but whole records, and perhaps a torn tail."""
+        return self.scan("codec", data)
+
     @abstractmethod
     def assert_twins_agree(self, data: bytes, chance: random.Random) -> None:
         """Ask the twins for everything that can be asked about these bytes, and assert that they answer the same."""

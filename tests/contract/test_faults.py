@@ -167,7 +167,7 @@ def test_a_recovery_that_fails_at_any_call_can_be_done_again(subject: Subject, h
     records = subject.records(22, 6)
     data = subject.encode(records[:5])
     torn = subject.torn_file(cut(data, len(data) - how_much_is_missing))
-    whole = subject.scan("codec", torn)
+    whole = subject.whole(torn)
     paths: list[Path] = []
 
     def torn_disk() -> TrackingDisk:

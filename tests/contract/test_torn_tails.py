@@ -69,7 +69,7 @@ def what_is_left(subject: Subject, damaged: Damaged, journal: Journal) -> tuple[
     whole = sum(journal.data[:end] == damaged.data[:end] for end in journal.ends[1:])
     if subject.notices_torn_values:
         return journal.records[:whole], journal.ends[whole]
-    scanned = subject.scan("codec", damaged.data)
+    scanned = subject.whole(damaged.data)
     assert scanned.records[:whole] == journal.records[:whole]
     return scanned.records, scanned.end
 

@@ -343,6 +343,41 @@ def turns(buffer, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count):
     return array_of("q", rows), array_of("q", positions), array_of("Q", checked), array_of("Q", current)
 
 
+def follow(
+    buffer, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count, uint64_t checked=0, uint64_t current=0,
+    int64_t most=1, Py_ssize_t repeated=-1,
+):
+    cdef View view = View(buffer)
+    cdef Py_ssize_t position = start
+    cdef Py_ssize_t row = 0
+    cdef Py_ssize_t size = 0
+    cdef uint64_t next_checked, next_current, steps
+    cdef int kind = DATA
+    check_range(view, start, stop)
+    check_count(start, stop, count, HEAD_BYTES)
+    with nogil:
+        while row < count:
+            size = next_size(view.data, position, stop, &kind)
+            if size < 0:
+                break
+            if kind == CHECKPOINT:
+                next_checked, next_current = checked_at(view.data + position), current_at(view.data + position)
+                if most >= 0:
+                    if next_checked < checked or next_current < current:
+                        break
+                    steps = next_checked - checked
+                    if steps > <uint64_t>most or next_current - current > <uint64_t>most - steps:
+                        break
+                    if most == 1 and position != repeated and next_checked == checked and next_current == current:
+                        break
+                checked, current, most = next_checked, next_current, 1
+            position += size
+            row += 1
+    if size < 0:
+        raise not_walked(position)
+    return position, row, checked, current
+
+
 cdef Py_ssize_t c_find_checkpoint(
     const unsigned char *data, Py_ssize_t start, Py_ssize_t end, uint64_t least_checked, uint64_t least_current,
     uint64_t most_current,

@@ -246,6 +246,41 @@ def turns(buffer: Buffer, start: int, stop: int, count: int) -> tuple[array[int]
     return rows, positions, checked, current
 
 
+def follow(
+    buffer: Buffer,
+    start: int,
+    stop: int,
+    count: int,
+    checked: int = 0,
+    current: int = 0,
+    most: int = 1,
+    repeated: int = -1,
+) -> tuple[int, int, int, int]:
+    """How far the checkpoints of a walked range follow the ids before them, `checked` and `current`.
+
+    Returns where the first one begins that does not, or `stop`; how many records are before it; and the last ids that
+    do. A checkpoint registers one segment or checks one, so one of the ids is larger by one. `most` is how much larger
+    both together may be in the first checkpoint of the range; if that is not 1, they may also be the same; -1 takes
+    that checkpoint as it is. A checkpoint at the position `repeated` may also have the same ids as the one before it.
+    """
+    check_range(buffer, start, stop)
+    check_count(start, stop, count, HEADER_BYTES)
+    position = start
+    for row in range(count):
+        size = _walked_size(buffer, position, stop)
+        if size is None:
+            raise not_walked(position)
+        if buffer[position] == CHECKPOINT:
+            found = PAIR.unpack_from(buffer, position + HEADER_BYTES)
+            steps = found[0] - checked, found[1] - current
+            least = 1 if most == 1 and position != repeated else 0
+            if most >= 0 and not (min(steps) >= 0 and least <= sum(steps) <= most):
+                return position, row, checked, current
+            (checked, current), most = found, 1
+        position += size
+    return position, count, checked, current
+
+
 def find_checkpoint(
     buffer: Buffer, start: int, end: int, least_checked: int = 0, least_current: int = 0, most_current: int = MAX_ID
 ) -> int:

@@ -18,6 +18,7 @@ check_columns = _kernel.check_columns
 columns = _kernel.columns
 find_chain = _kernel.find_chain
 find_checkpoint = _kernel.find_checkpoint
+follow = _kernel.follow
 pack = _kernel.pack
 payloads = _kernel.payloads
 pieces = _kernel.pieces

@@ -50,6 +50,8 @@ MAX_RECORD_BYTES: Final = 1 << 20
 MAX_DATA_BYTES: Final = MAX_RECORD_BYTES - HEADER_BYTES
 MAX_FILE_BYTES: Final = 4 << 20
 MAX_ID: Final = 2**64 - 1
+MAX_CHECKPOINTS: Final = MAX_FILE_BYTES // CHECKPOINT_BYTES
+"""The most checkpoint records of a file: ids grow by no more than that in one file."""
 
 SUFFIX: Final = ".journal"
 HOME_DIRECTORY: Final = ".logwright"

@@ -4,7 +4,7 @@ A problem loses records: bytes that are not a record, a file that is missing or 
 nothing: the journal stays sound. A problem never hides the next one: reading continues after it.
 
     problems    torn_tail malformed gap doubled_id repeated unreadable
-    anomalies   checkpoint_order empty_record large_file recovery unfinished_move foreign_file repair
+    anomalies   empty_record large_file recovery unfinished_move foreign_file repair
 """
 
 from __future__ import annotations
@@ -12,56 +12,40 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from ...core.bytes.outcome import Damage, Span
 from ...core.format import Located
 from ...core.io.disk import File
 from ...core.io.quarantine import kept_bytes
-from ...core.read.file_check import FileCheck, OnPosition, each_file, note_more, torn_message
-from ...core.read.report import Problem, Progress, Report, Summary
+from ...core.read.file_check import FileCheck, OnPosition, each_file, torn_message
+from ...core.read.report import Progress, Report, Summary
 from ...core.read.survey import MOST_SHOWN_BYTES, Survey
 from ...core.repair.plan import report_repairs
 from ..bytes import codec, kernel
 from ..bytes.layout import HEADER_BYTES, MAX_FILE_BYTES, SUFFIX, parse_name
-from .cursor import Chunk, find_repeated
+from .cursor import Chunk
 from .files import Files, JournalFile, wrong_names
 from .opening import lost_end
 
 if TYPE_CHECKING:
     from .reader import Reader
 
-_MOST_LISTED: Final = 1000
-"""The most anomalies of one kind that are listed."""
-
-
 # --- every record -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
 class _Order:
-    """The checkpoint before, of the same generation, and what was odd so far."""
+    """The checkpoint before, of the same generation; `is_exact` if no other can have followed that was not read."""
 
-    report: Report
     pair: tuple[int, int] | None = None
-    end: tuple[int, int] | None = None
-    """The same, None where other checkpoints may have followed that could not be read."""
-    count: int = 0
+    is_exact: bool = True
 
-    def note(self, file: str, item: Chunk) -> None:
-        """Note the checkpoints of a chunk: ids never go back, and `current` grows by one at most."""
-        for _, position, checked, current in zip(*item.turns(), strict=True):
-            before = self.pair
-            self.pair = self.end = (checked, current)
-            if before is None or (before[0] <= checked and before[1] <= current <= before[1] + 1):
-                continue
-            self.count += 1
-            if self.count <= _MOST_LISTED:
-                message = f"the pair {checked}, {current} cannot follow {before[0]}, {before[1]}"
-                if checked < before[0] or current < before[1]:
-                    message += "; a recovery goes on behind this with mode='dropmalformed' only"
-                place = item.base + position
-                self.report.anomalies.append(Problem(file, place, "checkpoint_order", message))
+    def note(self, item: Chunk) -> None:
+        """Note the last checkpoint of a chunk."""
+        _, _, checked, current = item.turns()
+        if checked:
+            self.pair, self.is_exact = (checked[-1], current[-1]), True
 
 
 def verify(reader: Reader, *, progress: Progress | None = None) -> Report:
@@ -71,12 +55,11 @@ def verify(reader: Reader, *, progress: Progress | None = None) -> Report:
     """
     report = Report("appendfile")
     with reader.snapshot() as files:
-        order = _Order(report)
+        order = _Order()
         for number, source, on_position in each_file(files, report, progress):
             if number and files.files[number - 1].generation != source.generation:
-                order.pair = order.end = None
+                order.pair = None
             _FileCheck(reader, report, order, files, source).run(on_position)
-        note_more(report, order.count - _MOST_LISTED)
     if not reader.is_single_file:
         _check_directory(reader, report)
     report_repairs(reader.disk, reader.directory, report, reader.part)
@@ -96,25 +79,20 @@ class _FileCheck(FileCheck):
     def check(self, file: File, on_position: OnPosition) -> None:
         """Go through the file."""
         empty = 0
-        gap = lost_end(file, self.source, self._order.end)
+        gap = lost_end(file, self.source, self._order.pair, is_exact=self._order.is_exact)
         if gap is not None:
             self.problem(0, gap.kind, gap.reason)
-            self._order.pair = None
         for item in self._reader.file_chunks(self.source, file, None, None, "permissive", on_position):
             self.position = item.end
             if isinstance(item, Damage):
                 self._note_damage(item, file.size())
-                self._order.end = None
+                self._order.is_exact = False
                 continue
-            repeated = find_repeated(file, item, file.size())
-            if repeated is not None:
-                message = f"the first {repeated[1]} bytes of the file are there again; no writer does that"
-                self.problem(repeated[0], "repeated", message)
-            self._order.note(self.source.name, item)
+            self._order.note(item)
             self.report.records += item.count
             empty += _empty_records(item)
         if self.source.others:
-            self._order.end = None  # it is unknown which of them is right
+            self._order.pair = None  # it is unknown which of them is right
         if empty:
             self.anomaly(0, "empty_record", f"{empty} records have no data: nobody can tell them from zeros")
         if file.size() > MAX_FILE_BYTES:
@@ -124,6 +102,10 @@ class _FileCheck(FileCheck):
     def _note_damage(self, damage: Damage, size: int) -> None:
         if damage.kind == "torn_tail":
             message = torn_message(damage)
+        elif damage.kind == "gap":
+            message = f"{damage.reason}: checkpoints are missing between them, or these ids are wrong"
+        elif damage.kind == "repeated":
+            message = f"the first {damage.size} bytes of the file are there again; no writer does that"
         elif damage.end < size:
             message = f"{damage.reason}; whole records follow at {damage.end}"
         else:

@@ -10,10 +10,15 @@ end of the file; and only if there is no second way to read those bytes (`codec.
 continues where the ways meet. After a bad beginning of a file it continues at a checkpoint record: nothing else says
 which segment follows.
 
-A torn tail is what a crash leaves at the end of the last file: bad bytes that no whole record follows. A file that
-waits for recovery has none, because it was cut off before the file was moved. The first
-checkpoint record of a file is on the disk before anything else is written to it, so bad bytes in its place are a torn
-tail only if nothing follows them.
+A checkpoint registers one segment or checks one: one of its ids is larger by one than in the checkpoint before it. Only
+the second record of a file may repeat the first. A checkpoint with other ids is bad bytes if the next one follows those
+before it, or if none confirms it. If the next one follows it instead, checkpoints are missing before it (`gap`), and
+reading continues with it. The account of losses may explain that (`JournalFile.knows_jump`).
+
+A torn tail is what a crash leaves at the end of the last file: bad bytes that no whole record follows. A checkpoint
+with wrong ids is one only if its end is wrong, because a torn write is bad up to its end. A file that waits for
+recovery has none, because it was cut off before the file was moved. The first checkpoint record of a file is on the
+disk before anything else is written to it, so bad bytes in its place are a torn tail only if nothing follows them.
 
 Four zeros are an empty record, but no writer of ours leaves one: a power cut leaves zeros, and so does damage to a
 checkpoint record. They are read as records only if that is proven: whole records lead from them to the next checkpoint
@@ -37,11 +42,17 @@ from ..bytes.layout import (
     CHECKPOINT,
     CHECKPOINT_BYTES,
     DATA,
+    HEADER,
     HEADER_BYTES,
+    MAX_CHECKPOINTS,
     MAX_FILE_BYTES,
     MAX_HEAD_BYTES,
     MAX_ID,
     MAX_RECORD_BYTES,
+    PAIR,
+    PAIR_BYTES,
+    header,
+    parse_name,
 )
 from .files import JournalFile
 
@@ -52,12 +63,11 @@ _FIRST_BYTES: Final = 512
 assert READ_BYTES % _FIRST_BYTES == 0
 _SEARCH_BYTES: Final = 1 << 20
 _ZEROS: Final = bytes(_SEARCH_BYTES)
-_MOST_CHECKPOINTS: Final = MAX_FILE_BYTES // CHECKPOINT_BYTES
-"""The most segments that can begin in the rest of a file."""
 _HOLE_BYTES: Final = 32
 """This many zeros are not empty records: the data never reached the disk."""
 _LEAST_RECORDS: Final = 2
 """This many records in the rest of a record that was cut short are not a coincidence."""
+_CHECKPOINT_HEADER: Final = HEADER.pack(header(CHECKPOINT, PAIR_BYTES))
 _NO_CHECKPOINT: Final = "a file begins with a checkpoint record, and this is none"
 
 _ENDINGS: Final = {
@@ -70,7 +80,7 @@ _ENDINGS: Final = {
 
 @dataclass(slots=True)
 class Chunk(FileChunk):
-    """Whole records: `data[start:stop]` holds `count` of them, the first of which belongs to `segment`.
+    """Whole records: `data[start:stop]` holds `count` of them. `pair` are the ids before them, None if unknown.
 
     `position` is where `start` is in the file. The buffer is valid until the cursor reads again.
     """
@@ -81,7 +91,12 @@ class Chunk(FileChunk):
     stop: int
     position: int
     count: int
-    segment: int
+    pair: tuple[int, int] | None
+
+    @property
+    def segment(self) -> int:
+        """The segment that the first record belongs to, unless it is a checkpoint."""
+        return 0 if self.pair is None else self.pair[1]
 
     def starts(self) -> list[int]:
         """Where the records begin in the file, and where the last one ends."""
@@ -101,15 +116,17 @@ class Chunk(FileChunk):
         part = FileChunk._part(self, starts, first, last)
         if part is None or first == 0:
             return part
-        segment = kernel.walk(self.data, self.start, starts[first] - self.base, self.segment)[3]
-        return replace(part, segment=segment)
+        stop, repeated = starts[first] - self.base, CHECKPOINT_BYTES - self.base
+        passed = kernel.follow(self.data, self.start, stop, first, *(self.pair or (0, 0)), -1, repeated)
+        return replace(part, pair=(passed[2], passed[3]))
 
 
 class Cursor:
-    """Reads one file from the beginning of a record of `segment` on. It can continue after the file has grown.
+    """Reads one file from the beginning of a record on. It can continue after the file has grown.
 
-    `end` is where to stop although the file may be longer. `room` is a buffer to read into, to share it between many
-    files: larger than the file, or at least as large as the largest record.
+    `pair` are the ids before that, None where a checkpoint begins there whose ids are taken as they are. `end` is where
+    to stop although the file may be longer. `room` is a buffer to read into, to share it between many files: larger
+    than the file, or at least as large as the largest record.
     """
 
     def __init__(
@@ -118,7 +135,7 @@ class Cursor:
         source: JournalFile,
         position: int = 0,
         *,
-        segment: int = 0,
+        pair: tuple[int, int] | None = None,
         end: int | None = None,
         room: memoryview | None = None,
     ) -> None:
@@ -127,20 +144,31 @@ class Cursor:
         self.position = position
         self.begin = position
         """The position from which on all records so far were whole."""
-        self.segment = segment
+        self.pair = pair
+        self.refused: tuple[int, int] | None = None
+        """The ids of the checkpoint record here, which cannot be right, or cannot follow those before it."""
         self.ending = codec.CLEAN
         self.reason = ""
+        self._most = 1
+        if position == 0 and pair is None and parse_name(source.path.name) == 0:
+            self.pair, self._most = (0, 0), 0  # as every journal begins
+        self._is_confirmed = position > 0
         self._end = end
         self._is_begun = position > 0
-        self._is_refused = False
         self._seen: int | None = None
         self._empty_until = 0
         self._buffer = memoryview(bytearray(READ_BYTES)) if room is None else room
         self._reach = len(self._buffer)
 
+    @property
+    def segment(self) -> int:
+        """The segment that the next record belongs to."""
+        return 0 if self.pair is None else self.pair[1]
+
     def read(self, most: int = -1) -> Chunk | None:
         """The next whole records, at most `most`; None when there are none, and `ending` says why."""
         room = self._buffer
+        self.refused = None
         while True:
             stop = min(len(room), self._reach, (2**63 if self._end is None else self._end) - self.position)
             if self.position < self._empty_until:
@@ -148,7 +176,7 @@ class Cursor:
             have = self.file.read_into(self.position, room[:stop]) if stop > 0 else 0
             self._seen = self.position + have if have < stop else None
             checks_empty = self.position >= self._empty_until
-            end, count, ending, segment = kernel.walk(room, 0, have, self.segment, most, checks_empty)
+            end, count, ending, _ = kernel.walk(room, 0, have, 0, most, checks_empty)
             if not self._is_begun and self._begins_badly(room, have) and (count or ending != codec.EMPTY):
                 count, ending = 0, codec.MALFORMED
             can_reach_further = have == self._reach < len(room)
@@ -156,10 +184,11 @@ class Cursor:
                 self._reach *= 2
             if count:
                 self._is_begun = True
-                chunk = Chunk(self.source, room, 0, end, self.position, count, self.segment)
-                self.position += end
-                self.segment = segment
-                return chunk
+                if (chunk := self._following(room, end, count)) is not None:
+                    return chunk
+                if self._knows_jump(room):
+                    continue
+                return None
             if ending == codec.EMPTY and self._passes_empty():
                 continue
             if ending == codec.INCOMPLETE and have == len(room) < MAX_RECORD_BYTES:
@@ -170,7 +199,34 @@ class Cursor:
                 continue
             self.ending = ending
             self.reason = self._explained(room, have)
+            if ending == codec.MALFORMED and have >= CHECKPOINT_BYTES and room[:HEADER_BYTES] == _CHECKPOINT_HEADER:
+                self.refused = PAIR.unpack_from(room, HEADER_BYTES)
             return None
+
+    def _following(self, room: memoryview, end: int, count: int) -> Chunk | None:
+        """The records up to a checkpoint that cannot follow; None if that is the first one."""
+        before = (0, 0, -1) if self.pair is None else (*self.pair, self._most)
+        end, count, *pair = kernel.follow(room, 0, end, count, *before, CHECKPOINT_BYTES - self.position)
+        if not count:
+            return None
+        chunk = Chunk(self.source, room, 0, end, self.position, count, self.pair)
+        if self.position == 0:
+            self.pair, self._most = PAIR.unpack_from(room, HEADER_BYTES), 1
+        if self.pair != (pair[0], pair[1]):
+            self.pair, self._most, self._is_confirmed = (pair[0], pair[1]), 1, True
+        self.position += end
+        return chunk
+
+    def _knows_jump(self, room: memoryview) -> bool:
+        """Whether the ids of the checkpoint here, which cannot follow, are explained; else they are refused."""
+        assert self.pair is not None
+        found: tuple[int, int] = PAIR.unpack_from(room, HEADER_BYTES)
+        if self.source.knows_jump(self.pair, found):
+            self.pair = None
+            return True
+        self.refused, self.ending = found, codec.MALFORMED
+        self.reason = f"the ids {found[0]}, {found[1]} cannot follow {self.pair[0]}, {self.pair[1]}"
+        return False
 
     def _begins_badly(self, room: memoryview, have: int) -> bool:
         """Whether a file cannot begin with these bytes. Only the last one may have none."""
@@ -178,21 +234,27 @@ class Cursor:
             return self.limit() == 0 and not self.source.is_newest and not self.source.ends_generation
         return have >= HEADER_BYTES and room[0] != CHECKPOINT
 
-    def go_on(self, position: int) -> None:
-        """Continue after damage."""
+    def go_on(self, position: int, pair: tuple[int, int] | None, most: int = MAX_CHECKPOINTS) -> None:
+        """Continue after damage. `most` is how much larger the ids of the next checkpoint may be than `pair`."""
         self.position = self.begin = position
         self._reach = _FIRST_BYTES
-        self._is_begun, self._is_refused = True, False
+        self.pair, self._most = pair, most
+        self._is_begun, self.refused = True, None
 
-    def refuse(self, position: int, segment: int, reason: str) -> None:
-        """Stop at a record before this, which was read and cannot be right. `segment` is the one before it."""
-        self.position, self.segment, self.ending, self.reason = position, segment, codec.MALFORMED, reason
-        self._is_refused = True
+    @property
+    def likely_segments(self) -> tuple[int, int]:
+        """The smallest and the largest segment that can be written next: ids only grow, and by one each time.
+
+        The first ids of a file alone say nothing about that: they may be wrong.
+        """
+        if self.pair is None or not self._is_confirmed:
+            return 0, MAX_ID
+        return self.segment, min(MAX_ID, self.segment + MAX_CHECKPOINTS)
 
     @property
     def following(self) -> int:
         """The first place where the next whole record may begin, after one that was refused or at bad bytes."""
-        return self.position + self._is_refused
+        return self.position + (self.refused is not None)
 
     def _passes_empty(self) -> bool:
         """Whether the empty records here were written; then they are skipped, as far as they were checked."""
@@ -203,9 +265,11 @@ class Cursor:
         while position < size:
             window = self.file.read_at(position, min(reach, size - position))
             stop, count, ending, _ = kernel.walk(window, 0, len(window), 0, -1, True)
-            _, turned, _, current = kernel.turns(window, 0, stop, count)
+            _, turned, checked, current = kernel.turns(window, 0, stop, count)
             if turned:
                 is_proven = self.segment <= current[0] <= self.segment + 1
+                if self.pair is not None and self._most == 1:
+                    is_proven = _steps(self.pair, (checked[0], current[0])) == 1
                 self._empty_until = position + turned[0] if is_proven else 0
                 return is_proven
             is_at_end = position + len(window) == size
@@ -222,7 +286,7 @@ class Cursor:
         if position == size:
             is_proven = records > 0 or not others
         else:
-            is_proven = records >= _LEAST_RECORDS and find_next(self.file, position, size, self.segment) is None
+            is_proven = records >= _LEAST_RECORDS and find_next(self.file, position, size, self.likely_segments) is None
         self._empty_until = position if is_proven else 0
         return is_proven
 
@@ -268,6 +332,9 @@ class Way(NamedTuple):
     checkpoint record from `start` on. `last` is where the record before the bad bytes begins, None where it is not
     known. Readers do not take the way past a bad beginning of a file: they do not know which segment its records
     belong to.
+
+    `kind` is `gap` where only checkpoints are missing, and `repeated` where the beginning of the file is there again.
+    `is_whole` says that the bad bytes are one record with wrong ids.
     """
 
     start: int
@@ -275,6 +342,8 @@ class Way(NamedTuple):
     end: int
     checkpoint: int | None
     last: int | None = None
+    kind: str = ""
+    is_whole: bool = False
 
     @property
     def found(self) -> bool:
@@ -284,10 +353,13 @@ class Way(NamedTuple):
 
 def find_way(cursor: Cursor) -> Way:
     """Find the way past the bad bytes where a cursor stopped."""
+    past_ids = _way_past_ids(cursor)
+    if past_ids is not None:
+        return past_ids
     at = cursor.position
     size = cursor.limit() if cursor.ending == codec.EMPTY else cursor.seen_size()
-    segment = cursor.segment if at else None
-    checkpoint = find_next(cursor.file, cursor.following, size, segment)
+    likely = cursor.likely_segments
+    checkpoint = find_next(cursor.file, cursor.following, size, likely)
     end = size if checkpoint is None else checkpoint
     way = Way(end, 0, end, checkpoint)
     begin = cursor.begin if end - cursor.begin <= MAX_FILE_BYTES else at
@@ -301,14 +373,83 @@ def find_way(cursor: Cursor) -> Way:
     search = cursor.following - begin
     if last is not None and data[last] == DATA and cursor.following == at:
         search = last + HEADER_BYTES
-    start, count = kernel.find_chain(data, search, end - begin, *_likely_segments(segment))
+    start, count = kernel.find_chain(data, search, end - begin, *likely)
+    while count and cursor.refused is not None and start < at + CHECKPOINT_BYTES - begin:
+        start, count = _end_of(data, start), count - 1  # it is a part of the refused record
     while count and data[start] == DATA and not any(data[start + HEADER_BYTES : (after := _end_of(data, start))]):
         start, count = after, count - 1  # the zeros of a damaged checkpoint record read like this
     if checkpoint is None and cursor.ending == codec.INCOMPLETE and count < _LEAST_RECORDS:
         start, count = end - begin, 0
     turned = kernel.turns(data, start, end - begin, count)[1]
     first = begin + turned[0] if turned else checkpoint
-    return Way(begin + start, count, end, first, None if last is None else begin + last)
+    is_whole = cursor.refused is not None and begin + start == at + CHECKPOINT_BYTES
+    return Way(begin + start, count, end, first, None if last is None else begin + last, is_whole=is_whole)
+
+
+def _way_past_ids(cursor: Cursor) -> Way | None:
+    """The way past a checkpoint with wrong ids; None if there is none here, or if nothing proves where it ends."""
+    at, size, before, pair = cursor.position, cursor.limit(), cursor.pair, cursor.refused
+    if before is None or pair is None or at == 0:
+        return None
+    repeated = _count_repeated(cursor.file, at, size)
+    if repeated:
+        return Way(at + repeated, 0, size, None, kind="repeated")
+    stop, records, following = walk_to_checkpoint(cursor.file, at + CHECKPOINT_BYTES, size)
+    if following is not None and _steps(pair, following) == 1 and _steps(before, following) not in (0, 1, 2):
+        return Way(at, records + 1, stop, at, kind="gap")
+    is_likely = following is None or 0 <= _steps(before, following) <= MAX_CHECKPOINTS
+    if not is_likely or not _is_in_place(before, pair) or (following is None and stop < size):
+        return None
+    checkpoint = None if following is None else stop
+    return Way(at + CHECKPOINT_BYTES, records, stop, checkpoint, is_whole=True)
+
+
+def _steps(before: tuple[int, int], pair: tuple[int, int]) -> int:
+    """How many checkpoints lead from one pair of ids to another; -1 if none do, because an id is smaller."""
+    steps = (pair[0] - before[0], pair[1] - before[1])
+    return -1 if min(steps) < 0 else sum(steps)
+
+
+def _wanted(before: tuple[int, int]) -> list[bytes]:
+    """The bytes that the ids of the next checkpoint can be."""
+    return [PAIR.pack(before[0], min(MAX_ID, before[1] + 1)), PAIR.pack(min(MAX_ID, before[0] + 1), before[1])]
+
+
+def _is_in_place(before: tuple[int, int], pair: tuple[int, int]) -> bool:
+    """Whether no bytes of wrong ids are missing, and none were inserted: one byte is wrong, or only the first id."""
+    found = PAIR.pack(*pair)
+    wrong = [sum(one != other for one, other in zip(found, wanted, strict=True)) for wanted in _wanted(before)]
+    return min(wrong) == 1 or 0 <= pair[1] - before[1] <= 1
+
+
+def _may_end_torn(before: tuple[int, int], pair: tuple[int, int]) -> bool:
+    """Whether wrong ids are what a torn write leaves: bad bytes up to the last one, or zeros."""
+    found = PAIR.pack(*pair)
+    for wanted in _wanted(before):
+        same = next((at for at, one in enumerate(found) if one != wanted[at]), len(found))
+        if found[-1] != wanted[-1] or not any(found[same:]):
+            return True
+    return False
+
+
+def walk_to_checkpoint(file: File, start: int, size: int) -> tuple[int, int, tuple[int, int] | None]:
+    """Go from record to record up to a checkpoint: where that is, how many records are before it, and its ids.
+
+    If there is none, the ids are None, and the records end there.
+    """
+    position, reach, records = start, _FIRST_BYTES, 0
+    while position < size:
+        window = file.read_at(position, min(reach, size - position))
+        stop, count, ending, _ = kernel.walk(window, 0, len(window), 0, -1, True)
+        rows, turned, checked, current = kernel.turns(window, 0, stop, count)
+        if turned:
+            return position + turned[0], records + rows[0], (checked[0], current[0])
+        is_at_end = position + len(window) == size or reach == MAX_RECORD_BYTES > stop == 0
+        position, records = position + stop, records + count
+        reach = min(2 * reach, MAX_RECORD_BYTES)
+        if ending in (codec.MALFORMED, codec.EMPTY) or is_at_end:
+            break
+    return position, records, None
 
 
 def judge(cursor: Cursor) -> tuple[Damage | None, bool]:
@@ -322,12 +463,13 @@ def judge(cursor: Cursor) -> tuple[Damage | None, bool]:
 def take_way(cursor: Cursor, way: Way) -> tuple[Damage, bool]:
     """Move a cursor past bad bytes: see `judge`."""
     start = cursor.position
-    resumed = way.start if start else way.end
+    resumed = way.start if start or cursor.refused is not None else way.end
     while resumed < start:  # these records were read as the data of the one that has swallowed them
         resumed += _end_of(cursor.file.read_at(resumed, CHECKPOINT_BYTES), 0)
-    damage = Damage(cursor.source.name, start, resumed, cursor.reason, _kind(cursor, way))
+    damage = Damage(cursor.source.name, start, resumed, cursor.reason, way.kind or _kind(cursor, way))
     if resumed < way.end or way.checkpoint is not None:
-        cursor.go_on(resumed)
+        pair = cursor.pair if resumed == way.start and way.kind != "gap" else None
+        cursor.go_on(resumed, pair, 2 if way.is_whole else MAX_CHECKPOINTS)
         return damage, True
     cursor.position = way.end
     return damage, False
@@ -336,7 +478,8 @@ def take_way(cursor: Cursor, way: Way) -> tuple[Damage, bool]:
 def _kind(cursor: Cursor, way: Way) -> str:
     """The kind of damage, by what follows the bad bytes."""
     is_begun = cursor.position > 0 or way.end <= MAX_HEAD_BYTES
-    return "torn_tail" if cursor.source.is_newest and is_begun and not way.found else "malformed"
+    is_torn = cursor.refused is None or cursor.pair is None or _may_end_torn(cursor.pair, cursor.refused)
+    return "torn_tail" if cursor.source.is_newest and is_begun and is_torn and not way.found else "malformed"
 
 
 def _end_of(data: bytes, start: int) -> int:
@@ -346,17 +489,9 @@ def _end_of(data: bytes, start: int) -> int:
     return start + size
 
 
-def _likely_segments(segment: int | None) -> tuple[int, int]:
-    """The smallest and the largest segment that can be written after one: ids only grow, and by one each time."""
-    return (0, MAX_ID) if segment is None else (segment, min(MAX_ID, segment + _MOST_CHECKPOINTS))
-
-
-def find_next(file: File, start: int, size: int, segment: int | None) -> int | None:
-    """Where a checkpoint record follows bad bytes at `start`; None when there is none.
-
-    `segment` is the one that was being written before them, if that is known.
-    """
-    least, most = _likely_segments(segment)
+def find_next(file: File, start: int, size: int, likely: tuple[int, int]) -> int | None:
+    """Where a checkpoint record follows bad bytes at `start`; None when there is none with a likely segment."""
+    least, most = likely
     position, reach = start, _FIRST_BYTES
     while size - position >= CHECKPOINT_BYTES:
         position = skip_hole(file, position, size)  # a checkpoint record does not begin with a zero
@@ -371,26 +506,23 @@ def find_next(file: File, start: int, size: int, segment: int | None) -> int | N
     return None
 
 
-def find_repeated(file: File, chunk: Chunk, size: int) -> tuple[int, int] | None:
-    """Where in a chunk the beginning of its file is repeated, and how many bytes of it; None if it is not.
+def _count_repeated(file: File, position: int, size: int) -> int:
+    """How many bytes of the beginning of a file are there again at a position, in whole records; 0 for less than two.
 
-    No writer does that. At least two records must be repeated: the ids of the first one alone may occur twice.
+    No writer does that. The ids of the first record alone may occur twice.
     """
-    head = file.read_at(0, CHECKPOINT_BYTES + HEADER_BYTES)
-    for position in chunk.turns()[1]:
-        again = chunk.base + position
-        if (
-            again <= CHECKPOINT_BYTES
-            or bytes(chunk.data[position : position + CHECKPOINT_BYTES]) != head[:CHECKPOINT_BYTES]
-        ):
-            continue
-        if not head.startswith(file.read_at(again, min(len(head), size - again))):
-            continue
-        whole, same = file.read_at(0, min(again, MAX_FILE_BYTES)), file.read_at(again, min(again, size - again))
-        count = next((at for at, pair in enumerate(zip(whole, same, strict=False)) if pair[0] != pair[1]), len(same))
-        if kernel.walk(whole, 0, count)[1] >= _LEAST_RECORDS:
-            return again, count
-    return None
+    count, reach = 0, _FIRST_BYTES
+    most = min(position, size - position)
+    while count < most:
+        one, other = (file.read_at(at + count, min(reach, most - count)) for at in (0, position))
+        same = next((at for at, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]), len(one))
+        count += same
+        if same < len(one) or not one:
+            break
+        reach = min(2 * reach, _SEARCH_BYTES)
+    if count < CHECKPOINT_BYTES + HEADER_BYTES:
+        return 0
+    return count if kernel.walk(file.read_at(0, count), 0, count)[1] >= _LEAST_RECORDS else 0
 
 
 def _count_zeros(data: bytes, stop: int, count: int) -> int:

@@ -21,7 +21,16 @@ from ...core.read.chunk import NumberedFile
 from ...core.read.snapshot import Snapshot
 from ...core.repair.losses import ACCOUNT_NAME, Loss, add_losses, read_losses
 from ...errors import DamagedJournal, NotFound
-from ..bytes.layout import HOME_DIRECTORY, MAX_ID, RECOVERY_DIRECTORY, Done, parse_boundary, parse_done, parse_name
+from ..bytes.layout import (
+    HOME_DIRECTORY,
+    MAX_CHECKPOINTS,
+    MAX_ID,
+    RECOVERY_DIRECTORY,
+    Done,
+    parse_boundary,
+    parse_done,
+    parse_name,
+)
 
 CURRENT: Final = -1
 """The boundary of the generation that is being written: there is none."""
@@ -36,7 +45,7 @@ class JournalFile(NumberedFile):
     `before` is its own id, and `timestamp` the next one: None for the last file, which is written to. `generation` is
     the boundary after it, and `ends_generation` says whether it is the last one. `missing` is how many ids right
     before this one are not there; `others` have the same id. `lost` are ranges of segments of its generation that have
-    lost records by a repair, each the first and the last.
+    lost records by a repair, each the first and the last; `damaged` are those that lose some if damage is skipped.
     """
 
     name: str
@@ -47,6 +56,7 @@ class JournalFile(NumberedFile):
     missing: int = 0
     others: tuple[str, ...] = ()
     lost: tuple[tuple[int, int], ...] = ()
+    damaged: tuple[tuple[int, int], ...] = ()
     ends_generation: bool = False
 
     @property
@@ -65,6 +75,12 @@ class JournalFile(NumberedFile):
         before = range(self.file_id - self.missing, self.file_id)
         ends_early = self.ends_generation and self.generation != CURRENT
         return before, range(self.file_id + 1, self.generation if ends_early else 0)
+
+    def knows_jump(self, before: tuple[int, int], pair: tuple[int, int]) -> bool:
+        """Whether the account of losses explains that the ids of a checkpoint do not follow those before it."""
+        steps = (pair[0] - before[0], pair[1] - before[1])
+        goes_on = min(steps) >= 0 and sum(steps) <= MAX_CHECKPOINTS
+        return any(first <= before[1] <= last and (goes_on or first <= pair[1] <= last) for first, last in self.lost)
 
 
 Files = Snapshot[JournalFile]

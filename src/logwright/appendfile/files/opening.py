@@ -35,7 +35,7 @@ from ...core.io.quarantine import cut_tail
 from ...core.repair.plan import refuse_half_repaired
 from ...errors import DamagedJournal, Gap, TooLarge
 from ..bytes import codec
-from ..bytes.layout import CHECKPOINT_BYTES, MAX_ID, RECOVERY_DIRECTORY, Done
+from ..bytes.layout import CHECKPOINT_BYTES, MAX_CHECKPOINTS, MAX_ID, RECOVERY_DIRECTORY, Done
 from ..bytes.records import Checkpoint
 from .cursor import Chunk, Cursor, judge
 from .files import JournalFile, Listing, generation_directory, list_files, names_in, wrong_names
@@ -71,11 +71,15 @@ class End:
 
 @dataclass(slots=True)
 class _Seen:
-    """The first and the last pair of ids of a file, and whether the segment at its end has data in it."""
+    """The first and the last pair of ids of a file, and whether the segment at its end has data in it.
+
+    `is_exact` says that no ids that could not be read can have followed the last ones.
+    """
 
     first: tuple[int, int] | None = None
     last: tuple[int, int] | None = None
     has_data: bool = False
+    is_exact: bool = True
 
     def note(self, chunk: Chunk) -> None:
         rows, _, checked, current = chunk.turns()
@@ -87,6 +91,7 @@ class _Seen:
                 self.has_data = False
             self.first = self.first or (pair[0], pair[1])
             self.last = (pair[0], pair[1])
+            self.is_exact = True
             following = row + 1
         if chunk.count > following:
             self.has_data = True
@@ -245,8 +250,9 @@ def _find_pair(disk: Disk, listing: Listing, end: End, seen: _Seen) -> None:
     firsts = {end.file_id: seen.first}
     has_data = seen.has_data
     pair = seen.last
+    before = _check_hint(disk, listing.current, end, seen)
     while earlier and (pair is None or (not has_data and seen.first is not None and seen.first[1] == pair[1])):
-        seen = _look(disk, earlier[-1])
+        seen, before = before or _look(disk, earlier[-1]), None
         firsts[earlier[-1].file_id] = seen.first
         earlier = earlier[:-1]
         pair = pair or seen.last
@@ -259,12 +265,24 @@ def _find_pair(disk: Disk, listing: Listing, end: End, seen: _Seen) -> None:
     end.starts = _starts(disk, listing.current, firsts)
 
 
+def _check_hint(disk: Disk, files: list[JournalFile], end: End, seen: _Seen) -> _Seen | None:
+    """Raise `Gap` if the last file has only ids that do not follow those of the file before, which was looked at."""
+    if len(files) == 1 or seen.first is None or seen.first != seen.last:
+        return None
+    assert end.file is not None
+    before = _look(disk, files[-2])
+    gap = lost_end(end.file, files[-1], before.last, is_exact=before.is_exact)
+    if gap is not None:
+        raise Gap(files[-1].path, 0, f"{gap.reason} (see logwright repair)")
+    return before
+
+
 def _starts(disk: Disk, files: list[JournalFile], firsts: dict[int, tuple[int, int] | None]) -> list[tuple[int, int]]:
-    """The file that each segment begins in or after, by the hints of the files."""
+    """The file that each segment begins in or after, by the hints of the files. A hint that goes back is wrong."""
     found = [(0, files[0].file_id)]
     for file in files:
         hint = firsts[file.file_id] if file.file_id in firsts else hint_of(disk, file)
-        if hint is not None:
+        if hint is not None and hint[1] + 1 >= found[-1][0]:
             found.append((hint[1] + 1, file.file_id))
     return found
 
@@ -286,16 +304,22 @@ def pair_in(head: bytes) -> tuple[int, int] | None:
     return (record.checked, record.current) if isinstance(record, Checkpoint) else None
 
 
-def lost_end(file: File, source: JournalFile, before: tuple[int, int] | None) -> Damage | None:
-    """Why the preceding file must have lost its end; `before` are the ids that it ends with, if known.
+def lost_end(
+    file: File, source: JournalFile, before: tuple[int, int] | None, *, is_exact: bool = True
+) -> Damage | None:
+    """Why the preceding file must have lost its end, or the first ids of this one must be wrong.
 
-    A file begins with these ids, or with those of a checkpoint record that did not fit there. None if it does, and if
-    the account of losses has the segment.
+    `before` are the last ids of that, if known; `is_exact` says that no others can have followed them. A file begins
+    with these ids, or with those of a checkpoint record that did not fit there. None if it does, and if the account of
+    losses explains it.
     """
     pair = pair_in(file.read_at(0, CHECKPOINT_BYTES))
-    if before is None or pair is None or source.missing or pair[0] < before[0] or pair[1] < before[1]:
+    if before is None or pair is None or source.missing or source.others:
         return None
-    if sum(pair) - sum(before) <= 1 or any(first <= before[1] <= last for first, last in source.lost):
+    steps = (pair[0] - before[0], pair[1] - before[1])
+    if min(steps) >= 0 and sum(steps) <= (1 if is_exact else MAX_CHECKPOINTS):
+        return None
+    if source.knows_jump(before, pair):
         return None
     reason = f"it begins with the ids {pair[0]}, {pair[1]}, and the file before ends with {before[0]}, {before[1]}"
     return Damage(source.name, 0, 0, f"{reason}: records are missing between them, or these ids are wrong", "gap")
@@ -319,12 +343,29 @@ def pair_of(disk: Disk, files: list[JournalFile]) -> tuple[int, int]:
 
 
 def last_pair(disk: Disk, files: list[JournalFile]) -> tuple[JournalFile, tuple[int, int]] | None:
-    """The last of these files with readable ids, and the ids; None if there is none."""
+    """The last of these files with readable ids, and the ids; None if there is none.
+
+    If a file has no ids but those of its first record, these count only if they follow those of the file before.
+    """
+    found = None
     for file in reversed(files):
         seen = _look(disk, file)
-        if seen.last is not None:
-            return file, seen.last
-    return None
+        if seen.last is None:
+            continue
+        if found is not None:
+            return (file, seen.last) if _begins_wrong(disk, found[0], seen) else found
+        found = (file, seen.last)
+        if seen.first != seen.last:
+            break
+    return found
+
+
+def _begins_wrong(disk: Disk, source: JournalFile, before: _Seen) -> bool:
+    file = disk.open(source.path, "read")
+    try:
+        return lost_end(file, source, before.last, is_exact=before.is_exact) is not None
+    finally:
+        file.close()
 
 
 def _walk(file: File, source: JournalFile, seen: _Seen, *, strict: bool) -> Damage | None:
@@ -336,8 +377,9 @@ def _walk(file: File, source: JournalFile, seen: _Seen, *, strict: bool) -> Dama
         damage, goes_on = judge(cursor)
         if damage is None or damage.kind == "torn_tail":
             return damage
+        seen.is_exact = False
         if strict:
             reason = f"{damage.reason}; this is not what a crash leaves, so nothing is cut off (see logwright repair)"
-            raise DamagedJournal(source.path, damage.start, reason)
+            raise (Gap if damage.kind == "gap" else DamagedJournal)(source.path, damage.start, reason)
         if not goes_on:
             return None

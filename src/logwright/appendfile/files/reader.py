@@ -125,7 +125,7 @@ class Reader(FilesReader[Chunk, JournalFile, Record]):
         for _, source, report in self.files_between(files, start, stop, progress):
             if start is None or start <= source.first_number:
                 yield from self.names_told(source, mode)
-            noted = replace(source, lost=source.lost + lost.get(source.generation, ()))
+            noted = replace(source, damaged=lost.get(source.generation, ()))
             yield from self.file_chunks(noted, files.file(source), start, stop, mode, report, **how)
 
     def damaged_segments(self, files: Files, generation: list[JournalFile]) -> tuple[tuple[int, int], ...]:
@@ -144,7 +144,7 @@ class Reader(FilesReader[Chunk, JournalFile, Record]):
 
     def _begin_file(self, files: Files, source: JournalFile, parts: Segments, mode: Mode) -> None:
         """Let `parts` know that the next file begins, and whether something is missing before it."""
-        gap = lost_end(files.file(source), source, parts.end)
+        gap = lost_end(files.file(source), source, parts.pair, is_exact=parts.is_exact)
         if gap is not None:
             list(self.report(gap, mode))
         if source.missing or gap is not None:
@@ -166,11 +166,11 @@ class Reader(FilesReader[Chunk, JournalFile, Record]):
         report: Callable[[int], None] | None = None,
         *,
         at: int = 0,
-        segment: int = 0,
+        pair: tuple[int, int] | None = None,
     ) -> Iterator[Chunk | Damage]:
-        """The chunks of one file; `at` is where a record of a known segment begins, not after `start`."""
+        """The chunks of one file; `at` is where a record begins, not after `start`, and `pair` the ids before it."""
         low, high = source.positions(start, stop)
-        cursor = Cursor(file, source, at, segment=segment)
+        cursor = Cursor(file, source, at, pair=pair)
         yield from self.cursor_chunks(cursor, judge, low, high, mode, report)
 
     def find_place(self, text: str) -> int:

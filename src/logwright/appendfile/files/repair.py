@@ -7,8 +7,8 @@
 No field is inferred: in this format nothing proves a wrong size. Only the first record of a file is written again,
 because it repeats the ids at the end of the preceding file; those of file 0 are zeros. Every byte that is removed is
 kept in `.logwright/cut/`. After bad bytes records continue where there is only one way to read them (see `cursor.py`).
-The record before them is removed too if it cannot be right: if whole records begin inside it, if its data is nothing
-but zeros, or if it is a checkpoint whose ids do not follow those before.
+The record before them is removed too if it cannot be right: if whole records begin inside it, or if its data is nothing
+but zeros. Where only checkpoints are missing nothing is removed: the account of losses says so from then on.
 
 The losses are in the account of losses. `fields` of a loss:
 
@@ -41,12 +41,13 @@ from ..bytes.layout import (
     HEADER,
     HEADER_BYTES,
     LOCK_NAME,
+    MAX_CHECKPOINTS,
     MAX_FILE_BYTES,
     file_name,
     parse_name,
 )
 from ..bytes.records import Checkpoint
-from .cursor import Cursor, Way, find_repeated, find_way, take_way
+from .cursor import Cursor, Way, find_way, take_way, walk_to_checkpoint
 from .files import JournalFile, list_files, wrong_names
 from .opening import hint_of, last_pair, lost_end, pair_in, pair_of
 from .reader import Reader
@@ -103,60 +104,40 @@ class _Salvage(PiecesSalvage):
         for file_id in self._replaced():
             self._lose_file(file_id)
         cursor = Cursor(self.file, self.source, end=self.size)
-        pairs = [self.pair_before]
+        pairs: list[_Pair | None] = [self.pair_before]
         start = known = 0
-        if pairs[0] is not None and _has_wrong_hint(self.file, self.source, pairs[0]):
-            self._restore_head(pairs[0])
-            start = CHECKPOINT_BYTES
-            cursor.go_on(start)
-            cursor.segment = pairs[0].current
-            if not self._is_field_of_head(start):
-                what, fields = self._described(self.source.file_id, pairs[0], pairs[0], None)
-                reason = "the ids are wrong, and may be what is left of other records"
-                self.losses.append(Loss(self.source.name, 0, start, 0, None, what, reason, fields=fields))
+        if _has_wrong_hint(self.file, self.source, self.pair_before):
+            cursor.pair = self.pair_before  # it refuses that hint
         while True:
-            last = -1
             while (chunk := cursor.read()) is not None:
-                _, positions, checked, current = chunk.turns()
-                repeated = find_repeated(self.file, chunk, self.size)
-                if repeated is not None:
-                    pairs += [
-                        _Pair(*each[1:])
-                        for each in zip(positions, checked, current, strict=True)
-                        if chunk.base + each[0] < repeated[0]
-                    ]
-                    self.pieces.append(Span(start, repeated[0]))
-                    start = self._lose_repeated(*repeated, pairs[-1])
-                    cursor.go_on(start)
-                    cursor.segment = 0 if pairs[-1] is None else pairs[-1].current
-                    continue
-                pairs += map(_Pair, checked, current)
-                last = chunk.base + positions[-1] if checked else last
+                pairs += map(_Pair, *chunk.turns()[2:])
             if cursor.ending == codec.CLEAN:
                 end = self.size if len(pairs) == known else self._lose_end(cursor.begin, pairs[-1])
                 self.pieces.append(Span(start, end))
                 return
-            if last == cursor.position - CHECKPOINT_BYTES and not _follows(*pairs[-2:]):
-                wrong = f"the ids {pairs[-1]} do not follow {pairs[-2]}"
-                pairs.pop()
-                cursor.refuse(last, 0 if pairs[-1] is None else pairs[-1].current, wrong)
             begin, stopped, reason = cursor.begin, cursor.position, cursor.reason
             way = find_way(cursor)
             is_one = self._own_end(stopped) == way.start
             damage, goes_on = take_way(cursor, way)
+            if way.kind == "gap":
+                self._lose_checkpoints(stopped, pairs[-1], reason)
+                continue
+            if way.kind == "repeated":
+                self.pieces.append(Span(start, stopped))
+                start = self._lose_repeated(stopped, damage.size, pairs[-1])
+                continue
             end, suspect = damage.end, way.last
             least = int(is_one)
             self.reason = self.reason or reason
             is_restored = stopped == 0 and self._has_head(pairs[-1], way)
             if is_restored:
                 end, goes_on, is_one, least = way.start, way.start < self.size, False, 0
-                cursor.go_on(end)
-                cursor.segment = pairs[-1].current if pairs[-1] is not None else 0
+                cursor.go_on(end, pairs[-1])
             elif way.start < stopped and way.last is not None:
                 stopped, end, suspect, goes_on = way.last, way.start, None, True
                 is_one, least = False, 1
-                cursor.go_on(end)
-            elif damage.kind != "torn_tail":
+                cursor.go_on(end, pairs[-1])
+            elif damage.kind != "torn_tail" and not way.is_whole:
                 whole, before = self._without_zeros(begin, stopped)
                 if whole < stopped:
                     stopped, suspect, is_one = whole, before, False
@@ -256,6 +237,8 @@ class _Salvage(PiecesSalvage):
         `least` and `most` are how many records that was, by its bytes alone.
         """
         after = self._pair_after() if checkpoint is None else self._pair_at(checkpoint)
+        if before is not None and after is not None and before.steps_to(after) > MAX_CHECKPOINTS:
+            after = None  # these ids are wrong
         turns = 0 if before is None or after is None else before.steps_to(after)
         least = max(least, turns - 1)
         last = before if turns <= (checkpoint is not None) else after
@@ -279,12 +262,22 @@ class _Salvage(PiecesSalvage):
         self.reason = self.reason or gap.reason
         whole, suspect = self._without_zeros(begin, self.size)
         after = self._pair_after()
-        if before is None or after is None or before.steps_to(after) > MAX_FILE_BYTES // CHECKPOINT_BYTES:
-            after = before  # these ids are wrong
         what, fields = self._described(self.source.file_id, before, after, suspect)
         place = (self.source.name, whole, self.size - whole)
         self.losses.append(Loss(*place, 0, None, what, f"{following.name}: {gap.reason}", fields=fields))
         return whole
+
+    def _lose_checkpoints(self, position: int, before: _Pair | None, reason: str) -> None:
+        """Note that checkpoints are missing before one, and perhaps data."""
+        self.reason = self.reason or reason
+        after = self._pair_at(position)
+        assert before is not None
+        assert after is not None
+        least = max(0, before.steps_to(after) - 1) if before.steps_to(after) <= MAX_CHECKPOINTS else 0
+        first, last = sorted((before, after), key=lambda pair: pair.current)
+        what, fields = self._described(self.source.file_id, first, last, None)
+        why = f"{reason}: checkpoints are missing between them, or these ids are wrong"
+        self.losses.append(Loss(self.source.name, position, 0, least, None, what, why, fields=fields))
 
     def _without_zeros(self, begin: int, end: int) -> tuple[int, int | None]:
         """Where data of nothing but zeros begins that whole records end with, and the record before that.
@@ -375,14 +368,17 @@ def _follows(before: _Pair | None, pair: _Pair | None) -> bool:
 
 
 def _has_wrong_hint(file: File, source: JournalFile, before: _Pair | None) -> bool:
-    """Whether only the first ids of a file are wrong: the next ones follow those before the file, and not these."""
-    cursor = Cursor(file, source)
-    pairs: list[_Pair] = []
-    while len(pairs) < 2 and (chunk := cursor.read()) is not None:
-        pairs += map(_Pair, *chunk.turns()[2:])
-    if before is None or len(pairs) < 2 or pairs[0] == before:
+    """Whether only the first ids of a file are wrong: the next ones follow those before the file, and not these.
+
+    If there are no next ones, they are wrong if they say that segments are checked, or are beyond what a file can hold.
+    """
+    hint = pair_in(file.read_at(0, CHECKPOINT_BYTES))
+    if before is None or hint is None or _follows(before, first := _Pair(*hint)) or source.knows_jump(before, first):
         return False
-    return _follows(before, pairs[1]) and not _follows(pairs[0], pairs[1])
+    _, _, following = walk_to_checkpoint(file, CHECKPOINT_BYTES, file.size())
+    if following is None:
+        return first.checked != before.checked or not 0 <= first.current - before.current <= MAX_CHECKPOINTS
+    return _follows(before, _Pair(*following)) and not _follows(first, _Pair(*following))
 
 
 def _as_pair(found: tuple[JournalFile, tuple[int, int]] | None) -> _Pair | None:

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Final
 from ...core.bytes.outcome import Damage, Mode, check_mode
 from ...core.io.disk import File
 from ...errors import DamagedJournal, Gap, LogwrightError
-from ..bytes.layout import CHECKPOINT_BYTES, MAX_RECORD_BYTES, Done
-from ..files.cursor import Chunk, Cursor, judge
+from ..bytes.layout import MAX_RECORD_BYTES, Done
+from ..files.cursor import Cursor, judge
 from ..files.files import JournalFile, list_files
 from ..files.opening import forget_done, lost_end, pair_of, remove_done
 from ..files.reader import generations, segments_of
@@ -111,18 +111,23 @@ class Recovery(Iterator[Segment]):
         parts = Segments(files[0].put_aside)
         for source in files:
             parts.begin_file(source.lost)
-            position: int | None = 0
-            while position is not None:
+            cursor: Cursor | None = None
+            goes_on = True
+            while goes_on:
                 found: list[Segment] = []
-                position = self._read_on(source, position, parts, found)
+                cursor = self._opened(source, cursor)
+                goes_on = self._read_on(cursor, parts, found)
                 yield [segment for segment in found if segment.id >= checked or parts.went_back]
         last = parts.finish()
         if last is not None and (last.id >= checked or parts.went_back):
             yield [last]
 
-    def _open(self, source: JournalFile, position: int, segment: int) -> Cursor:
-        """A cursor that reads into memory which is used again at once: that is the quickest."""
+    def _opened(self, source: JournalFile, cursor: Cursor | None) -> Cursor:
+        """A cursor with its file open. It reads into memory which is used again at once: that is the quickest."""
         file = self._writer.disk.open(source.path, "read")
+        if cursor is not None:
+            cursor.file = file
+            return cursor
         try:
             size = file.size()
             self._has_bytes |= size > 0
@@ -132,38 +137,34 @@ class Recovery(Iterator[Segment]):
         except BaseException:
             file.close()
             raise
-        return Cursor(file, source, position, segment=segment, room=self._room)
+        return Cursor(file, source, room=self._room)
 
-    def _read_on(self, source: JournalFile, position: int, parts: Segments, found: list[Segment]) -> int | None:
-        """Read one step from a position on, into what was found; where the next one begins, None at the end.
+    def _read_on(self, cursor: Cursor, parts: Segments, found: list[Segment]) -> bool:
+        """Read one step, into what was found; whether there is another one.
 
         No file is open between two steps, because an unfinished walk would not close it.
         """
-        cursor = self._open(source, position, parts.current or 0)
+        source, start = cursor.source, cursor.position
         try:
-            gap = lost_end(cursor.file, source, parts.end) if position == 0 else None
+            gap = lost_end(cursor.file, source, parts.pair, is_exact=parts.is_exact) if start == 0 else None
             if gap is not None:
                 self._tell(gap)
                 parts.lose()
-            while cursor.position - position < _STEP_BYTES:
+            while cursor.position - start < _STEP_BYTES:
                 chunk = cursor.read()
                 if chunk is not None:
-                    before = (parts.checked, parts.current or 0)
-                    had_gone_back = parts.went_back
                     found += segments_of(chunk, parts)
                     if self._with_data is not source and chunk.has_data():
                         self._with_data = source
-                    if parts.went_back and not had_gone_back:
-                        self._tell(_turned_back(chunk, before))
                     continue
                 damage, goes_on = judge(cursor)
                 if damage is None:
-                    return None
+                    return False
                 self._tell(damage)
                 parts.lose()
                 if not goes_on:
-                    return None
-            return cursor.position
+                    return False
+            return True
         finally:
             cursor.file.close()
 
@@ -204,14 +205,3 @@ class Recovery(Iterator[Segment]):
         first = self._older[0].file_id
         earlier = [done for done in list_files(writer.disk, writer.directory).done if done.file_id == first]
         return (earlier[-1].last_file, earlier[-1].last_position) if earlier else (first, 0)
-
-
-def _turned_back(chunk: Chunk, before: tuple[int, int]) -> Damage:
-    """The first checkpoint of a chunk whose ids are smaller than those before it."""
-    for _, position, *pair in zip(*chunk.turns(), strict=True):
-        if pair[0] < before[0] or pair[1] < before[1]:
-            start = chunk.base + position
-            reason = f"the ids {pair[0]}, {pair[1]} cannot follow {before[0]}, {before[1]}: one of them is wrong"
-            return Damage(chunk.file, start, start + CHECKPOINT_BYTES, reason)
-        before = (pair[0], pair[1])
-    raise AssertionError("this chunk has no such checkpoint")

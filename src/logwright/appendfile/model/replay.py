@@ -140,12 +140,18 @@ class Segments:
             return None
         if current != before + 1:
             self.lose()
-        return self._closed(before, complete=True)
+        found = self._closed(before, complete=True)
+        return found if current == before + 1 or len(found.records) else None
 
     @property
-    def end(self) -> tuple[int, int] | None:
-        """The pair that holds here; None where it is not known, because something could not be read."""
-        return None if self.current is None or self._lost else (self.checked, self.current)
+    def pair(self) -> tuple[int, int] | None:
+        """The last pair; None before the first one."""
+        return None if self.current is None else (self.checked, self.current)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether no checkpoint can have followed the last pair that could not be read."""
+        return not self._lost
 
     def all_damaged(self) -> list[int]:
         """The segments that something is missing of, by what could be read."""

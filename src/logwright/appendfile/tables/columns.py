@@ -163,7 +163,7 @@ class Collector(GatheringCollector[Chunk, kernel.Gatherer]):
     def _gather(self, gatherer: kernel.Gatherer, chunk: Chunk, position: int, left: int) -> tuple[int, int]:
         segment = chunk.segment if position == chunk.start else self._segment
         position, added, self._segment = gatherer.add(chunk.data, position, chunk.stop, left, segment, chunk.base)
-        self._losses.append((chunk.source.lost, added))
+        self._losses.append((chunk.source.lost + chunk.source.damaged, added))
         return position, added
 
     def _common_item(self, name: str, chunk: Chunk, part: str) -> Any:

@@ -1,7 +1,8 @@
 """The splits of a journal: each is a file, or a part of one.
 
 Record boundaries are found by reading from record to record. A small file that is not written any more is one split and
-is not read; files have at most 4 MiB, so nearly all are. The `mark` of a split is the segment of its first record.
+is not read; files have at most 4 MiB, so nearly all are. The `mark` of a split that does not begin with its file is
+the last pair of ids before it, as one number.
 Damage belongs to the split that it begins in. The file of a split is found by its id, so a recovery may move it
 meanwhile.
 
@@ -31,9 +32,13 @@ from ...core.read.file_splits import (
 )
 from ...core.read.splits import Split
 from ...errors import NotFound
+from ..bytes.layout import MAX_ID
 from ..files.cursor import Chunk
 from ..files.files import POSITION_BITS, JournalFile, Listing, gone_between
 from ..files.reader import Reader
+
+_PAIR: Final = MAX_ID + 1
+"""What the first of two ids is multiplied by to make one number of them."""
 
 
 class SegmentSplits(FileSplits):
@@ -85,7 +90,7 @@ class SegmentSplits(FileSplits):
             if source is None:
                 raise NotFound(f"{journal.path}: {split.file} was checked and removed: it is not kept any more")
             if mode != "failfast":
-                source = replace(source, lost=source.lost + journal.damaged_segments(files, [source]))
+                source = replace(source, damaged=journal.damaged_segments(files, [source]))
             found = journal.file_chunks(
                 source,
                 files.file(source),
@@ -93,7 +98,7 @@ class SegmentSplits(FileSplits):
                 split.stop,
                 "permissive",
                 at=split.position,
-                segment=split.mark or 0,
+                pair=None if split.mark is None else divmod(split.mark, _PAIR),
             )
             yield from split_items(journal, split, found, mode)
 
@@ -124,18 +129,18 @@ def _plan_file(
 ) -> list[Split]:
     planned = whole_file(source, file.size(), target_bytes, start, stop)
     if planned is not None:
-        return [replace(split, mark=0) for split in planned]
-    segments: dict[int, int] = {}
-    items = _noting(reader.file_chunks(source, file, start, stop, "permissive"), segments)
+        return planned
+    marks: dict[int, int] = {}
+    items = _noting(reader.file_chunks(source, file, start, stop, "permissive"), marks)
     planned = cut_file(source, items, target_bytes, start, resumed=resumed)
-    return [replace(split, mark=segments.get(split.position, 0)) for split in planned]
+    return [replace(split, mark=marks.get(split.position)) for split in planned]
 
 
-def _noting(items: Iterator[Chunk | Damage], segments: dict[int, int]) -> Iterator[Chunk | Damage]:
-    """The items, and which segment is being written where each chunk begins."""
+def _noting(items: Iterator[Chunk | Damage], marks: dict[int, int]) -> Iterator[Chunk | Damage]:
+    """The items, and the mark where each chunk begins."""
     for item in items:
-        if not isinstance(item, Damage):
-            segments[item.position] = item.segment
+        if not isinstance(item, Damage) and item.position and item.pair is not None:
+            marks[item.position] = item.pair[0] * _PAIR + item.pair[1]
         yield item
 
 
