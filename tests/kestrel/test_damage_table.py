@@ -189,6 +189,22 @@ def test_an_item_whose_first_byte_was_swallowed_by_a_shortened_operation_is_no_t
     assert (loss.position + loss.bytes, loss.at_most) == (len(whole) - 1, None)
 
 
+@pytest.mark.parametrize("missing", [1, 4, 5, 9, 20, 40])
+def test_an_item_that_was_swallowed_by_a_shortened_one_is_no_torn_tail(tmp_path: Path, missing: int) -> None:
+    path = tmp_path / "cars"
+    whole = encoded([item(0), item(1), item(2)])
+    size = len(encoded([item(0)]))
+    content = drop(whole, 2 * size - missing, 2 * size)
+    path.write_bytes(content)
+    assert [problem.kind for problem in Reader(path).verify().problems] == ["malformed"]
+    with pytest.raises(DamagedJournal):
+        Queue(tmp_path, "cars")
+    assert path.read_bytes() == content
+    repair.apply(path, repair.plan(path))
+    with Queue(tmp_path, "cars") as queue:
+        assert [found.data for found in (item(0), item(2))] == [queue.get(), queue.get()]
+
+
 def test_a_file_of_zeros_is_refused_and_its_account_says_that_a_crash_may_have_left_it(tmp_path: Path) -> None:
     path = tmp_path / "cars"
     path.write_bytes(bytes(4096))

@@ -23,6 +23,7 @@ was ever synced, and it cannot be distinguished from a queue that was overwritte
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice, takewhile
 from math import log2
 from typing import Final
 
@@ -86,10 +87,11 @@ def judge(cursor: Cursor) -> tuple[Damage | None, bool]:
     if cursor.ending == codec.CLEAN:
         return None, False
     start, end = cursor.position, cursor.seen_size()
+    last = cursor.last_start()
     following = find_next(cursor.file, cursor.source, start, end, cursor.dialect)
     cursor.position = end if following is None else following
     is_torn = following is None and cursor.source.is_newest and _can_be_torn(cursor, start)
-    is_torn = is_torn and not _has_begun(cursor.file, cursor.source, start, end, cursor.dialect)
+    is_torn = is_torn and not _has_begun(cursor, last, start, end)
     kind = "torn_tail" if is_torn else "malformed"
     return Damage(cursor.source.name, start, cursor.position, cursor.reason, kind), cursor.position < end
 
@@ -99,16 +101,16 @@ def _can_be_torn(cursor: Cursor, start: int) -> bool:
     return start > 0 or cursor.ending == codec.INCOMPLETE
 
 
-def _has_begun(file: File, source: JournalFile, start: int, end: int, dialect: int) -> bool:
+def _has_begun(cursor: Cursor, last: int, start: int, end: int) -> bool:
     """Whether an item that begins within the operation before bad bytes is whole and leads to the end of the file.
 
-    That operation has lost some of its bytes, and has swallowed the first ones of the item instead.
+    That operation, at `last`, has lost some of its bytes, and has swallowed the first ones of the item instead. It may
+    be a removal or an id that is a part of the item.
     """
-    low = max(0, start - XID.size)
-    head = file.read_at(low, XID.size + LONGEST_HEAD_BYTES)
-    dialect = KESTREL2 if dialect == UNDECIDED else dialect
-    at = kernel.find_add(head, 0, len(head), end - low, dialect, False)
-    return 0 <= at < start - low and leads_to_end(file, source, low + at, end, dialect)
+    file, dialect = cursor.file, KESTREL2 if cursor.dialect == UNDECIDED else cursor.dialect
+    low = max(0, min(last + 1, start - XID.size))
+    swallowed = takewhile(lambda position: position < start, items_between(file, low, end, dialect))
+    return any(leads_to_end(file, cursor.source, at, end, dialect) for at in islice(swallowed, _MOST_TRIES))
 
 
 def find_next(file: File, source: JournalFile, start: int, end: int, dialect: int) -> int | None:

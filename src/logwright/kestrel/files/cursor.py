@@ -93,6 +93,7 @@ class Cursor:
         self.reason = ""
         self._settle = settle
         self._end = end
+        self._chunk_start = position
         self._seen: int | None = None
         self._buffer = memoryview(bytearray(READ_BYTES))
 
@@ -102,6 +103,7 @@ class Cursor:
         Without `load` the data of an operation that is larger than our buffer is not read: its chunk is hollow.
         """
         room = self._buffer
+        chunk_start = self.position
         while True:
             if self._end is not None:
                 room = room[: max(0, self._end - self.position)]
@@ -111,6 +113,7 @@ class Cursor:
             if count:
                 chunk = Chunk(self.source, room, 0, stop, self.position, count, self.dialect, latest)
                 self.position += stop
+                self._chunk_start = chunk_start
                 return chunk
             if ending == codec.DIALECT_NEEDED and self._settle is not None:
                 self.dialect = self._settle()
@@ -128,8 +131,15 @@ class Cursor:
     def _hollow(self, room: memoryview, have: int, size: int) -> Chunk:
         latest = codec.added_at(room, 0, self.dialect)
         chunk = Chunk(self.source, room[:have], 0, size, self.position, 1, self.dialect, latest, hollow=True)
+        self._chunk_start = self.position
         self.position += size
         return chunk
+
+    def last_start(self) -> int:
+        """Where the last operation that was read begins; the current position if none was."""
+        before = Cursor(self.file, self.source, self._chunk_start, dialect=self.dialect, end=self.position)
+        chunk = before.read(load=False)
+        return self.position if chunk is None else int(chunk.starts()[-2])
 
     def seen_size(self) -> int:
         """How large the file was when `read` came to its end: a writer may be adding to it at this moment."""
