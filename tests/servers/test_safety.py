@@ -41,7 +41,7 @@ def test_addresses_say_whether_others_can_get_there(text: str, address: Address,
     "text", ["", "127.0.0.1", ":80", "a:b", "a:99999", "::1:80", "a b:1", "unix:/x:1", "[::1:80", "h:-1"]
 )
 def test_what_is_no_address_is_refused(text: str) -> None:
-    with pytest.raises(WrongUse, match="is no address"):
+    with pytest.raises(WrongUse, match="is not an address"):
         parse_address(text)
 
 
@@ -51,17 +51,17 @@ def test_beyond_loopback_tls_and_tokens_or_certificates_are_needed_or_the_word(t
     tokens = write_secret(tmp_path / "tokens", TOKEN)
     elsewhere = parse_address("0.0.0.0:1")
     Protection().check(parse_address("127.0.0.1:1"))
-    with pytest.raises(WrongUse, match="needs TLS"):
+    with pytest.raises(WrongUse, match="use TLS"):
         Protection().check(elsewhere)
-    with pytest.raises(WrongUse, match="needs TLS"):
+    with pytest.raises(WrongUse, match="use TLS"):
         Protection.load(tokens=tokens).check(elsewhere)
-    with pytest.raises(WrongUse, match="TLS alone keeps nobody out"):
+    with pytest.raises(WrongUse, match="TLS alone admits every client"):
         Protection.load(certificate=certificate, key=key).check(elsewhere)
     Protection.load(certificate=certificate, key=key, tokens=tokens).check(elsewhere)
     authority = tmp_path / "authority.crt"
     both = Protection.load(certificate=certificate, key=key, client_authority=authority)
     both.check(elsewhere)
-    assert both.describe() == "TLS, certificates of clients"
+    assert both.describe() == "TLS, client certificates"
     assert both.context is not None
     Protection.load(insecure=True).check(elsewhere)
 
@@ -70,18 +70,18 @@ def test_wrong_files_are_told_at_the_start(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     own, other = authority.issue("server"), authority.issue("other")
     certificate, key = own.certificate, own.key
-    with pytest.raises(WrongUse, match="do not fit"):
+    with pytest.raises(WrongUse, match="do not match"):
         Protection.load(certificate=certificate, key=other.key)
     with pytest.raises(WrongUse, match="needs both"):
         Protection.load(certificate=certificate)
-    with pytest.raises(WrongUse, match="needs the server's own"):
+    with pytest.raises(WrongUse, match="give the server's certificate and key"):
         Protection.load(client_authority=certificate)
     with pytest.raises(NotFound):
         Protection.load(tokens=tmp_path / "missing")
-    with pytest.raises(WrongUse, match="is no file"):
+    with pytest.raises(WrongUse, match="is not a file"):
         Protection.load(tokens=tmp_path)
     key.chmod(0o640)
-    with pytest.raises(WrongUse, match=r"can be used by others \(mode 0640\): run chmod 600"):
+    with pytest.raises(WrongUse, match=r"is accessible to others \(mode 0640\): run chmod 600"):
         Protection.load(certificate=certificate, key=key)
 
 
@@ -90,7 +90,7 @@ def test_tokens_come_from_a_file_that_is_its_owners_only(tmp_path: Path) -> None
     assert read_tokens(path) == (TOKEN, b"another-token-of-web2")
     for mode in (0o604, 0o640, 0o660, 0o602, 0o644):
         path.chmod(mode)
-        with pytest.raises(WrongUse, match="can be used by others"):
+        with pytest.raises(WrongUse, match="is accessible to others"):
             read_tokens(path)
     if os.geteuid() == 0:
         path.chmod(0o600)
@@ -107,7 +107,7 @@ def test_tokens_come_from_a_file_that_is_its_owners_only(tmp_path: Path) -> None
     ):
         with pytest.raises(WrongUse, match=r"has no tokens|a token has 16 to 512"):
             read_tokens(write_secret(tmp_path / "bad", content))
-    with pytest.raises(WrongUse, match="that is no certificate, key or list"):
+    with pytest.raises(WrongUse, match="too large for a certificate, key or list"):
         read_tokens(write_secret(tmp_path / "large", bytes((1 << 20) + 1)))
 
 
@@ -129,7 +129,7 @@ def test_limits_are_told_by_name_and_must_let_something_through() -> None:
     check_limits(Limits())
     assert limits_of(Limits()) == {"line_bytes": 10, "silence_seconds": 0.5}
     for wrong in (0, -1, 2**62, True):
-        with pytest.raises(WrongUse, match="makes no sense for line_bytes"):
+        with pytest.raises(WrongUse, match="line_bytes must be a positive number"):
             check_limits(Limits(line_bytes=wrong))
 
 

@@ -133,12 +133,12 @@ async def _send(room: Any, access: Any, path: Path, client: str, name: str | Non
     """Send until everything is sent, or until a signal stops it; the results so far."""
     failures: list[LogwrightError] = []
 
-    def told(sent: Any) -> None:
+    def finished(sent: Any) -> None:
         _print(sent, {"failures": sent.failures}, as_json)
 
     with _bar(path, follow) as bar:
         async with until_stopped() as stopped:
-            options = {"progress": bar, "told": told, "failed": failures.append}
+            options = {"progress": bar, "finished": finished, "failed": failures.append}
             sending = asyncio.ensure_future(
                 room.send_path(access, path, client=client, name=name, follow=follow, **options)
             )

@@ -1,13 +1,13 @@
-"""Metrics: what a server counts, as text that Prometheus reads, and the small HTTP server that gives it.
+"""Metrics in the text format of Prometheus, and a small HTTP server for them.
 
     metrics = Metrics("logwright_hub")
-    puts = metrics.counter("puts_total", "Requests that were answered, by result.", "result")
+    puts = metrics.counter("puts_total", "Requests answered, by result.", "result")
     puts.add(1, "ok")
-    metrics.gauge("connections", "Clients that are connected.", lambda: len(clients))
+    metrics.gauge("connections", "Connected clients.", lambda: len(clients))
     async with serve_metrics(metrics, address): ...
 
-It answers `GET /metrics` and nothing else, closes every connection after one answer, and drops whoever takes longer
-than a few seconds to ask.
+The server answers only `GET /metrics`, closes every connection after one answer, and drops clients that need more than
+a few seconds.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ class Counter:
         self.values: dict[str, int] = {} if label else {"": 0}
 
     def add(self, count: int = 1, value: str = "") -> None:
-        """Count so many more."""
+        """Add to the counter."""
         self.values[value] = self.values.get(value, 0) + count
 
     def total(self) -> int:
-        """All of them together."""
+        """The sum over all values of the label."""
         return sum(self.values.values())
 
 
 class Metrics:
-    """What is counted, under names that begin alike."""
+    """The metrics of a server; their names share a prefix."""
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
@@ -55,12 +55,12 @@ class Metrics:
         return self._counters.setdefault(name, Counter(label))
 
     def gauge(self, name: str, about: str, read: Callable[[], float], *, grows: bool = False) -> None:
-        """Something that goes up and down, read when it is asked for; one that only `grows` is told as a counter."""
+        """A value that is read on request; one that only `grows` is reported as a counter."""
         self._about[name] = ("counter" if grows else "gauge", about)
         self._gauges[name] = read
 
     def text(self) -> str:
-        """Everything, in Prometheus' text format."""
+        """All metrics in Prometheus' text format."""
         lines = []
         for name, (kind, about) in self._about.items():
             full = f"{self._prefix}_{name}"
@@ -80,7 +80,7 @@ def _escaped(value: str) -> str:
 
 @contextlib.asynccontextmanager
 async def serve_metrics(metrics: Metrics, address: Address) -> AsyncIterator[Address]:
-    """Answer for as long as the block lasts; gives the address with the port that it got."""
+    """Serve metrics until the end of the block; yields the address with its port."""
     talks: set[asyncio.Task[None]] = set()
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -94,7 +94,7 @@ async def serve_metrics(metrics: Metrics, address: Address) -> AsyncIterator[Add
             async with asyncio.timeout(TIMEOUT_SECONDS):
                 await _answer(metrics, reader, writer)
         except (TimeoutError, OSError, EOFError, ValueError, asyncio.LimitOverrunError, asyncio.CancelledError):
-            writer.transport.abort()  # slow, gone, or no HTTP
+            writer.transport.abort()  # slow, disconnected, or not HTTP
         finally:
             talks.discard(task)
 

@@ -1,13 +1,13 @@
-"""What keeps a server safe by default: where it may listen, who may talk to it, and what it tells of its limits.
+"""The safety of servers: addresses, TLS, tokens and limits.
 
-A server listens on loopback. Another address needs TLS, and with it tokens or certificates of the clients; or somebody
-who spells out `insecure`, which leaves it to the network to keep strangers away.
+A server listens on loopback. Another address needs TLS, and tokens or client certificates; or `insecure`, which leaves
+access control to the network.
 
     protection = Protection.load(certificate="hub.crt", key="hub.key", tokens="hub.tokens")
-    protection.check(parse_address("0.0.0.0:7878"))     # WrongUse, if that is not enough
+    protection.check(parse_address("0.0.0.0:7878"))     # raises WrongUse if this is not enough
     protection.admits(token)                            # in constant time
 
-Secrets come from files that nobody else may read: not from arguments, which every user of the machine can see.
+Secrets are read from files that only their owner may read: every user of the machine can see arguments.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _TOKEN: Final = re.compile(rf"[!-~]{{{LEAST_TOKEN_CHARACTERS},512}}")
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a server listens, or is found. Port 0 lets the system choose a free one."""
+    """The address of a server. Port 0 lets the system choose a free port."""
 
     host: str
     port: int
@@ -49,7 +49,7 @@ class Address:
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only this machine can get there. A name is believed to be somewhere else."""
+        """Whether only this machine can connect. Host names count as other machines."""
         try:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
@@ -57,17 +57,17 @@ class Address:
 
 
 def parse_address(text: str) -> Address:
-    """The address of `HOST:PORT`, `[IPV6]:PORT`. `localhost` is 127.0.0.1, whatever a file on this machine says."""
+    """Parse `HOST:PORT` or `[IPV6]:PORT`. `localhost` is always 127.0.0.1."""
     match = _ADDRESS.fullmatch(text)
     if match is None or int(match[3]) > 65535:
-        raise WrongUse(f"{text!r} is no address: give HOST:PORT, such as 127.0.0.1:7878 or [::1]:7878")
+        raise WrongUse(f"{text!r} is not an address: give HOST:PORT, such as 127.0.0.1:7878 or [::1]:7878")
     host = match[1] or match[2]
     return Address("127.0.0.1" if host == "localhost" else host, int(match[3]))
 
 
 @contextlib.contextmanager
 def listening(address: Address) -> Iterator[None]:
-    """Tell in our words why the system does not let us listen there."""
+    """Raise `WrongUse` if the system refuses to listen at an address."""
     try:
         yield
     except LogwrightError:
@@ -76,14 +76,14 @@ def listening(address: Address) -> Iterator[None]:
         raise WrongUse(f"cannot listen at {address}: {error.strerror or error}") from error
 
 
-# --- who may talk to it ---------------------------------------------------------------------------------------------
+# --- access control -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Protection:
-    """What a server asks of its clients. The files are read once, at its start.
+    """The access control of a server. The files are read once, at the start.
 
-    `context` is the same for whoever does TLS by Python's `ssl`.
+    `context` is the same for Python's `ssl`.
     """
 
     certificate: bytes | None = None
@@ -103,11 +103,11 @@ class Protection:
         tokens: Path | str | None = None,
         insecure: bool = False,
     ) -> Self:
-        """Read the files of a server: its certificate chain and key, who signs the clients' ones, and the tokens."""
+        """Read the server's certificate chain and key, the authority of client certificates, and the tokens."""
         if (certificate is None) != (key is None):
-            raise WrongUse("TLS needs both, a certificate and its key")
+            raise WrongUse("TLS needs both a certificate and its key")
         if client_authority is not None and certificate is None:
-            raise WrongUse("certificates of clients are checked by TLS: it needs the server's own certificate and key")
+            raise WrongUse("client certificates need TLS: give the server's certificate and key as well")
         authority = None if client_authority is None else read_bounded(Path(client_authority))
         return cls(
             None if certificate is None else read_bounded(Path(certificate)),
@@ -120,26 +120,26 @@ class Protection:
 
     @property
     def has_tls(self) -> bool:
-        """Whether what is said on the way is kept from others."""
+        """Whether connections are encrypted."""
         return self.certificate is not None
 
     def check(self, address: Address) -> None:
-        """Raise `WrongUse` for an address where this would let strangers in."""
+        """Raise `WrongUse` if this is too weak for an address."""
         if address.is_loopback or self.insecure:
             return
         if not self.has_tls:
             raise WrongUse(
-                f"{address} can be reached from elsewhere: that needs TLS (--tls-certificate, --tls-key) and tokens or "
-                "certificates of clients (--tokens, --client-authority), or --insecure if the network keeps others away"
+                f"{address} is reachable from other machines: use TLS (--tls-certificate, --tls-key) and tokens or "
+                "client certificates (--tokens, --client-authority), or --insecure if the network controls access"
             )
         if not self.tokens and self.client_authority is None:
             raise WrongUse(
-                f"{address} can be reached from elsewhere: TLS alone keeps nobody out, so it needs tokens (--tokens) "
-                "or certificates of clients (--client-authority), or --insecure if the network keeps others away"
+                f"{address} is reachable from other machines: TLS alone admits every client: use tokens (--tokens) or "
+                "client certificates (--client-authority), or --insecure if the network controls access"
             )
 
     def admits(self, token: bytes | None) -> bool:
-        """Whether a client with this token, or with none, may come in. How long that takes does not tell of tokens."""
+        """Whether a client with this token, or none, is admitted. Takes constant time."""
         if not self.tokens:
             return True
         given = b"" if token is None else token
@@ -149,10 +149,10 @@ class Protection:
         return admitted
 
     def describe(self) -> str:
-        """What a client needs, in a few words; no secrets."""
+        """What a client needs, in a few words, without secrets."""
         parts = ["TLS" if self.has_tls else "plain text"]
         if self.client_authority is not None:
-            parts.append("certificates of clients")
+            parts.append("client certificates")
         if self.tokens:
             parts.append(f"tokens ({len(self.tokens)})")
         if self.client_authority is None and not self.tokens:
@@ -161,20 +161,20 @@ class Protection:
 
 
 def _context(certificate: Path, key: Path, client_authority: bytes | None) -> ssl.SSLContext:
-    """The server's side of TLS; `WrongUse` for a key that is not the certificate's: told now, not to every client."""
+    """The TLS context of a server; raises `WrongUse` if key and certificate do not match."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     _load(context, certificate, key)
     if client_authority is not None:
         context.verify_mode = ssl.CERT_REQUIRED
-        _trust(context, client_authority, "who signs the clients' certificates")
+        _trust(context, client_authority, "the authority of client certificates")
     return context
 
 
 def client_context(authority: Path | None, certificate: Path | None, key: Path | None) -> ssl.SSLContext:
-    """The client's side of TLS; `WrongUse` for files that it cannot use: else it looks as if nobody could be reached.
+    """The TLS context of a client; raises `WrongUse` for unusable files.
 
-    Without an authority those are trusted that this machine trusts.
+    Without an authority it trusts those of the system.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if authority is None:
@@ -182,7 +182,7 @@ def client_context(authority: Path | None, certificate: Path | None, key: Path |
     else:
         _trust(context, read_bounded(authority), str(authority))
     if certificate is not None and key is not None:
-        read_bounded(certificate)  # a file that is missing, or others' to use, is told in words of ours
+        read_bounded(certificate)  # reports missing files and wrong permissions better than `ssl`
         read_secret(key)
         _load(context, certificate, key)
     return context
@@ -192,48 +192,48 @@ def _load(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
     try:
         context.load_cert_chain(certificate, key, password="")
     except (ssl.SSLError, ValueError) as error:
-        raise WrongUse(f"{certificate} and {key} do not fit ({error})") from None
+        raise WrongUse(f"{certificate} and {key} do not match ({error})") from None
 
 
 def _trust(context: ssl.SSLContext, authority: bytes, name: str) -> None:
     try:
         context.load_verify_locations(cadata=authority.decode("ascii", "replace"))
     except (ssl.SSLError, ValueError) as error:
-        raise WrongUse(f"{name}: this is no certificate ({error})") from None
+        raise WrongUse(f"{name}: not a certificate ({error})") from None
 
 
 # --- files ----------------------------------------------------------------------------------------------------------
 
 
 def read_tokens(path: Path) -> tuple[bytes, ...]:
-    """The tokens of a file: one a line, empty lines and those that begin with # aside."""
+    """The tokens of a file, one a line. Empty lines and lines that begin with # are ignored."""
     found = []
     for number, line in enumerate(read_secret(path).decode("utf-8", "replace").splitlines(), start=1):
         token = line.strip()
         if not token or token.startswith("#"):
             continue
         if not _TOKEN.fullmatch(token):
-            what = f"a token has {LEAST_TOKEN_CHARACTERS} to 512 characters of ASCII, and no spaces"
+            what = f"a token has {LEAST_TOKEN_CHARACTERS} to 512 ASCII characters and no spaces"
             raise WrongUse(f"{path}, line {number}: {what}")
         found.append(token.encode("ascii"))
     if not found:
-        raise WrongUse(f"{path} has no tokens in it")
+        raise WrongUse(f"{path} has no tokens")
     return tuple(found)
 
 
 def read_secret(path: Path) -> bytes:
-    """A file that only its owner, who is this user or root, may read or write; `WrongUse` when others may."""
+    """Read a file that only its owner, this user or root, may read or write; otherwise raise `WrongUse`."""
     data, status = _read(path)
     if status.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
         mode = stat.S_IMODE(status.st_mode)
-        raise WrongUse(f"{path} can be used by others (mode {mode:04o}): run chmod 600 {path}")
+        raise WrongUse(f"{path} is accessible to others (mode {mode:04o}): run chmod 600 {path}")
     if status.st_uid not in (0, os.geteuid()):
         raise WrongUse(f"{path} belongs to another user")
     return data
 
 
 def read_bounded(path: Path) -> bytes:
-    """A small file that is no secret."""
+    """Read a small file that is not secret."""
     return _read(path)[0]
 
 
@@ -243,9 +243,9 @@ def _read(path: Path) -> tuple[bytes, os.stat_result]:
         try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
-                raise WrongUse(f"{path} is no file")
+                raise WrongUse(f"{path} is not a file")
             if status.st_size > _MOST_SECRET_BYTES:
-                raise WrongUse(f"{path} has {status.st_size} bytes: that is no certificate, key or list of tokens")
+                raise WrongUse(f"{path} has {status.st_size} bytes: too large for a certificate, key or list of tokens")
             return os.read(descriptor, _MOST_SECRET_BYTES), status
         finally:
             os.close(descriptor)
@@ -255,12 +255,12 @@ def _read(path: Path) -> tuple[bytes, os.stat_result]:
 
 
 def limits_of(limits: Any) -> dict[str, int | float]:
-    """The limits of a server, a dataclass of numbers with their units last, as they are told at its start."""
+    """The limits of a server, a dataclass of numbers, as they are printed at its start."""
     return {field.name: getattr(limits, field.name) for field in dataclasses.fields(limits)}
 
 
 def check_limits(limits: Any) -> None:
-    """Raise `WrongUse` for a limit that lets nothing through."""
+    """Raise `WrongUse` for a limit that is not a positive number."""
     for name, number in limits_of(limits).items():
         if isinstance(number, bool) or not isinstance(number, int | float) or not 0 < number < 2**62:
-            raise WrongUse(f"a limit of {number!r} makes no sense for {name}")
+            raise WrongUse(f"{name} must be a positive number, not {number!r}")

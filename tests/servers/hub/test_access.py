@@ -39,32 +39,36 @@ def refused(access: Access, source: Path, follow: bool = False) -> Any:
 
 
 CASES: dict[str, tuple[dict[str, str], dict[str, str], str]] = {
-    "plain text to TLS": ({"tls": "hub"}, {}, "the hub there speaks TLS: give --tls-authority FILE, or --tls"),
+    "plain text to TLS": ({"tls": "hub"}, {}, "the hub uses TLS: give --tls-authority FILE, or --tls"),
     "plain text to TLS that asks for certificates": (
         {"tls": "hub", "clients": "authority"},
         {},
-        "the hub there speaks TLS: give --tls-authority FILE, or --tls",
+        "the hub uses TLS: give --tls-authority FILE, or --tls",
     ),
-    "TLS to plain text": ({}, {"authority": "authority"}, "does not speak TLS: leave --tls and its like out"),
+    "TLS to plain text": (
+        {},
+        {"authority": "authority"},
+        "the hub does not use TLS: omit --tls and the other TLS options",
+    ),
     "unknown authority": (
         {"tls": "hub"},
         {"authority": "other"},
-        "signed by nobody that --tls-authority names (unable to get local issuer certificate)",
+        "not signed by the authority in --tls-authority (unable to get local issuer certificate)",
     ),
     "an authority that this machine does not trust": (
         {"tls": "hub"},
         {"tls": "yes"},
-        "signed by nobody that this machine trusts: give --tls-authority FILE",
+        "not signed by an authority that this machine trusts: give --tls-authority FILE",
     ),
     "another name": (
         {"tls": "hub", "address": "127.0.0.2"},
         {"authority": "authority"},
-        "the hub's certificate is not for '127.0.0.1': use the name that it is for, or give the hub another one",
+        "the hub's certificate is not for '127.0.0.1': use a name in the certificate, or change the certificate",
     ),
     "a certificate of yesterday": (
         {"tls": "hub", "days": "-1"},
         {"authority": "authority"},
-        "the hub's certificate has expired: give it another one, or set this machine's clock",
+        "the hub's certificate has expired: renew it, or correct this machine's clock",
     ),
     "no certificate": (
         {"tls": "hub", "clients": "authority"},
@@ -74,7 +78,7 @@ CASES: dict[str, tuple[dict[str, str], dict[str, str], str]] = {
     "another authority's certificate": (
         {"tls": "hub", "clients": "authority"},
         {"authority": "authority", "own": "other"},
-        "the hub does not accept this certificate: give one that its --client-authority has signed",
+        "the hub rejects this certificate: give one that its --client-authority has signed",
     ),
 }
 
@@ -145,10 +149,10 @@ def test_something_else_than_a_hub_is_told(tls: bool) -> None:
             error = await asyncio.to_thread(why_unreachable, Access.load(address, tls=tls))
             if tls:
                 assert isinstance(error, Unreachable)
-                assert "no connection by TLS (wrong version number)" in str(error)
+                assert "the TLS handshake failed (wrong version number)" in str(error)
             else:
                 assert isinstance(error, Barred)
-                assert "what answers there is no hub" in str(error)
+                assert "this is not a hub: it does not speak HTTP/2" in str(error)
 
     in_loop(talk())
 
@@ -165,7 +169,7 @@ def test_what_may_pass_is_told_as_such_and_a_hub_that_answers_is_none_of_it(tmp_
     in_loop(talk())
     nobody = why_unreachable(Access.load("127.0.0.1:1"))
     assert isinstance(nobody, Unreachable)
-    assert str(nobody) == "127.0.0.1:1: nobody answers there (Connection refused)"
+    assert str(nobody) == "127.0.0.1:1: no answer (Connection refused)"
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,7 @@ def test_what_was_cleaned_away_before_the_hub_had_it_is_missing_and_told(tmp_pat
             await send_path(access_to(hub), source, client="web")
             write_journal(source, 100, segment_size=6000)
             clean(source, max_bytes=2000)
-            with pytest.raises(OutOfStep, match=r"goes on with offset 20, and .* begins with") as raised:
+            with pytest.raises(OutOfStep, match=r"continues with offset 20, but .* begins with") as raised:
                 await send_path(access_to(hub), source, client="web")
             assert raised.value.expected == 20
 
@@ -115,13 +115,13 @@ def test_another_journal_of_the_same_name_is_a_conflict_and_one_that_has_lost_me
     async def work() -> None:
         async with running(tmp_path / "hub") as hub:
             await send_path(access_to(hub), tmp_path / "a" / "orders", client="web")
-            with pytest.raises(Conflict, match="another message of offset 49; it goes on with 50") as raised:
+            with pytest.raises(Conflict, match="another message at offset 49; it continues with 50") as raised:
                 await send_path(access_to(hub), tmp_path / "b" / "orders", client="web")
             assert raised.value.expected == 50
-            with pytest.raises(Conflict, match=r"goes on with offset 50, and .* ends before 40"):
+            with pytest.raises(Conflict, match=r"continues with offset 50, but .* ends before 40"):
                 await send_path(access_to(hub), tmp_path / "c" / "orders", client="web")
             await send_path(access_to(hub), tmp_path / "b" / "orders", client="web", name="other")
-            with pytest.raises(Conflict, match="has another message of offset 49 than the copy"):
+            with pytest.raises(Conflict, match="and the copy have different messages at offset 49"):
                 await restore_path(access_to(hub), tmp_path / "a" / "orders", client="web", name="other")
             (back,) = await restore_path(access_to(hub), tmp_path / "c" / "orders", client="web")
             assert (back.messages, back.next_offset) == (10, 50)
@@ -162,19 +162,21 @@ def test_a_name_that_the_hub_does_not_have_is_an_error_that_names_what_there_is(
     async def work() -> None:
         async with running(tmp_path / "hub") as hub:
             access = access_to(hub)
-            with pytest.raises(NotFound, match="the hub has nothing of a client web"):
+            with pytest.raises(NotFound, match="the hub has no journals of the client web"):
                 await restore_path(access, tmp_path / "new" / "orders", client="web")
             await send_path(access, tmp_path / "orders", client="web")
-            with pytest.raises(NotFound, match="no shards without a name of the client web, but orders: choose by"):
+            with pytest.raises(
+                NotFound, match="no shards without a name of the client web; it has orders: choose with"
+            ):
                 await restore_path(access, tmp_path / "new" / "orders", client="web", all_shards=True)
             await send_path(access, tmp_path / "events", client="web")
             for name in (None, "typo"):
                 with pytest.raises(NotFound) as raised:
                     await restore_path(access, tmp_path / "new" / "typo", client="web", name=name)
                 assert str(raised.value) == (
-                    f"{hub.address}: the hub has no journal typo of the client web, but "
+                    f"{hub.address}: the hub has no journal typo of the client web; it has "
                     + ", ".join(f"blue.4.{number:03x}" for number in range(10))
-                    + " and 7 more: choose by --name, or all shards by --shards"
+                    + " and 7 more: choose with --name, or all shards with --shards"
                 )
 
     in_loop(work())
@@ -253,7 +255,9 @@ def test_a_hub_that_takes_small_requests_gets_small_ones_and_refuses_only_messag
             with Writer(source) as writer:
                 writer.append(b"another small one")
                 writer.append(bytes(100_000))
-            with pytest.raises(Refused, match=r"requests of 50000 bytes at most, and this one has 1000\d\d: serve it"):
+            with pytest.raises(
+                Refused, match=r"the request has 1000\d\d bytes, and the hub accepts 50000 at most: restart"
+            ):
                 await send_path(access_to(hub), source, client="web")
             async with HubClient(access_to(hub), "web") as client:
                 assert await client.next_offset("orders") == 4003
@@ -319,12 +323,12 @@ def test_what_cannot_be_copied_is_told_before_anything_is_sent(tmp_path: Path) -
     with pytest.raises(NotFound, match="no sej journal"):
         in_loop(send_path(access, tmp_path, client="web"))
     write_journal(tmp_path / "odd name", 1)
-    with pytest.raises(WrongUse, match="needs another name on a hub"):
+    with pytest.raises(WrongUse, match="needs another name on the hub"):
         in_loop(send_path(access, tmp_path / "odd name", client="web"))
     for name in ("x" * 101, f"{'x' * 95}.1.000"):
         with pytest.raises(WrongUse, match=r"needs another name .* 101 characters is too long: the limit is 100"):
             in_loop(send_path(access, tmp_path / "odd name", client="web", name=name))
-    with pytest.raises(WrongUse, match="is no name of a client"):
+    with pytest.raises(WrongUse, match="is not a valid name of a client"):
         in_loop(send_path(access, tmp_path / "odd name", client="a.b", name="orders"))
 
 
@@ -433,7 +437,7 @@ def test_a_copy_with_a_gap_to_a_hub_that_takes_none_ends_at_once(tmp_path: Path,
 
     async def work() -> None:
         async with another_hub(got) as access:
-            with pytest.raises(OutOfStep, match=r"has lost 1 messages before offset .*, and this hub takes no gap"):
+            with pytest.raises(OutOfStep, match=r"has lost 1 messages before offset .*, and this hub accepts no gap"):
                 await send_path(access, source, client="web", follow=follow, patience_seconds=1000)
 
     in_loop(work())
@@ -451,7 +455,7 @@ def test_a_journal_that_was_cleaned_ends_at_once_at_a_hub_that_takes_no_gap(tmp_
 
     async def work() -> None:
         async with another_hub(got) as access:
-            words = f"offset out of order: .*orders begins with offset {begins}, and this hub takes no gap"
+            words = f"offset out of order: .*orders begins with offset {begins}, and this hub accepts no gap"
             with pytest.raises(OutOfStep, match=words):
                 await send_path(access, source, client="web", follow=follow, patience_seconds=1000)
         async with another_hub(got, begins) as access:

@@ -34,7 +34,7 @@ def test_whoever_has_two_more_by_address_or_by_connection_gives_up_the_oldest() 
         near = busy_call(calls, "ipv4:127.0.0.1:5")
         busy_call(calls, "ipv4:127.0.0.1:6")
         assert [call.leaving.done() for call in (*far, near)] == [True, False, False, False]
-        with pytest.raises(Busy, match="has 4 calls under way"):
+        with pytest.raises(Busy, match="has 4 running calls"):
             calls.enter("ipv4:127.0.0.1:6")
         calls.enter("ipv6:[::1]:7")
         assert [call.leaving.done() for call in (*far, near)] == [True, True, False, False]

@@ -79,7 +79,7 @@ def test_the_other_examples_of_serve_are_checked_as_far_as_they_go_without_other
         assert words[:3] == ["logwright", "serve", "hub"]
         outcome = run(*words[1:], "--listen", "nowhere")
         assert outcome.code == 2
-        assert "is no address" in outcome.err or "hub.crt" in outcome.err
+        assert "is not an address" in outcome.err or "hub.crt" in outcome.err
 
 
 def wait_for(copy: Path, count: int) -> None:
@@ -124,9 +124,9 @@ def test_a_hub_with_tls_and_tokens_by_its_options(tmp_path: Path) -> None:
         copying = ("copy", tmp_path / "orders", ready["address"], "--client", "web", "--json")
         refused = run(*copying, "--tls-authority", authority.path)
         assert refused.code == 2
-        assert "asks for a token" in refused.err
+        assert "requires a valid token" in refused.err
         plain = run(*copying, "--token", tokens, "--follow")
-        words = f"{ready['address']}: the hub there speaks TLS: give --tls-authority FILE, or --tls"
+        words = f"{ready['address']}: the hub uses TLS: give --tls-authority FILE, or --tls"
         assert (plain.code, plain.out, plain.err) == (2, "", f"logwright: error: {words}\n")
         sent = run(*copying, "--tls-authority", authority.path, "--token", tokens)
         assert (sent.code, sent.object["messages"]) == (0, 10)
@@ -156,21 +156,24 @@ def test_a_second_hub_of_a_directory_is_exit_code_2(tmp_path: Path) -> None:
     with program(*serving):
         second = run(*serving)
         assert second.code == 2
-        words = f"{tmp_path / 'hub'} is locked: another hub, or another server, has this directory"
+        words = f"{tmp_path / 'hub'} is locked: another hub or another server uses this directory"
         assert second.err == f"logwright: error: {words}\n"
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("serve", "hub", "DIR", "--listen", "0.0.0.0:0"), "can be reached from elsewhere: that needs TLS"),
-        (("serve", "hub", "DIR", "--listen", "127.0.0.1:0", "--metrics", "0.0.0.0:0"), "can be reached from elsewhere"),
-        (("serve", "hub", "DIR", "--listen", "127.0.0.1"), "is no address"),
-        (("serve", "hub", "DIR", "--max-request", "0"), "makes no sense for request_bytes"),
+        (("serve", "hub", "DIR", "--listen", "0.0.0.0:0"), "is reachable from other machines: use TLS"),
+        (
+            ("serve", "hub", "DIR", "--listen", "127.0.0.1:0", "--metrics", "0.0.0.0:0"),
+            "is reachable from other machines",
+        ),
+        (("serve", "hub", "DIR", "--listen", "127.0.0.1"), "is not an address"),
+        (("serve", "hub", "DIR", "--max-request", "0"), "request_bytes must be a positive number"),
         (("serve", "hub", "DIR", "--max-request", "1"), "requests of 1 bytes are too small"),
-        (("serve", "hub", "DIR", "--segment-size", "0"), "a segment size of 0 bytes makes no sense"),
+        (("serve", "hub", "DIR", "--segment-size", "0"), "a segment size of 0 bytes is not possible"),
         (("copy", "DIR", "127.0.0.1:1", "--client", "web"), "no sej journal is here|no format|no such"),
-        (("copy", "DIR", "far.example:1", "--client", "web", "--restore"), "is elsewhere"),
+        (("copy", "DIR", "far.example:1", "--client", "web", "--restore"), "is on another machine"),
         (
             ("copy", "DIR", "127.0.0.1:1", "--client", "web", "--restore", "--follow"),
             "--follow does not work with --restore",
@@ -205,7 +208,7 @@ def test_a_hub_that_is_not_there_is_told_in_lines_of_ours_until_somebody_stops_i
     first = process.stderr.readline()
     process.send_signal(signal.SIGTERM)
     out, _ = process.communicate(timeout=DEADLINE_SECONDS)
-    words = "127.0.0.1:1: nobody answers there (Connection refused); trying again for up to 30 seconds"
+    words = "127.0.0.1:1: no answer (Connection refused); retrying for up to 30 seconds"
     assert first == f"logwright: warning: {words}\n"
     assert (process.returncode, out) == (130, "")
 

@@ -77,7 +77,7 @@ def test_without_one_of_the_tokens_nobody_gets_in_and_nothing_is_written(tmp_pat
                 await wire.put("web", "orders", message(0))
             source = tmp_path / "other"
             write_journal(source, 10)
-            with pytest.raises(Refused, match="asks for a token"):
+            with pytest.raises(Refused, match="requires a valid token"):
                 await send_path(access_to(hub), source, client="web")
             await send_path(Access.load(hub.address, token=tmp_path / "tokens"), source, client="web")
             assert unlike(source, root / "web.other") == []
@@ -97,7 +97,7 @@ def test_tls_with_a_token_and_with_certificates_of_clients(authority: Authority,
         async with running(tmp_path / "one", protection=protection) as hub:
             access = Access.load(hub.address, authority=authority.path, token=tokens)
             await send_path(access, source, client="web")
-            with pytest.raises(Refused, match="asks for a token"):
+            with pytest.raises(Refused, match="requires a valid token"):
                 await send_path(Access.load(hub.address, authority=authority.path), source, client="web")
 
     async def with_certificates() -> None:
@@ -114,21 +114,21 @@ def test_tls_with_a_token_and_with_certificates_of_clients(authority: Authority,
 
 def test_files_that_tls_cannot_use_are_told_at_once_by_the_client_too(authority: Authority, tmp_path: Path) -> None:
     own, other = authority.issue("web"), authority.issue("other")
-    with pytest.raises(WrongUse, match=r"web\.crt and .*other\.key do not fit"):
+    with pytest.raises(WrongUse, match=r"web\.crt and .*other\.key do not match"):
         Access.load("127.0.0.1:1", authority=authority.path, certificate=own.certificate, key=other.key)
     with pytest.raises(NotFound, match=r"missing\.crt"):
         Access.load("127.0.0.1:1", certificate=tmp_path / "missing.crt", key=own.key)
-    with pytest.raises(WrongUse, match=r"web\.key: this is no certificate"):
+    with pytest.raises(WrongUse, match=r"web\.key: not a certificate"):
         Access.load("127.0.0.1:1", authority=own.key)
-    with pytest.raises(WrongUse, match="signs the clients' certificates: this is no certificate"):
+    with pytest.raises(WrongUse, match="authority of client certificates: not a certificate"):
         Protection.load(**asdict(own), client_authority=own.key)
     assert Access.load("127.0.0.1:1", authority=authority.path, **asdict(own)).tls is True
 
 
 def test_neither_side_goes_beyond_loopback_unprotected(tmp_path: Path) -> None:
-    with pytest.raises(WrongUse, match="can be reached from elsewhere"):
+    with pytest.raises(WrongUse, match="is reachable from other machines"):
         Hub(tmp_path, parse_address("0.0.0.0:0"))
-    with pytest.raises(WrongUse, match="is elsewhere"):
+    with pytest.raises(WrongUse, match="is on another machine"):
         Access.load("hub.example:7878")
     assert Access.load("hub.example:7878", insecure=True).tls is False
     assert Access.load("hub.example:7878", tls=True).tls is True
@@ -272,7 +272,7 @@ def test_more_calls_than_a_hub_takes_are_turned_away_and_come_in_later(tmp_path:
             held = [(await held_calls(channel, f"c{n}", 1))[0] for n, channel in enumerate(channels)]
             code, words, _ = await wire.refused(wire.put("web", "orders", message(0)))
             assert code == "RESOURCE_EXHAUSTED"
-            assert words == "this hub has 2 calls under way, and takes no more at the moment"
+            assert words == "this hub has 2 running calls and accepts no more at the moment"
             for call in held:
                 await call.done_writing()
                 assert await call.code() == grpc.StatusCode.OK
@@ -310,7 +310,7 @@ def test_one_client_with_all_calls_there_are_does_not_keep_out_another(idle_seco
             assert ended
             for call in ended:
                 assert await call.code() == grpc.StatusCode.UNAVAILABLE
-                assert await call.details() == "others need the place of this call"
+                assert await call.details() == "another client needs the place of this call"
             for channel in channels:
                 await channel.close()
 
@@ -351,14 +351,14 @@ def test_requests_wait_for_each_other_where_all_together_are_too_large(tmp_path:
 
 
 def test_a_limit_that_lets_nothing_through_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(WrongUse, match="makes no sense for calls"):
+    with pytest.raises(WrongUse, match="calls must be a positive number"):
         Hub(tmp_path, parse_address("127.0.0.1:0"), limits=Limits(calls=0))
     with pytest.raises(WrongUse, match="are too large"):
         Hub(tmp_path, parse_address("127.0.0.1:0"), limits=Limits(request_bytes=2**31))
-    with pytest.raises(WrongUse, match="requests of 1023 bytes are too small: the least is 1024"):
+    with pytest.raises(WrongUse, match="requests of 1023 bytes are too small: the minimum is 1024"):
         Hub(tmp_path, parse_address("127.0.0.1:0"), limits=Limits(request_bytes=1023))
     for size in (0, -5, 2**62):
-        with pytest.raises(WrongUse, match=f"a segment size of {size} bytes makes no sense"):
+        with pytest.raises(WrongUse, match=f"a segment size of {size} bytes is not possible"):
             Hub(tmp_path, parse_address("127.0.0.1:0"), segment_size=size)
     assert list(tmp_path.iterdir()) == []
 
@@ -393,7 +393,7 @@ def test_a_full_disk_is_an_error_told_once_reading_goes_on_and_with_room_so_does
                 await send_path(access_to(hub), source, client="web", patience_seconds=0)
             told = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
             assert len(told) == 1
-            assert told[0].endswith("No space left on device: clients are told to come again")
+            assert told[0].endswith("No space left on device: clients will retry")
             ballast.unlink()
             (sent,) = await send_path(access_to(hub), source, client="web")
             assert sent.next_offset == 3000
@@ -514,7 +514,7 @@ def test_a_mistake_of_the_hubs_own_is_told_and_it_goes_on(
 
     in_loop(talk())
     told = [record.getMessage() for record in caplog.records if record.name.startswith("logwright")]
-    assert told == ["a mistake in the hub itself: ZeroDivisionError('integer division or modulo by zero')"]
+    assert told == ["a bug in the hub: ZeroDivisionError('integer division or modulo by zero')"]
 
 
 # --- the end --------------------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from logwright.servers.hub import (
     turns,
     upload,
 )
-from logwright.servers.hub.retry import AGAIN_SECONDS, Reminders
+from logwright.servers.hub.retry import AGAIN_SECONDS, TroubleLog
 from logwright.servers.hub.sender import Sender
 from logwright.servers.hub.turns import Turns
 from tests.servers.hub.support import access_to, damage, in_loop, running, unlike, write_journal, write_secret
@@ -55,7 +55,7 @@ def test_more_shards_than_a_hub_takes_calls_are_followed_without_a_failure(
     async def work() -> None:
         async with running(tmp_path / "hub", limits=Limits(calls=10, calls_of_one_connection=8)) as hub:
             following = asyncio.ensure_future(
-                send_path(access_to(hub), root, client="web", follow=True, told=done.append)
+                send_path(access_to(hub), root, client="web", follow=True, finished=done.append)
             )
             for each in (3, 4, 5):
                 if each > 3:
@@ -134,7 +134,7 @@ def test_a_shard_that_is_damaged_does_not_stop_the_others_and_is_told(
 
     in_loop(work())
     assert [type(error) for error in failures] == [DamagedJournal]
-    assert [record.getMessage().partition(":")[0] for record in caplog.records] == ["2.000 is not copied any further"]
+    assert [record.getMessage().partition(":")[0] for record in caplog.records] == ["2.000 is no longer copied"]
     for name in names[1:]:
         assert unlike(root / name, tmp_path / "hub" / f"web.{name}") == []
 
@@ -150,7 +150,7 @@ def test_what_is_wrong_for_all_shards_alike_ends_them_all_at_once_and_is_told_on
 
     async def work() -> None:
         async with running(tmp_path / "hub", protection=protection) as hub:
-            with pytest.raises(Barred, match="asks for a token"):
+            with pytest.raises(Barred, match="requires a valid token"):
                 await send_path(access_to(hub), root, client="web", follow=True, failed=failures.append)
 
     in_loop(work())
@@ -178,9 +178,8 @@ def test_what_many_journals_wait_for_is_told_once_and_that_it_goes_on_too(
             await asyncio.wait([following])
         told = [record.getMessage() for record in caplog.records]
         assert told == [
-            f"{address}: nobody answers there (Connection refused); "
-            "waiting until that has passed, and trying again every few seconds",
-            f"{address}: the hub answers, and it goes on",
+            f"{address}: no answer (Connection refused); retrying every few seconds",
+            f"{address}: the hub answers again",
         ]
 
     in_loop(work())
@@ -190,14 +189,14 @@ def test_trouble_is_told_when_it_begins_and_once_a_minute_and_its_end_only_if_it
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     now = 100.0
-    reminders = Reminders(logging.getLogger("logwright.hub"), lambda: now)
-    reminders.over("full", "there is room")
+    trouble_log = TroubleLog(logging.getLogger("logwright.hub"), lambda: now)
+    trouble_log.log_end("full", "there is room")
     for passed in (0.0, AGAIN_SECONDS / 2, AGAIN_SECONDS / 2, 1.0):
         now += passed
-        reminders.tell("full", f"full at {now:g}")
-    reminders.tell("another", "another")
-    reminders.over("full", "there is room")
-    reminders.tell("full", "full again")
+        trouble_log.log("full", f"full at {now:g}")
+    trouble_log.log("another", "another")
+    trouble_log.log_end("full", "there is room")
+    trouble_log.log("full", "full again")
     assert [record.getMessage() for record in caplog.records] == [
         "full at 100",
         "full at 160",
@@ -208,15 +207,15 @@ def test_trouble_is_told_when_it_begins_and_once_a_minute_and_its_end_only_if_it
 
 
 def test_what_is_remembered_of_trouble_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
-    reminders = Reminders(logging.getLogger("logwright.hub"), lambda: 0.0)
+    trouble_log = TroubleLog(logging.getLogger("logwright.hub"), lambda: 0.0)
     for number in range(3000):
-        reminders.tell(str(number), "trouble")
-    assert len(reminders._told_at) == 1000
+        trouble_log.log(str(number), "trouble")
+    assert len(trouble_log._logged_at) == 1000
 
 
 def test_following_waits_for_a_hub_and_copying_once_gives_up(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     write_journal(tmp_path / "orders", 1)
-    with pytest.raises(Unreachable, match=r"127\.0\.0\.1:1: nobody answers there \(Connection refused\)"):
+    with pytest.raises(Unreachable, match=r"127\.0\.0\.1:1: no answer \(Connection refused\)"):
         in_loop(send_path(Access.load("127.0.0.1:1"), tmp_path / "orders", client="web", patience_seconds=0.1))
     (told,) = caplog.records
-    assert told.getMessage().endswith("; trying again for up to 0.1 seconds")
+    assert told.getMessage().endswith("; retrying for up to 0.1 seconds")

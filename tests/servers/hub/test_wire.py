@@ -37,7 +37,7 @@ def test_messages_are_appended_repeats_are_passed_over_and_gaps_and_conflicts_na
             assert gap[2]["logwright-expected"] == "6"
             conflict = await wire.refused(wire.put("web", "orders", message(4), message(5, b"other"), message(6)))
             assert conflict[0] == "ALREADY_EXISTS"
-            assert "another message of offset 5; it goes on with 6" in conflict[1]
+            assert "another message at offset 5; it continues with 6" in conflict[1]
             assert conflict[2]["logwright-expected"] == "6"
             within = await wire.refused(wire.put("web", "orders", message(6), message(8)))
             assert within[0] == "INVALID_ARGUMENT"
@@ -234,7 +234,7 @@ def test_more_journals_than_may_be_open_take_turns_and_more_than_may_be_are_refu
                     await wire.put("web", f"j{number}", message(offset))
             assert hub.copies.open_count <= 3
             refused = await wire.refused(wire.put("web", "j5", message(0)))
-            assert refused[:2] == ("FAILED_PRECONDITION", "this hub has 5 journals, and takes no more")
+            assert refused[:2] == ("FAILED_PRECONDITION", "this hub has 5 journals and accepts no more")
 
     in_loop(talk())
     assert [len(offsets(path)) for path in copies_in(tmp_path)] == [3] * 5

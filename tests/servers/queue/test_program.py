@@ -92,11 +92,11 @@ def test_an_example_of_the_help_runs(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        (["--listen", "0.0.0.0:0"], "needs TLS"),
+        (["--listen", "0.0.0.0:0"], "use TLS"),
         (["--max-item", "many"], "is not a size"),
         (["--sync", "sometimes"], "is none of"),
-        (["--idle-seconds", "0"], "makes no sense"),
-        (["--tokens", "/etc/passwd"], "can be used by others"),
+        (["--idle-seconds", "0"], "idle_seconds must be a positive number"),
+        (["--tokens", "/etc/passwd"], "is accessible to others"),
         (["--queue-items", "0"], "max_items cannot be 0"),
     ],
 )

@@ -43,12 +43,12 @@ def protection(directory: Path, authority: Authority, *, tokens: bool = False, c
 
 def test_another_address_needs_tls_and_tokens_or_a_word(tmp_path: Path) -> None:
     everywhere = Address("0.0.0.0", 0)
-    with pytest.raises(WrongUse, match="needs TLS"):
+    with pytest.raises(WrongUse, match="use TLS"):
         QueueServer(ServerSettings(directory=tmp_path, address=everywhere))
     open_to_all = protection(tmp_path, Authority(tmp_path / "certificates"))
-    with pytest.raises(WrongUse, match="TLS alone keeps nobody out"):
+    with pytest.raises(WrongUse, match="TLS alone admits every client"):
         QueueServer(ServerSettings(directory=tmp_path, address=everywhere, protection=open_to_all))
-    with pytest.raises(WrongUse, match="needs TLS"):
+    with pytest.raises(WrongUse, match="use TLS"):
         QueueServer(ServerSettings(directory=tmp_path, metrics=everywhere))
     with serving(tmp_path / "q", address=everywhere, protection=Protection(insecure=True)) as served:
         address = Address("127.0.0.1", served.address.port)

@@ -2,15 +2,15 @@
 
     from logwright.servers import hub
 
-    hub.copy("orders", "127.0.0.1:7878", client="web1")             # once, as far as it goes
+    hub.copy("orders", "127.0.0.1:7878", client="web1")             # what is there now
     hub.copy("orders", "127.0.0.1:7878", client="web1", follow=True)
     hub.restore("orders", "127.0.0.1:7878", client="web1")          # onto a new machine
 
     async with hub.Hub("copies", hub.parse_address("127.0.0.1:7878")) as server:
         await server.wait()
 
-`copy` and `restore` block; `send_path` and `restore_path` are the same for asyncio. An address beyond loopback needs
-TLS: see `Access.load` and `Protection.load`.
+`copy` and `restore` block; `send_path` and `restore_path` are the same for asyncio. An address other than loopback
+needs TLS: see `Access.load` and `Protection.load`.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""HubClient: what one can ask a hub, and the stream of puts that copying is made of.
+"""HubClient: ask a hub for offsets, messages and journals, and send a stream of puts.
 
     async with HubClient(Access.load("127.0.0.1:7878"), client="web1") as hub:
-        await hub.next_offset("orders")         # how far the copy is
+        await hub.next_offset("orders")         # where the copy continues
         await hub.get("orders", 0)              # messages of the copy
-        await hub.journals()                    # what it has of ours
+        await hub.journals()                    # the copied journals of this client
 
-Whatever goes wrong comes as one of the errors in `errors.py`.
+The errors are those of `errors.py`.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from .requests import check_client, check_journal
 Result = TypeVar("Result")
 
 ANSWER_SECONDS: Final = 60.0
-"""How long a hub may take for an answer: far longer than a sync takes."""
-_LOOK_SECONDS: Final = 1.0
-"""How often it is looked why a hub does not answer, at most: many journals ask for it at once."""
+"""The time limit of an answer: far longer than a sync takes."""
+_PROBE_SECONDS: Final = 1.0
+"""The least time between two probes of a hub that does not answer: many journals ask at once."""
 _CONNECTING_SECONDS: Final = 5.0
 MOST_FRAMES_BYTES: Final = 2**32
 
 
 class HubClient:
-    """A client of a hub, under the name that its copies are kept by."""
+    """A client of a hub. Its copies are stored under the name `client`."""
 
     def __init__(self, access: Access, client: str, *, answer_seconds: float = ANSWER_SECONDS) -> None:
         check_client(client)
@@ -47,8 +47,8 @@ class HubClient:
         self.client = client
         self._answer_seconds = answer_seconds
         self._channel: Any = None
-        self._looking = asyncio.Lock()
-        self._looked_at = -math.inf
+        self._probing = asyncio.Lock()
+        self._probed_at = -math.inf
         self._why: HubError | None = None
 
     async def __aenter__(self) -> Self:
@@ -63,21 +63,21 @@ class HubClient:
     # --- questions --------------------------------------------------------------------------------------------------
 
     async def next_offset(self, journal: str) -> int | None:
-        """The offset that the copy of a journal goes on with; None from a hub that does not say."""
+        """The offset that the copy of a journal continues with; None from another program's hub, which does not say."""
         return await self.put(requests.put_head(self.client, journal, None, False))
 
     async def put(self, request: bytes) -> int | None:
-        """One PutRequest by itself: where the copy goes on, once its messages are on the disk."""
+        """Send a single PutRequest; returns the offset that the copy continues with, once all is on the hub's disk."""
         return requests.read_put_answer(await self._ask(requests.PUT, request))
 
     async def get(self, journal: str, offset: int) -> Batch:
-        """Messages of the copy from an offset on, all of one segment; none behind the last. `NotFound` for no copy."""
+        """Messages of the copy from an offset on, all of one segment; empty after the last. Raises `NotFound`."""
         check_journal(journal)
         answer = await self._ask(requests.GET, requests.get_request(self.client, journal, offset))
         return requests.read_get_answer(answer, offset, MOST_FRAMES_BYTES)
 
     async def journals(self) -> list[str]:
-        """The journals of ours that the hub has copies of."""
+        """The journals of this client that the hub has copies of."""
         return requests.read_list_answer(await self._ask(requests.LIST, requests.list_request(self.client)))
 
     async def _ask(self, method: str, request: bytes) -> bytes:
@@ -91,15 +91,15 @@ class HubClient:
             raise translated(address, error.code(), error.details(), error.trailing_metadata()) from None
         return answer
 
-    async def explained(self, error: HubError) -> HubError | None:
-        """What no answer means: gRPC says little of a hub that it gets no connection to, so we look for ourselves.
+    async def explain(self, error: HubError) -> HubError | None:
+        """The error with its cause, found by a probe: gRPC says little when it cannot connect.
 
-        None when there is a connection again: gRPC tries that only every other second.
+        None if the connection works again: gRPC reconnects only every other second.
         """
-        async with self._looking:
-            if time.monotonic() - self._looked_at > _LOOK_SECONDS:
+        async with self._probing:
+            if time.monotonic() - self._probed_at > _PROBE_SECONDS:
                 self._why = await asyncio.to_thread(why_unreachable, self.access)
-                self._looked_at = time.monotonic()
+                self._probed_at = time.monotonic()
             why = self._why
         if why is None and isinstance(error, NotConnected):
             with contextlib.suppress(TimeoutError):
@@ -112,7 +112,7 @@ class HubClient:
 
     @contextlib.asynccontextmanager
     async def putting(self) -> AsyncIterator[PutStream]:
-        """A stream of puts, for as long as the block lasts."""
+        """Open a stream of puts until the end of the block."""
         call = self._channel.stream_stream(requests.PUT)(metadata=self.access.metadata())
         try:
             yield PutStream(self, call, self._answer_seconds)
@@ -121,7 +121,7 @@ class HubClient:
 
 
 class PutStream:
-    """Puts of one call: sent one behind the other, and answered in that order."""
+    """The puts of one call, answered in order."""
 
     def __init__(self, client: HubClient, call: Any, answer_seconds: float) -> None:
         self._client = client
@@ -129,32 +129,31 @@ class PutStream:
         self._answer_seconds = answer_seconds
 
     async def send(self, request: bytes) -> None:
-        """Send a PutRequest; returns when it is on its way."""
-        await self._or_why(self._call.write(request))
+        """Send a PutRequest; returns without waiting for the answer."""
+        await self._translating(self._call.write(request))
 
     async def done(self) -> None:
-        """Say that no more will come."""
-        await self._or_why(self._call.done_writing())
+        """End the requests."""
+        await self._translating(self._call.done_writing())
 
     async def answer(self) -> int | None:
-        """The next answer: where the copy goes on, as in `HubClient.put`."""
-        data = await self._or_why(self._call.read())
+        """The next answer, as that of `HubClient.put`."""
+        data = await self._translating(self._call.read())
         if data is grpc.aio.EOF:
             raise await self._why_ended()
         return requests.read_put_answer(data)
 
-    async def _or_why(self, step: Awaitable[Result]) -> Result:
+    async def _translating(self, step: Awaitable[Result]) -> Result:
         try:
             async with asyncio.timeout(self._answer_seconds):
                 return await step
         except TimeoutError:
             words = f"{self._client.access.address}: no answer for {self._answer_seconds:g} seconds"
             raise Unreachable(words) from None
-        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):  # the latter where the call has ended before
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):  # the latter if the call has already ended
             raise await self._why_ended() from None
 
     async def _why_ended(self) -> LogwrightError:
-        """Why the call has ended."""
         call = self._call
         address = self._client.access.address
         return translated(address, await call.code(), await call.details(), await call.trailing_metadata())

@@ -1,16 +1,18 @@
-"""The copies that a hub holds: each is a sej journal in a directory of its own, written by one thread at a time.
+"""The copies of a hub: each is a sej journal in its own directory, written by one thread at a time.
 
-A put is one of three things, by the offset of its first message:
+    ROOT/CLIENT.JOURNAL/
 
-    as the copy goes on     it is appended
-    earlier                 a repeat, after a failure on the way: what the copy has already is compared, and passed over
-    later                   `OutOfStep`: something between is missing, and nothing is written; unless the request says
-                            that it is lost at the source: then the copy has the same gap, and its account has the loss
+A client's name has no dot, so no two pairs of names share a directory. The offset of its first message decides what
+happens to a put:
 
-A repeat that differs from what is there is a `Conflict`. All puts that wait for one copy are written together, and one
-sync carries them; none is answered before it. A write or sync that fails fails them all, and closes the writer: the
-next put opens another one, which finds what is whole. So does a copy that somebody has moved or removed meanwhile.
-Reading goes on in the meantime.
+    where the copy ends     it is appended
+    earlier                 a repeat after a failure: messages that the copy has are compared and skipped
+    later                   `OutOfStep`: messages are missing, and nothing is written; unless the request says that the
+                            source has lost them: then the copy gets the same gap, and its account the same loss
+
+A repeat that differs is a `Conflict`. All puts that wait for one copy are written together and synced once; none is
+answered before. If a write or sync fails, all of them fail and the writer is closed: the next put opens another one,
+which recovers the copy. The same happens if a copy was moved or removed meanwhile. Reading continues.
 """
 
 from __future__ import annotations
@@ -43,9 +45,9 @@ logger = logging.getLogger("logwright.hub")
 _SEGMENTS: Final = "jnl"
 _LOCK_NAME: Final = ".server.lck"
 _MOST_PLACES: Final = 256
-"""How many places are remembered for those who read copies piece by piece."""
+"""The number of remembered positions of clients that read copies piece by piece."""
 Answer = int | LogwrightError
-"""Where a copy goes on after a put, or why the put failed."""
+"""The offset that a copy continues with after a put, or why the put failed."""
 
 
 class Copy:
@@ -64,7 +66,7 @@ class Copy:
     # --- in the event loop ------------------------------------------------------------------------------------------
 
     def submit(self, put: Put) -> asyncio.Future[int]:
-        """Have a put done behind those that wait already; the future is where the copy goes on, after the sync."""
+        """Queue a put; after its sync, the future has the offset that the copy continues with."""
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._waiting.append((put, future))
         if not self.busy:
@@ -72,8 +74,8 @@ class Copy:
             self._copies.start(self._work())
         return future
 
-    def retire(self) -> None:
-        """Close the files for the time being; what comes meanwhile is done behind that."""
+    def close_later(self) -> None:
+        """Close the files in a thread; puts that arrive meanwhile reopen them."""
         self.busy = True
         self._copies.start(self._work(self.close))
 
@@ -86,28 +88,28 @@ class Copy:
                 answers: Sequence[int | Exception]
                 try:
                     answers = await self._copies.in_thread(partial(self.take, [put for put, _ in taken]))
-                except Exception as error:  # a mistake of ours: whoever waits for an answer must not wait for ever
+                except Exception as error:  # a bug: the callers must get an answer anyway
                     answers = [error] * len(taken)
                     await self._copies.in_thread(self.close)
                 for (_, future), answer in zip(taken, answers, strict=True):
                     _settle(future, answer)
         finally:
             self.busy = False
-            self._copies.rest(self)
+            self._copies.became_idle(self)
 
     # --- in a thread ------------------------------------------------------------------------------------------------
 
     def take(self, puts: list[Put]) -> list[Answer]:
-        """Write puts, then sync once; an answer for each."""
+        """Write puts, then sync once; returns an answer for each."""
         answers: list[Answer] = []
         for put in puts:
             try:
                 with _damage_named(self.directory):
                     answers.append(self._put(put))
             except LogwrightError as error:
-                told = self._moved() or error
-                answers.append(told)
-                self._fail(answers, told)
+                reason = self._moved() or error
+                answers.append(reason)
+                self._fail(answers, reason)
         try:
             if self._writer is not None and self._unsynced:
                 self._writer.sync()
@@ -120,13 +122,13 @@ class Copy:
         return answers
 
     def _moved(self) -> Closed | None:
-        """What was written is on the disk, but not in its place any more: it must not be acknowledged."""
+        """An error if the copy was moved: then written messages must not be acknowledged."""
         if self._writer is None or self._copies.disk.identity(self._segments) == self._identity:
             return None
         return Closed(f"{self.directory} was moved or removed while it was written")
 
     def _fail(self, answers: list[Answer], error: LogwrightError) -> None:
-        """If it was the writer that failed, nothing of what it was given since the last sync is certain."""
+        """Fail the other puts too if the writer failed: nothing since the last sync is certain."""
         if self._writer is not None and self._writer.failed:
             self._fail_all(answers, error)
 
@@ -155,18 +157,18 @@ class Copy:
         return self._writer.next_offset
 
     def _open(self, put: Put) -> bool:
-        """Open the copy, or begin it where the put has something for it; False when there is none."""
+        """Open the copy, or create it if the put has messages for it; False if there is none."""
         copies, batch = self._copies, put.batch
         if not copies.disk.is_directory(self._segments):
             begins_at = batch.first_offset if put.begins else 0
             if put.is_question or not batch.continues(begins_at):
                 return False
-            copies.check_room()
-            # One by one: a link in the place of the directory is refused, and not followed.
+            copies.check_journal_count()
+            # One by one: a link in place of the directory is refused, not followed.
             make_directories(copies.disk, self.directory)
             self._writer = copies.open_writer(self.directory, begins_at)
         else:
-            copies.disk.make_directory(self.directory)  # is there, and refused if it is a link
+            copies.disk.make_directory(self.directory)  # exists; refused if it is a link
             self._writer = copies.open_writer(self.directory, 0)
         self._identity = copies.disk.identity(self._segments)
         if self._writer.recovered is not None:
@@ -174,22 +176,22 @@ class Copy:
         return True
 
     def _without_repeat(self, put: Put, expected: int) -> Batch:
-        """A batch without what the copy has already, which must be the same."""
+        """The batch without the messages that the copy has, which must be equal."""
         batch = put.batch
         stop = min(expected, batch.next_offset)
         differs = find_difference(Reader(self.directory, disk=self._copies.disk), batch, stop)
         if differs is not None:
-            words = f"the copy of {put.journal} has another message of offset {differs}; it goes on with {expected}"
+            words = f"the copy of {put.journal} has another message at offset {differs}; it continues with {expected}"
             raise Conflict(f"{words}: this is not the journal that was copied", expected)
         self._copies.count_repeated(stop - batch.first_offset)
         return batch.behind(stop)
 
     def close(self) -> None:
-        """Close the files and give the lock back, until the next put."""
+        """Close the files and release the lock until the next put."""
         writer, self._writer = self._writer, None
         self._unsynced = False
         if writer is not None:
-            with contextlib.suppress(LogwrightError):  # told already to whoever waited for it
+            with contextlib.suppress(LogwrightError):  # the callers have got the error
                 writer.close()
 
     @property
@@ -200,7 +202,7 @@ class Copy:
 
 @contextlib.contextmanager
 def _damage_named(directory: Path) -> Iterator[None]:
-    """Let damage in a copy be told with the copy's directory."""
+    """Raise damage in a copy with the copy's directory."""
     try:
         yield
     except DamagedJournal as error:
@@ -208,13 +210,13 @@ def _damage_named(directory: Path) -> Iterator[None]:
 
 
 def _settle(future: asyncio.Future[int], answer: int | Exception) -> None:
-    if future.done():  # nobody waits for it any more
+    if future.done():  # the caller has gone
         return
     if isinstance(answer, int):
         future.set_result(answer)
     else:
         future.set_exception(answer)
-        future.exception()  # seen, also where a call has ended before it could be told
+        future.exception()  # marks it as retrieved, in case the call has ended
 
 
 def _out_of_step(put: Put, expected: int) -> OutOfStep:
@@ -224,7 +226,7 @@ def _out_of_step(put: Put, expected: int) -> OutOfStep:
 
 
 class Copies:
-    """All copies below a root. `open` ones are closed again when others need their place."""
+    """All copies below a root. The least recently used are closed when too many are open."""
 
     def __init__(
         self,
@@ -241,7 +243,7 @@ class Copies:
         self.written_messages = self.written_bytes = self.repeated_messages = 0
         self._segment_size = segment_size
         self._copies: dict[Path, Copy] = {}
-        # Those who read look for their place in large files, and must not hold up those who write.
+        # Reads search large files, and must not delay writes.
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="logwright-hub")
         self._reading_threads = ThreadPoolExecutor(threads, thread_name_prefix="logwright-hub-read")
         self._tasks: set[asyncio.Task[None]] = set()
@@ -252,7 +254,7 @@ class Copies:
         make_directories(disk, self.root)
 
     def lock(self) -> None:
-        """Have the root for ourselves until `close`; `Locked` when another hub has it."""
+        """Lock the root until `close`; raises `Locked` if another hub has it."""
         own = self.root / KEPT_DIRECTORY
         if self.disk.exists(own):
             self.disk.make_directory(own)  # creates nothing, and refuses a link
@@ -260,23 +262,23 @@ class Copies:
         try:
             self._lock = Lock.acquire(self.disk, own / _LOCK_NAME)
         except Locked:
-            raise Locked(f"{self.root} is locked: another hub, or another server, has this directory") from None
+            raise Locked(f"{self.root} is locked: another hub or another server uses this directory") from None
 
-    def told_outside(self, error: LogwrightError) -> str:
-        """What an error says, with names as they are below the root: where that is concerns nobody else."""
+    def public_message(self, error: LogwrightError) -> str:
+        """The message of an error with paths below the root only: clients must not learn where the root is."""
         return str(error).replace(f"{self.root}{os.sep}", "").replace(str(self.root), "the hub's directory")
 
     # --- what copies use --------------------------------------------------------------------------------------------
 
     def open_writer(self, directory: Path, first_offset: int) -> CopyWriter:
-        """The writer of a copy; `Locked` when another program writes to it."""
+        """The writer of a copy; raises `Locked` if another program writes to it."""
         return CopyWriter(directory, first_offset=first_offset, segment_size=self._segment_size, disk=self.disk)
 
-    def check_room(self) -> None:
-        """Raise `Refused` when there are as many copies as there may be."""
+    def check_journal_count(self) -> None:
+        """Raise `Refused` if no more copies are allowed."""
         names = [name for name in self.disk.list_directory(self.root) if name != KEPT_DIRECTORY]
         if len(names) >= self.limits.journals:
-            raise Refused(f"this hub has {self.limits.journals} journals, and takes no more")
+            raise Refused(f"this hub has {self.limits.journals} journals and accepts no more")
 
     def count_written(self, batch: Batch) -> None:
         """Count messages that were appended."""
@@ -285,20 +287,20 @@ class Copies:
             self.written_bytes += len(batch.frames)
 
     def count_repeated(self, messages: int) -> None:
-        """Count messages that were there already."""
+        """Count messages that the copy already had."""
         with self._counting:
             self.repeated_messages += messages
 
     async def in_thread(self, work: Callable[[], Any]) -> Any:
-        """Do something that may wait for the disk, without holding up the event loop."""
+        """Run work that may wait for the disk."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     async def in_reading_thread(self, work: Callable[[], Any]) -> Any:
-        """The same for what is asked of copies and changes nothing."""
+        """The same for work that only reads."""
         return await asyncio.get_running_loop().run_in_executor(self._reading_threads, work)
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Have something done that `close` waits for."""
+        """Start a task that `close` waits for."""
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -306,7 +308,7 @@ class Copies:
     # --- what a hub uses --------------------------------------------------------------------------------------------
 
     def put(self, put: Put) -> asyncio.Future[int]:
-        """Have a put done: the future is where the copy goes on, once all of it is on the disk."""
+        """Queue a put; once it is on the disk, the future has the offset that the copy continues with."""
         if self._closing:
             raise Closed("the hub is stopping")
         directory = self._checked(put.client, put.journal)
@@ -314,15 +316,15 @@ class Copies:
         self._copies[directory] = copy  # the last one used is at the end
         return copy.submit(put)
 
-    def rest(self, copy: Copy) -> None:
-        """A copy has nothing to do. Forget it if it holds nothing, and close the least recent one if too many do."""
+    def became_idle(self, copy: Copy) -> None:
+        """A copy has no work: forget it if it is closed, and close the least recently used one if too many are open."""
         if not copy.is_open:
             self._copies.pop(copy.directory, None)
-        open_ones = [other for other in self._copies.values() if other.is_open]
-        if len(open_ones) > self.limits.open_journals:
-            idle = next((other for other in open_ones if not other.busy), None)
+        opened = [other for other in self._copies.values() if other.is_open]
+        if len(opened) > self.limits.open_journals:
+            idle = next((other for other in opened if not other.busy), None)
             if idle is not None:
-                idle.retire()
+                idle.close_later()
 
     def _checked(self, client: str, journal: str) -> Path:
         check_client(client)
@@ -330,7 +332,7 @@ class Copies:
         return _directory_of(self.root, client, journal)
 
     def get(self, get: Get) -> bytes:
-        """The answer to a question for messages: as many as an answer may have, all of one segment. In a thread."""
+        """The answer to a Get: as many messages of one segment as fit. Runs in a thread."""
         directory = self._checked(get.client, get.journal)
         segments = directory / _SEGMENTS
         linked = self.disk.is_link(directory) or self.disk.is_link(segments)
@@ -356,17 +358,17 @@ class Copies:
             size += more
             place = segment, chunk.position + more
             following = directory, chunk.first_offset + chunk.count
-            if size + more > self.limits.answer_bytes:  # the next one would be about as large: do not even read it
+            if size + more > self.limits.answer_bytes:  # the next chunk is about as large: do not read it
                 break
         if messages:
             self._remember(following, place)
-        if segment is None:  # perhaps it ends with a segment that is empty
+        if segment is None:  # the journal may end with an empty segment
             last = reader.segments()[-1:]
             segment = last[0].first_offset if last and last[0].first_offset >= offset else None
         return requests.get_answer(messages, segment, lost_from)
 
     def _chunks(self, reader: Reader, offset: int) -> Iterator[Chunk]:
-        """The messages from an offset on; where the last answer ended, they need not be looked for."""
+        """The messages from an offset on; those after the last answer are found without a search."""
         with self._counting:
             place = self._places.pop((reader.path, offset), None)
         segments = reader.segments()
@@ -386,24 +388,24 @@ class Copies:
             yield chunk
 
     def _remember(self, following: tuple[Path, int], place: tuple[int, int]) -> None:
-        """Where the message is that will be asked for next: its segment, and the position in there."""
+        """Remember the segment and position of the message that the client will ask for next."""
         with self._counting:
             self._places[following] = place
             while len(self._places) > _MOST_PLACES:
                 self._places.pop(next(iter(self._places)))
 
     def journals_of(self, client: str) -> list[str]:
-        """The journals of a client. In a thread."""
+        """The journals of a client. Runs in a thread."""
         check_client(client)
         return _journals_among(self.disk.list_directory(self.root), client)
 
     @property
     def open_count(self) -> int:
-        """How many copies hold files and a lock."""
+        """The number of open copies."""
         return sum(copy.is_open for copy in self._copies.values())
 
     async def close(self) -> None:
-        """Finish what was submitted, sync and close everything."""
+        """Finish queued puts, then sync and close everything."""
         self._closing = True
         while self._tasks:
             await asyncio.wait(self._tasks)
@@ -413,7 +415,7 @@ class Copies:
         self.shut()
 
     def shut(self) -> None:
-        """Let threads and lock go; what was open is closed."""
+        """End the threads and release the lock; the copies are closed."""
         self._threads.shutdown()
         self._reading_threads.shutdown()
         if self._lock is not None:
@@ -421,11 +423,11 @@ class Copies:
 
 
 def _directory_of(root: Path, client: str, journal: str) -> Path:
-    """The directory of a journal's copy; both names were checked."""
+    """The directory of a copy; both names are valid."""
     return root / f"{client}.{journal}"
 
 
 def _journals_among(names: list[str], client: str) -> list[str]:
-    """The journals of a client, of all directories there are."""
+    """The journals of a client among the names of all directories."""
     found = [name.partition(".")[2] for name in names if name.partition(".")[0] == client]
     return sorted(filter(is_journal, found))

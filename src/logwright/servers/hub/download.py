@@ -23,18 +23,18 @@ from ...sej.model.journal import looks_like
 from .access import Access
 from .client import HubClient
 from .errors import Conflict
-from .retry import PATIENCE_SECONDS, Patience, Reminders
+from .retry import PATIENCE_SECONDS, Retry, TroubleLog
 
 logger = logging.getLogger("logwright.hub")
 
 _MOST_NAMED: Final = 10
 Progress = Callable[[int], None]
-"""Told how many bytes have come since the last time."""
+"""Called with the number of bytes received since the last call."""
 
 
 @dataclass(slots=True)
 class Restored:
-    """What came from the hub. `next_offset` is where the journal goes on."""
+    """The received messages. `next_offset` is the offset that the journal continues with."""
 
     journal: str
     directory: Path
@@ -46,18 +46,18 @@ class Restored:
 async def restore(
     hub: HubClient, done: Restored, *, progress: Progress | None = None, disk: Disk = REAL_DISK
 ) -> Restored:
-    """Write a journal, or what it lacks, from the copy that a hub has of it. All of it is on the disk at the end.
+    """Write or complete a journal from its copy on a hub. On return all of it is on the disk.
 
-    `done` says which and where to, and is told how much has come: more, if it is tried again after a failure.
+    `done` names the journal and its directory, and counts the messages, also over several attempts.
     """
     journal = done.journal
     there = await asyncio.to_thread(_next_of, disk, done.directory)
-    # The last message is asked for once more, to be compared.
+    # The last message is requested again, to be compared.
     batch = await hub.get(journal, max(0, there - 1))
     writer = await asyncio.to_thread(_open, disk, done.directory, batch, there)
     try:
         while batch.count or batch.segment == writer.next_offset:
-            new = await asyncio.to_thread(_behind, disk, done.directory, batch, writer.next_offset)
+            new = await asyncio.to_thread(_without_present, disk, done.directory, batch, writer.next_offset)
             following = asyncio.ensure_future(hub.get(journal, batch.next_offset)) if batch.count else None
             try:
                 await asyncio.to_thread(writer.write, new)
@@ -77,7 +77,7 @@ async def restore(
 
 
 def _next_of(disk: Disk, directory: Path) -> int:
-    """Where a journal goes on, 0 when there is none."""
+    """The offset that a journal continues with, 0 if there is none."""
     if looks_like(disk, directory) is None:
         return 0
     with CopyWriter(directory, disk=disk) as writer:
@@ -85,7 +85,7 @@ def _next_of(disk: Disk, directory: Path) -> int:
 
 
 def _open(disk: Disk, directory: Path, batch: Batch, there: int) -> CopyWriter:
-    """The journal's writer: it begins where the copy does."""
+    """The writer of the journal, which begins where the copy begins."""
     begins_later = not there and batch.lost_from is None and (batch.count > 0 or batch.segment is not None)
     first_offset = batch.first_offset if begins_later else 0
     writer = CopyWriter(directory, first_offset=first_offset, disk=disk)
@@ -93,13 +93,13 @@ def _open(disk: Disk, directory: Path, batch: Batch, there: int) -> CopyWriter:
         expected = writer.next_offset
         writer.close()
         raise Conflict(
-            f"{directory} goes on with offset {expected}, and the copy has only {batch.first_offset} on", expected
+            f"{directory} continues with offset {expected}, but the copy begins with {batch.first_offset}", expected
         )
     return writer
 
 
-def _behind(disk: Disk, directory: Path, batch: Batch, expected: int) -> Batch:
-    """A batch without what is there already, which must be the same."""
+def _without_present(disk: Disk, directory: Path, batch: Batch, expected: int) -> Batch:
+    """The batch without the messages that the journal has, which must be equal."""
     if batch.first_offset > expected and not batch.continues(expected):
         raise DamagedJournal(directory, 0, f"the hub sent offset {batch.first_offset} where {expected} was expected")
     if batch.first_offset >= expected or not batch.count:
@@ -107,7 +107,7 @@ def _behind(disk: Disk, directory: Path, batch: Batch, expected: int) -> Batch:
     stop = min(expected, batch.next_offset)
     differs = find_difference(Reader(directory, disk=disk), batch, stop)
     if differs is not None:
-        raise Conflict(f"{directory} has another message of offset {differs} than the copy", expected)
+        raise Conflict(f"{directory} and the copy have different messages at offset {differs}", expected)
     return batch.behind(stop)
 
 
@@ -121,30 +121,30 @@ async def restore_path(
     patience_seconds: float = PATIENCE_SECONDS,
     progress: Callable[[int], None] | None = None,
 ) -> list[Restored]:
-    """Write a journal from its copy on a hub; where the hub has shards of it instead, each of them below the path.
+    """Write a journal from its copy on a hub; if the hub has shards of that name, write each of them below the path.
 
-    It is the one of `name`, or of the directory's name. With `all_shards` it is those that were copied without a name.
+    The name is `name`, or that of the directory. `all_shards` selects the shards that were copied without a name.
     """
     path = Path(path).absolute()
     wanted = path.name if name is None else name
     async with HubClient(access, client) as hub:
-        reminders = Reminders(logger)
-        patience = Patience(hub, reminders, patience_seconds)
-        there = await patience.through(hub.journals, lambda: 0)
+        trouble_log = TroubleLog(logger)
+        retry = Retry(hub, trouble_log, patience_seconds)
+        there = await retry.run(hub.journals, lambda: 0)
         found = _chosen(there, None if all_shards else wanted, path)
         if not found:
-            raise NotFound(f"{access.address}: {_what_is_there(there, None if all_shards else wanted, client)}")
+            raise NotFound(f"{access.address}: {_not_found(there, None if all_shards else wanted, client)}")
         restored = []
         for journal, directory in found:
             done = Restored(journal, directory)
-            patience = Patience(hub, reminders, patience_seconds)
+            retry = Retry(hub, trouble_log, patience_seconds)
             work = partial(restore, hub, done, progress=progress)
-            restored.append(await patience.through(work, partial(getattr, done, "messages")))
+            restored.append(await retry.run(work, partial(getattr, done, "messages")))
         return restored
 
 
 def _chosen(there: list[str], wanted: str | None, path: Path) -> list[tuple[str, Path]]:
-    """What is to be restored of all that a hub has, and where to: a journal or its shards; None: shards of no name."""
+    """The journals to restore and their directories: one journal or its shards; None selects shards without a name."""
     if wanted is not None and wanted in there:
         return [(wanted, path)]
     prefix = "" if wanted is None else f"{wanted}."
@@ -152,11 +152,11 @@ def _chosen(there: list[str], wanted: str | None, path: Path) -> list[tuple[str,
     return [(prefix + shard, path / shard) for shard in shards if (parse_shard_name(shard) or ("", 0))[1] > 0]
 
 
-def _what_is_there(there: list[str], wanted: str | None, client: str) -> str:
-    """Why nothing was found, and what there is to choose from."""
+def _not_found(there: list[str], wanted: str | None, client: str) -> str:
+    """The message if nothing was found, with the names that the hub has."""
     if not there:
-        return f"the hub has nothing of a client {client}"
+        return f"the hub has no journals of the client {client}"
     missing = "shards without a name" if wanted is None else f"journal {wanted}"
     named = ", ".join(there[:_MOST_NAMED]) + (f" and {len(there) - _MOST_NAMED} more" if there[_MOST_NAMED:] else "")
-    also = ", or all shards by --shards" if wanted is not None and _chosen(there, None, Path()) else ""
-    return f"the hub has no {missing} of the client {client}, but {named}: choose by --name{also}"
+    also = ", or all shards with --shards" if wanted is not None and _chosen(there, None, Path()) else ""
+    return f"the hub has no {missing} of the client {client}; it has {named}: choose with --name{also}"

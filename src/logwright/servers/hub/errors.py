@@ -1,16 +1,16 @@
-"""What can go wrong between a hub and its clients.
+"""The errors of a hub and its clients.
 
 LogwrightError
 └── HubError
-    ├── OutOfStep       the messages do not go on where the copy ends; `expected` is where that is
-    ├── Conflict        the copy has another message of the same offset; `expected` is where the copy ends
-    ├── DamagedCopy     the hub's copy is damaged (also a DamagedJournal); `verify` and `repair` it there
-    ├── Refused         the hub does not let us in, or does not understand us
-    │   ├── Barred          none of our journals gets through: a token, a certificate or the address is wrong
-    │   └── TooLargeForHub  a request, and so perhaps a message, is larger than the hub takes
-    └── Unreachable     nobody answers, or the hub cannot at the moment: trying again later may help
+    ├── OutOfStep       the messages do not begin where the copy ends, at offset `expected`
+    ├── Conflict        the copy has another message at the same offset; the copy ends at offset `expected`
+    ├── DamagedCopy     the hub's copy is damaged (also a DamagedJournal): `verify` and `repair` it on the hub
+    ├── Refused         the hub rejects the request
+    │   ├── Barred          the hub rejects every request: a token, a certificate or the address is wrong
+    │   └── TooLargeForHub  a request, and so perhaps a message, is larger than the hub accepts
+    └── Unreachable     no answer, or a passing failure of the hub: a later attempt may succeed
 
-What else a hub cannot do for us is a `HubError` in its words.
+Any other failure of a hub is a `HubError` with the hub's message.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class HubError(LogwrightError):
 
 
 class OutOfStep(HubError):
-    """The messages do not go on where the copy ends: some between would be missing."""
+    """The messages do not begin where the copy ends: some would be missing."""
 
     def __init__(self, message: str, expected: int | None) -> None:
         super().__init__(message)
@@ -31,7 +31,7 @@ class OutOfStep(HubError):
 
 
 class Conflict(HubError):
-    """The copy has another message of the same offset: it is not the copy of this journal."""
+    """The copy has another message at the same offset: it is not a copy of this journal."""
 
     def __init__(self, message: str, expected: int | None) -> None:
         super().__init__(message)
@@ -39,32 +39,32 @@ class Conflict(HubError):
 
 
 class DamagedCopy(HubError, DamagedJournal):
-    """The copy that the hub has is damaged. `file` is told from the hub's directory on, behind the hub's address."""
+    """The hub's copy is damaged. `file` is the hub's address and the path below the hub's directory."""
 
 
 class Refused(HubError):
-    """The hub does not let us in, or does not understand what we say."""
+    """The hub rejects the request."""
 
 
 class Barred(Refused):
-    """Nothing of ours gets through, whatever the journal: a token, a certificate or the address is wrong."""
+    """The hub rejects every request of this client: a token, a certificate or the address is wrong."""
 
 
 class TooLargeForHub(Refused):
-    """A request is larger than the hub takes: smaller ones may do, unless a single message is too large."""
+    """A request is larger than the hub accepts: smaller ones may work, unless a single message is too large."""
 
 
 class Unreachable(HubError):
-    """Nobody answers there, or the hub cannot at the moment."""
+    """No answer, or a passing failure of the hub."""
 
 
 class NotConnected(Unreachable):
-    """There is no connection, and gRPC does not try at once to make another one."""
+    """There is no connection, and gRPC waits before it connects again."""
 
 
 class Unexplained(Unreachable):
-    """The call has failed for no reason that gRPC has a code for: of another program's hub it may be an answer."""
+    """The call failed without a specific code: another program's hub may answer so."""
 
 
 class Broken(Unreachable):
-    """A call has ended while something was being sent, and why got lost: ask again."""
+    """A call ended during a send, and its reason was lost: send the request again."""

@@ -23,17 +23,16 @@ from typing import Final
 from ...errors import Closed, LogwrightError
 
 _LEAST_DIFFERENCE: Final = 2
-"""With one more each would only push the other out in turn."""
+"""With a difference of one, two clients would replace each other's calls for ever."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Units are last in the names. A message must fit a request, so `request_bytes` is the limit of messages too.
 
-    What a hub holds in memory is at most `buffer_bytes`, and one request and three answers for each call. Where all
-    calls are taken, one that was idle for `idle_seconds`, or one of whoever has most, gives up its place (`calls.py`).
-    A connection without a call is closed after `unused_seconds`; clients make another one when they need it. That is no
-    round number, because a client that sends something every five or ten seconds would always do so at that moment.
+    A hub buffers at most `buffer_bytes`, and one request and three answers for each call. A connection without a call
+    is closed after `unused_seconds`; clients reconnect when needed. That is not a round number, because a client that
+    sends every five or ten seconds would always meet the moment of closing.
     """
 
     request_bytes: int = 16 << 20
@@ -59,11 +58,11 @@ class Limits:
 
 
 class Busy(LogwrightError):
-    """There are as many calls as there may be, and nobody has more than whoever asks."""
+    """All places for calls are taken, and none is free for this client."""
 
 
 class Call:
-    """A call under way. `leaving` becomes the reason why it has to end before its next request."""
+    """A running call. `leaving` gets the reason if it must end before its next request."""
 
     __slots__ = ("connection", "leaving", "touched_at", "unanswered")
 
@@ -79,7 +78,7 @@ class Call:
         return self.connection.rpartition(":")[0]
 
     def end(self, why: LogwrightError) -> None:
-        """Have the call end before its next request."""
+        """End the call before its next request."""
         if not self.leaving.done():
             self.leaving.set_result(why)
 
@@ -98,7 +97,7 @@ class Calls:
         return len(self._calls)
 
     def enter(self, connection: str) -> Call:
-        """A place for a call of a connection, told as gRPC does, `ipv4:HOST:PORT`; `Busy` when there is none."""
+        """Add a call of a connection, `ipv4:HOST:PORT` as in gRPC; raises `Busy` if there is no place."""
         call = Call(connection, self._clock())
         staying = [other for other in self._calls if not other.leaving.done()]
         if self._is_stopping:
@@ -106,8 +105,8 @@ class Calls:
         if len(staying) >= self._most:
             victim = self._idle_one(staying) or _of_the_busiest(staying, call)
             if victim is None:
-                raise Busy(f"this hub has {self._most} calls under way, and takes no more at the moment")
-            victim.end(Closed("others need the place of this call"))
+                raise Busy(f"this hub has {self._most} running calls and accepts no more at the moment")
+            victim.end(Closed("another client needs the place of this call"))
         self._calls[call] = None
         return call
 
@@ -117,7 +116,7 @@ class Calls:
         return min(idle, key=lambda call: call.touched_at, default=None)
 
     def touch(self, call: Call, requests: int) -> None:
-        """A request has come (1), or was answered (-1)."""
+        """A request arrived (1), or was answered (-1)."""
         call.unanswered += requests
         call.touched_at = self._clock()
 
@@ -126,14 +125,14 @@ class Calls:
         del self._calls[call]
 
     def stop(self) -> None:
-        """Have all calls end, and take no more."""
+        """End all calls, and accept no more."""
         self._is_stopping = True
         for call in self._calls:
             call.end(Closed("the hub is stopping"))
 
 
 def _of_the_busiest(calls: list[Call], newcomer: Call) -> Call | None:
-    """The oldest call of whoever has at least two more than a newcomer, by address or else by connection."""
+    """The oldest call of the address, or else connection, with at least two calls more than the newcomer's."""
     addresses = Counter(call.address for call in calls)
     address, most = addresses.most_common(1)[0]
     is_fair = most < addresses[newcomer.address] + _LEAST_DIFFERENCE

@@ -35,9 +35,9 @@ CLIENT, JOURNAL, PUT_MESSAGES, OFFSET = 1, 2, 3, 3
 GET_MESSAGES = 1
 LOST, SEGMENT, NEXT, BEGINS = 29, 30, 30, 31
 EXPECTED_KEY: Final = "logwright-expected"
-"""The metadata, behind an error, that says where a copy goes on."""
+"""The metadata of an error with the offset that a copy continues with."""
 MOST_CHARACTERS: Final = 100
-"""Of each name: so two of them and a dot are the name of a directory on every system. Clients and hubs agree on it."""
+"""Of each name, so that two of them and a dot are a valid directory name on every system."""
 _CLIENT: Final = re.compile(r"[A-Za-z0-9_-]+")
 _JOURNAL: Final = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
 
@@ -46,17 +46,17 @@ _JOURNAL: Final = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
 
 
 def check_client(client: str) -> None:
-    """Raise `WrongUse` for a name that is no client's."""
+    """Raise `WrongUse` if this is not a valid name of a client."""
     _check("client", client, _CLIENT, "letters, digits, _ and -")
 
 
 def check_journal(journal: str) -> None:
-    """Raise `WrongUse` for a name that is no journal's."""
+    """Raise `WrongUse` if this is not a valid name of a journal."""
     _check("journal", journal, _JOURNAL, "letters, digits, _ and -, and single dots between them")
 
 
 def is_journal(name: str) -> bool:
-    """Whether this is a journal's name."""
+    """Whether this is a valid name of a journal."""
     return len(name) <= MOST_CHARACTERS and _JOURNAL.fullmatch(name) is not None
 
 
@@ -64,7 +64,7 @@ def _check(what: str, name: str, pattern: re.Pattern[str], allowed: str) -> None
     if len(name) > MOST_CHARACTERS:
         raise WrongUse(f"a {what}'s name of {len(name)} characters is too long: the limit is {MOST_CHARACTERS}")
     if not pattern.fullmatch(name):
-        raise WrongUse(f"{name!r} is no name of a {what}: that is made of {allowed}")
+        raise WrongUse(f"{name!r} is not a valid name of a {what}: use {allowed}")
 
 
 # --- fields -----------------------------------------------------------------------------------------------------------
@@ -72,7 +72,7 @@ def _check(what: str, name: str, pattern: re.Pattern[str], allowed: str) -> None
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """Messages for the copy of a journal. Without any, and without a segment, it asks how far the copy is."""
+    """Messages for the copy of a journal. Without messages and segment, it asks where the copy continues."""
 
     client: str
     journal: str
@@ -81,13 +81,13 @@ class Put:
 
     @property
     def is_question(self) -> bool:
-        """Whether there is nothing to be written."""
+        """Whether there is nothing to write."""
         return not self.batch.count and self.batch.segment is None
 
 
 @dataclass(frozen=True, slots=True)
 class Get:
-    """A question for the messages of a copy, from an offset on."""
+    """A request for the messages of a copy from an offset on."""
 
     client: str
     journal: str
@@ -99,7 +99,7 @@ def _text(fields: dict[int, int | bytes], field: int) -> str:
     try:
         return value.decode("utf-8") if isinstance(value, bytes) else ""
     except UnicodeDecodeError:
-        raise WrongUse("a name in the request is no UTF-8") from None
+        raise WrongUse("a name in the request is not UTF-8") from None
 
 
 def _number(fields: dict[int, int | bytes], field: int) -> int | None:
@@ -108,7 +108,7 @@ def _number(fields: dict[int, int | bytes], field: int) -> int | None:
 
 
 def _lost_from(fields: dict[int, int | bytes], first: int, segment: int | None) -> int | None:
-    """Where what is lost before the messages begins. A gap is at the beginning of a segment, or there is none."""
+    """The offset of the first lost message before these. A gap is only possible at the beginning of a segment."""
     lost_from = _number(fields, LOST)
     return lost_from if lost_from is not None and lost_from < first == segment else None
 
@@ -117,7 +117,7 @@ def _lost_from(fields: dict[int, int | bytes], first: int, segment: int | None) 
 
 
 def put_head(client: str, journal: str, segment: int | None, begins: bool, lost_from: int | None = None) -> bytes:
-    """What a PutRequest has besides its messages, which follow it."""
+    """A PutRequest without its messages, which follow it."""
     return b"".join(
         (
             wire.bytes_field(CLIENT, client.encode()),
@@ -130,23 +130,23 @@ def put_head(client: str, journal: str, segment: int | None, begins: bool, lost_
 
 
 def put_messages(batch: Batch) -> bytes:
-    """The messages of a batch as fields of a PutRequest; those of several, one behind the other, are one request."""
+    """The messages of a batch as fields of a PutRequest; those of several batches can be joined."""
     return wire.to_wire(batch.frames, 0, len(batch.frames), batch.count, PUT_MESSAGES)
 
 
 def read_put(data: bytes, most_bytes: int) -> Put:
-    """A PutRequest whose messages take no more than so many bytes in a segment, which can be more than on the wire.
+    """Decode a PutRequest whose messages have at most `most_bytes` in a segment, where they are larger than here.
 
-    `WrongUse` or `TooLarge` says what is wrong with it.
+    Raises `WrongUse` or `TooLarge`.
     """
     frames, first, count, smallest, largest, fields = wire.from_wire(data, PUT_MESSAGES, most_bytes)
     segment = _number(fields, SEGMENT)
     if not count:
         first = segment or 0
     elif segment is not None and segment > first:
-        raise WrongUse(f"offset {first} cannot be in the segment that begins with {segment}")
+        raise WrongUse(f"offset {first} is not in the segment that begins with {segment}")
     batch = Batch(frames, first, count, smallest, largest, segment, _lost_from(fields, first, segment))
-    batch.check_offsets()  # here, so that no copy is begun for what it could not hold
+    batch.check_offsets()  # before a copy is created that could not store them
     return Put(_text(fields, CLIENT), _text(fields, JOURNAL), batch, bool(_number(fields, BEGINS)))
 
 
@@ -156,7 +156,7 @@ def put_answer(next_offset: int) -> bytes:
 
 
 def read_put_answer(data: bytes) -> int | None:
-    """Where the copy goes on; None from a hub that does not say."""
+    """The offset that the copy continues with; None from a hub that does not say."""
     return _number(wire.from_wire(data, PUT_MESSAGES, 0)[5], NEXT)
 
 
@@ -169,13 +169,13 @@ def get_request(client: str, journal: str, offset: int) -> bytes:
 
 
 def read_get(data: bytes) -> Get:
-    """A GetRequest; its third field is a number where a PutRequest has messages."""
+    """Decode a GetRequest; its third field is a number, unlike that of a PutRequest."""
     fields = wire.from_wire(data, 15, 0)[5]
     return Get(_text(fields, CLIENT), _text(fields, JOURNAL), _number(fields, OFFSET) or 0)
 
 
 def get_answer(messages: list[bytes], segment: int | None, lost_from: int | None = None) -> bytes:
-    """A GetResponse of messages that `get_messages` has made."""
+    """A GetResponse of messages made by `get_messages`."""
     numbers = [(SEGMENT, segment), (LOST, lost_from)]
     head = [wire.number_field(field, number, always=True) for field, number in numbers if number is not None]
     return b"".join([*head, *messages])
@@ -187,13 +187,13 @@ def get_messages(frames: memoryview, count: int) -> bytes:
 
 
 def read_get_answer(data: bytes, offset: int, most_bytes: int) -> Batch:
-    """The messages of a GetResponse. Where there are none, it is empty and at the segment that begins there, if any."""
+    """The messages of a GetResponse; without any, an empty batch at the segment that begins there, if any."""
     frames, first, count, smallest, largest, fields = wire.from_wire(data, GET_MESSAGES, most_bytes)
     segment = _number(fields, SEGMENT)
     if not count:
         first = offset if segment is None else segment
     batch = Batch(frames, first, count, smallest, largest, segment, _lost_from(fields, first, segment))
-    batch.check_offsets()  # here, so that no journal is begun for what it could not hold
+    batch.check_offsets()  # before a journal is created that could not store them
     return batch
 
 
@@ -211,7 +211,7 @@ def read_list(data: bytes) -> str:
 
 
 def list_answer(journals: list[str]) -> bytes:
-    """A ListResponse. Names are ASCII and shorter than 128 characters, so that each takes two bytes more."""
+    """A ListResponse. Names are ASCII and shorter than 128 characters, so each needs two more bytes."""
     return b"".join(bytes((GET_MESSAGES << 3 | 2, len(name))) + name.encode("ascii") for name in journals)
 
 
@@ -223,5 +223,5 @@ def read_list_answer(data: bytes) -> list[str]:
         found.append(data[position + 2 : position + 2 + size].decode("ascii", "replace"))
         position += 2 + size
     if position != len(data) or not all(map(is_journal, found)):
-        raise WrongUse("the hub's list of journals is no list of names")
+        raise WrongUse("the hub's answer is not a list of journals")
     return found

@@ -22,76 +22,76 @@ AGAIN_SECONDS: Final = 60.0
 _MOST_KEYS: Final = 1000
 
 
-class Reminders:
-    """What was told, and when. A `key` is what is wrong; the words may say more, such as where it was met."""
+class TroubleLog:
+    """Logs a trouble when it begins and once a minute while it lasts. `key` identifies it; the message may say more."""
 
     def __init__(self, logger: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
         self._logger = logger
         self._clock = clock
-        self._told_at: dict[str, float] = {}
+        self._logged_at: dict[str, float] = {}
 
-    def tell(self, key: str, words: str, level: int = logging.WARNING) -> None:
-        """Log it, unless that was done within the last minute."""
+    def log(self, key: str, message: str, level: int = logging.WARNING) -> None:
+        """Log it, unless it was logged within the last minute."""
         now = self._clock()
-        if now - self._told_at.get(key, now - AGAIN_SECONDS) < AGAIN_SECONDS:
+        if now - self._logged_at.get(key, now - AGAIN_SECONDS) < AGAIN_SECONDS:
             return
-        self._told_at.pop(key, None)
-        self._told_at[key] = now
-        while len(self._told_at) > _MOST_KEYS:  # the oldest one is told once too often then
-            self._told_at.pop(next(iter(self._told_at)))
-        self._logger.log(level, "%s", words)
+        self._logged_at.pop(key, None)
+        self._logged_at[key] = now
+        while len(self._logged_at) > _MOST_KEYS:  # the oldest one may be logged again too early
+            self._logged_at.pop(next(iter(self._logged_at)))
+        self._logger.log(level, "%s", message)
 
-    def over(self, key: str, words: str) -> None:
-        """It has passed: log that, if the trouble was told of."""
-        if self._told_at.pop(key, None) is not None:
-            self._logger.warning("%s", words)
+    def log_end(self, key: str, message: str) -> None:
+        """The trouble is over: log that, if it was logged."""
+        if self._logged_at.pop(key, None) is not None:
+            self._logger.warning("%s", message)
 
 
-class Patience:
-    """How long failures of one piece of work are borne: so many seconds without any progress, or for ever (None)."""
+class Retry:
+    """Retries one piece of work until it makes no progress for `seconds`; None is for ever."""
 
-    def __init__(self, hub: HubClient, reminders: Reminders, seconds: float | None) -> None:
+    def __init__(self, hub: HubClient, trouble_log: TroubleLog, seconds: float | None) -> None:
         self._hub = hub
-        self._reminders = reminders
+        self._trouble_log = trouble_log
         self._seconds = seconds
         self._place = -1
         self._failing_since = 0.0
         self._pause_seconds = _FIRST_PAUSE_SECONDS
         self._trouble: str | None = None
 
-    async def bear(self, error: Unreachable, place: int) -> None:
-        """Pause after a failure, or raise it. `place` is how far the work had come."""
+    async def pause(self, error: Unreachable, place: int) -> None:
+        """Pause after a failure, or raise it. `place` is the progress of the work so far."""
         if place != self._place:
             self._place, self._failing_since, self._pause_seconds = place, time.monotonic(), _FIRST_PAUSE_SECONDS
-        told = await self._hub.explained(error)
-        if told is not None and not isinstance(told, Unreachable):
-            raise told
+        cause = await self._hub.explain(error)
+        if cause is not None and not isinstance(cause, Unreachable):
+            raise cause
         if self._seconds is not None and time.monotonic() - self._failing_since >= self._seconds:
-            raise told or error
-        if told is None:
+            raise cause or error
+        if cause is None:
             await asyncio.sleep(_FIRST_PAUSE_SECONDS)
             return
-        waiting = "waiting until that has passed, and trying again every few seconds"
+        waiting = "retrying every few seconds"
         if self._seconds is not None:
-            waiting = f"trying again for up to {self._seconds:g} seconds"
-        self._trouble = str(told)
-        self._reminders.tell(self._trouble, f"{told}; {waiting}")
+            waiting = f"retrying for up to {self._seconds:g} seconds"
+        self._trouble = str(cause)
+        self._trouble_log.log(self._trouble, f"{cause}; {waiting}")
         await asyncio.sleep(self._pause_seconds)
         self._pause_seconds = min(2 * self._pause_seconds, _LONGEST_PAUSE_SECONDS)
 
-    def moved(self) -> None:
-        """The work has come further: if somebody was told that it had not, tell this as well."""
+    def progressed(self) -> None:
+        """The work made progress: log the end of a trouble that was logged."""
         trouble, self._trouble = self._trouble, None
         if trouble is not None:
-            self._reminders.over(trouble, f"{self._hub.access.address}: the hub answers, and it goes on")
+            self._trouble_log.log_end(trouble, f"{self._hub.access.address}: the hub answers again")
 
-    async def through(self, work: Callable[[], Awaitable[Result]], place: Callable[[], int]) -> Result:
-        """Do something that goes on where it was, again and again until it is done."""
+    async def run(self, work: Callable[[], Awaitable[Result]], place: Callable[[], int]) -> Result:
+        """Repeat work that continues where it failed, until it is done."""
         while True:
             try:
                 result = await work()
             except Unreachable as error:
-                await self.bear(error, place())
+                await self.pause(error, place())
             else:
-                self.moved()
+                self.progressed()
                 return result

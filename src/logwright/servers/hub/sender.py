@@ -1,16 +1,15 @@
-"""Sending a journal to a hub: at once as far as it goes, or for as long as it is written.
+"""Send one journal to a hub: the messages that it has, or also those that are appended later.
 
-The hub says how far its copy is, and we go on from there: so it does not matter what was lost on the way, or how often
-it is sent. The last message before that is sent again, to be compared: another journal of the same name is noticed.
-Requests follow each other without waiting for the answers, up to a number of them; an answer means that everything up
-to it is on the hub's disk.
+The hub says where its copy continues, and the sender starts there, so lost or repeated requests do no harm. The last
+message before that is sent again and compared: another journal of the same name is noticed. Several requests are sent
+ahead of their answers; an answer means that everything up to it is on the hub's disk.
 
-Messages that the source has lost, and knows of, are passed; a hub of ours keeps the loss with the copy, and one of
-another program takes no gap: then copying ends at once.
+Messages in the loss account of the source are skipped. A hub of Logwright stores the loss with the copy; another
+program's hub accepts no gap, and the sender stops with an error.
 
-What passes (a hub that restarts, a disk that is full) is tried again, with longer and longer pauses, until nothing has
-moved for `patience_seconds`; following goes on for ever. What does not pass is raised. To a hub that takes smaller
-requests only, smaller ones are sent.
+Passing failures (a hub that restarts, a full disk) are retried with growing pauses until there is no progress for
+`patience_seconds`; a follower retries for ever. Other errors are raised. If the hub accepts only smaller requests,
+smaller ones are sent.
 """
 
 from __future__ import annotations
@@ -31,18 +30,18 @@ from ...sej.model.copying import BATCH_BYTES, Feed
 from . import requests
 from .client import MOST_FRAMES_BYTES, HubClient, PutStream
 from .errors import Broken, Conflict, OutOfStep, TooLargeForHub, Unexplained, Unreachable
-from .retry import PATIENCE_SECONDS, Patience
+from .retry import PATIENCE_SECONDS, Retry
 from .turns import Turns
 
 _LEAST_REQUEST_BYTES: Final = 16
-"""Less than any message has: requests of this size hold a single one."""
+"""Less than the size of any message, so that a request has a single one."""
 Progress = Callable[[int, int], None]
-"""Told how many bytes were acknowledged since the last time, and how many there are to be sent, about."""
+"""Called with the bytes acknowledged since the last call, and the approximate total."""
 
 
 @dataclass(slots=True)
 class Sent:
-    """What was sent and acknowledged. `next_offset` is where the copy goes on."""
+    """What was sent and acknowledged. `next_offset` is the offset that the copy continues with."""
 
     journal: str
     messages: int = 0
@@ -53,27 +52,27 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """A PutRequest on its way, and what it holds. `bytes` are those of messages that the copy does not have yet."""
+    """A PutRequest. `bytes` is the size of its messages that the copy does not have yet."""
 
     data: bytes
     next_offset: int
     bytes: int
     lost_from: int | None = None
     lost: int = 0
-    """How many messages before it are lost at the source."""
+    """The number of messages before it that the source has lost."""
 
     def until(self, stop: int, start: int) -> _Request:
-        """What of it a hub has that goes on with `stop`, and had gone on with `start` before."""
+        """The part of the request from offset `start` to `stop`."""
         batch = requests.read_put(self.data, MOST_FRAMES_BYTES).batch
         start = max(start, batch.first_offset)
         return _Request(b"", stop, len(batch.behind(start).frames) - len(batch.behind(stop).frames))
 
 
 class Packer:
-    """Makes requests of a feed: as many messages of one segment as a request should have.
+    """Packs the messages of a feed into requests, each with messages of one segment.
 
-    What is before the offset that the copy goes on with is sent only to be compared. Where the journal cannot be read
-    any further, `failure` says why, and what is before it is sent.
+    Messages before the offset that the copy continues with are sent only to be compared. If the journal cannot be read
+    any further, `failure` has the reason, and the messages before it are sent.
     """
 
     def __init__(
@@ -88,7 +87,7 @@ class Packer:
         self.failure: LogwrightError | None = None
 
     def read(self) -> _Request | None:
-        """The next request; None when there is nothing to be sent at the moment. In a thread."""
+        """The next request; None if there is nothing to send now. Runs in a thread."""
         found, self._held = self._held or self._next(), None
         if found is None:
             return None
@@ -124,9 +123,9 @@ class Packer:
 
 
 class Sender:
-    """Sends one journal, when it is its turn. `sent` says how far it has come, at any time.
+    """Sends one journal in its turns. `sent` is the progress so far.
 
-    `wake` is set by whoever knows that the journal may have more; following waits for it.
+    Setting `wake` makes a follower look for new messages.
     """
 
     def __init__(
@@ -143,7 +142,7 @@ class Sender:
     ) -> None:
         self.sent = Sent(journal)
         self.reached = False
-        """Whether a hub has said how far the copy is."""
+        """Whether a hub has answered."""
         self.wake = asyncio.Event()
         self._hub = hub
         self._directory = Path(directory)
@@ -160,26 +159,26 @@ class Sender:
         self._unanswered: list[_Request] = []
         self._total_bytes = 0
         self._first = 0
-        self._patience: Patience | None = None
+        self._retry: Retry | None = None
         self._ending: tuple[str, int] | None = None
 
     async def run(self, *, follow: bool = False) -> Sent:
-        """Send all there is; with `follow` go on with what is appended, until cancelled."""
-        self._patience = Patience(self._hub, self._turns.reminders, None if follow else self._patience_seconds)
+        """Send all messages; with `follow` also those appended later, until cancelled."""
+        self._retry = Retry(self._hub, self._turns.trouble_log, None if follow else self._patience_seconds)
         try:
             while True:
-                self.wake.clear()  # before looking: what changes from now on wakes us up again
+                self.wake.clear()  # before reading, so that no later change is missed
                 try:
                     async with self._turns.turn():
-                        has_more = await self._have_turn(follow)
+                        has_more = await self._take_turn(follow)
                 except TooLargeForHub:
-                    if self._request_bytes <= _LEAST_REQUEST_BYTES:  # there was a single message in it
+                    if self._request_bytes <= _LEAST_REQUEST_BYTES:  # it had a single message
                         raise
                     self._request_bytes = max(_LEAST_REQUEST_BYTES, self._request_bytes // 4)
                     continue
                 except Unreachable as error:
                     self.sent.failures += 1
-                    await self._patience.bear(error, self.sent.next_offset)
+                    await self._retry.pause(error, self.sent.next_offset)
                     continue
                 if has_more:
                     continue
@@ -189,8 +188,8 @@ class Sender:
         finally:
             await self._close()
 
-    async def _have_turn(self, follow: bool) -> bool:
-        """Send what there is, or until others are to come next; whether there is more."""
+    async def _take_turn(self, follow: bool) -> bool:
+        """Send messages until there are no more or the turn is over; returns whether there are more."""
         packer, ending = self._packer, None
         try:
             if packer is None:
@@ -210,15 +209,15 @@ class Sender:
         return has_more
 
     def _find_ending(self) -> tuple[str, int] | None:
-        """Name and size of the last segment: nothing is new in a closed journal that still ends as it did."""
+        """Name and size of the last segment: if they are unchanged, there are no new messages."""
         segments = list_segments(REAL_DISK, self._directory)
         return (segments[-1].name, REAL_DISK.file_size(segments[-1].path)) if segments else None
 
     async def _begin(self, follow: bool) -> Packer:
-        """Ask how far the copy is, and open the journal there."""
+        """Ask where the copy continues, and open the journal there."""
         expected = await self._hub.next_offset(self._journal)
         self._in_flight = self._turns.in_flight
-        if expected is None:  # another program's hub: it takes repeats, but one request at a time
+        if expected is None:  # another program's hub: it accepts repeats, but one request at a time
             expected, self._in_flight = self._acknowledged or 0, 1
         start = max(0, expected - 1)
         options: dict[str, Any] = {"batch_bytes": self._request_bytes, "follow": follow, "watch": self._watch}
@@ -229,10 +228,10 @@ class Sender:
         except BaseException:
             await self._turns.closed(feed)
             raise
-        for request in self._unanswered:  # perhaps only the answers got lost
+        for request in self._unanswered:  # only the answers may have been lost
             if self.sent.next_offset < request.next_offset <= expected:
                 self._count(request)
-            elif self.sent.next_offset < expected < request.next_offset:  # or the hub has come to the middle of it
+            elif self.sent.next_offset < expected < request.next_offset:  # the hub has a part of it
                 self._count(request.until(expected, self.sent.next_offset))
         self._unanswered = []
         self.sent.next_offset, self.reached = expected, True
@@ -243,24 +242,24 @@ class Sender:
         return self._packer
 
     async def _close(self) -> None:
-        """Close the journal; the next turn asks the hub anew how far the copy is."""
+        """Close the journal; the next turn asks the hub again where the copy continues."""
         packer, self._packer, self._ending = self._packer, None, None
         if packer is not None:
             await self._turns.closed(packer.feed)
 
     def _check_place(self, feed: Feed, expected: int) -> int:
-        """Where the copy is to begin, if that is not 0; raise if what it needs next is not there."""
+        """The offset that the copy begins with, if not 0; raises if the source does not have the next message."""
         first, following = feed.first, feed.next
         if expected > following:
-            words = f"the hub goes on with offset {expected}, and {self._directory} ends before {following}"
-            raise Conflict(f"{words}: it has lost messages that the hub has, or is another one", expected)
+            words = f"the copy continues with offset {expected}, but {self._directory} ends before {following}"
+            raise Conflict(f"{words}: it has lost messages that the hub has, or is another journal", expected)
         if 0 < expected < first:
-            words = f"the hub goes on with offset {expected}, and {self._directory} begins with {first}"
-            raise OutOfStep(f"{words}: what is between is gone", expected)
+            words = f"the copy continues with offset {expected}, but {self._directory} begins with {first}"
+            raise OutOfStep(f"{words}: the messages between them are missing", expected)
         return first if expected == 0 else 0
 
     async def _send_all(self, packer: Packer, follow: bool) -> bool:
-        """Send what there is at the moment, and wait for all answers; whether the turn was over before that."""
+        """Send the current messages and wait for all answers; returns whether the turn ended early."""
         request = await self._turns.in_thread(packer.read)
         if request is None:
             return False
@@ -278,80 +277,80 @@ class Sender:
         return False
 
     async def _put_alone(self, request: _Request) -> None:
-        """Send a request to another program's hub, which takes no gap and does not say what it expects."""
+        """Send a request to another program's hub, which accepts no gap and does not say what it expects."""
         if request.lost:
             words = f"{self._directory} has lost {request.lost} messages before offset {request.next_offset}"
-            raise OutOfStep(f"{words}, and this hub takes no gap: copy it to a hub of Logwright", None)
+            raise OutOfStep(f"{words}, and this hub accepts no gap: copy it to a hub of Logwright", None)
         try:
             await self._hub.put(request.data)
         except Unexplained as error:
             if self._acknowledged is not None or not self._first:
                 raise
-            words = f"{error}: {self._directory} begins with offset {self._first}, and this hub takes no gap"
-            raise OutOfStep(f"{words}: copy it to a hub of Logwright, or bring the older segments back", None) from None
+            words = f"{error}: {self._directory} begins with offset {self._first}, and this hub accepts no gap"
+            raise OutOfStep(f"{words}: copy it to a hub of Logwright, or restore the older segments", None) from None
 
     async def _send_stream(self, stream: PutStream, packer: Packer, first: _Request, follow: bool) -> bool:
-        on_the_way: deque[_Request | None] = deque()
+        in_flight: deque[_Request | None] = deque()
         sent = asyncio.Event()
         unanswered = first
-        room, rooms = self._turns.room, 0
+        slots, held = self._turns.slots, 0
         is_over = False
 
         async def send() -> None:
-            nonlocal rooms, is_over
+            nonlocal held, is_over
             request: _Request | None = first
             sent_bytes = 0
             while request is not None:
-                await room.acquire()
-                rooms += 1
+                await slots.acquire()
+                held += 1
                 sent_bytes += len(request.data)
                 is_over = follow and self._turns.is_over(sent_bytes)
                 reading = None if is_over else asyncio.ensure_future(self._turns.in_thread(packer.read))
                 try:
-                    on_the_way.append(request)
+                    in_flight.append(request)
                     sent.set()
                     await stream.send(request.data)
                 finally:
                     request = None if reading is None else await reading
-            on_the_way.append(None)
+            in_flight.append(None)
             sent.set()
             await stream.done()
 
         async def receive() -> None:
-            nonlocal rooms, unanswered
+            nonlocal held, unanswered
             while True:
-                while not on_the_way:
+                while not in_flight:
                     sent.clear()
                     await sent.wait()
-                request = on_the_way.popleft()
+                request = in_flight.popleft()
                 if request is None:
                     return
                 unanswered = request
                 await stream.answer()
-                room.release()
-                rooms -= 1
+                slots.release()
+                held -= 1
                 self._note(request)
 
         try:
             await _both(receive(), send())
         except Broken:
-            await self._hub.put(unanswered.data)  # by itself, so that we are told what is wrong with it, if anything is
+            await self._hub.put(unanswered.data)  # alone, to get the reason if it is at fault
             self._note(unanswered)
             raise
         finally:
-            self._unanswered = [request for request in (unanswered, *on_the_way) if request is not None]
-            for _ in range(rooms):
-                room.release()
+            self._unanswered = [request for request in (unanswered, *in_flight) if request is not None]
+            for _ in range(held):
+                slots.release()
         return is_over
 
     def _note(self, request: _Request) -> None:
-        """A request was answered: all of it is on the hub's disk."""
+        """A request was answered, so it is on the hub's disk."""
         self._count(request)
-        if self._patience is not None:
-            self._patience.moved()
+        if self._retry is not None:
+            self._retry.progressed()
 
     def _count(self, request: _Request) -> None:
-        """Count what the hub has of a request. What was sent once more is not counted again."""
+        """Count the messages of a request, but not those sent again."""
         self.sent.messages += max(0, request.next_offset - request.lost - self._counted)
         self.sent.bytes += request.bytes
         self.sent.next_offset = self._acknowledged = self._counted = request.next_offset
@@ -360,7 +359,7 @@ class Sender:
 
 
 async def _both(receiving: Coroutine[Any, Any, None], sending: Coroutine[Any, Any, None]) -> None:
-    """Do both to the end. When one fails the other is cancelled, and what the receiving one says of it is raised."""
+    """Run both to their end. If one fails, the other is cancelled; an error of `receiving` has priority."""
     tasks = [asyncio.ensure_future(receiving), asyncio.ensure_future(sending)]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)

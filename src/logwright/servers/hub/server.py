@@ -1,15 +1,14 @@
-"""Hub: the gRPC server that takes copies of journals and gives them back.
+"""Hub: the gRPC server that stores copies of journals.
 
     async with Hub("copies", parse_address("127.0.0.1:7878")) as hub:
         print(hub.address)
         await hub.wait()
 
-`Put` and `Get` are on the wire what they are in the original: one request, one answer. Here they take any number of
-requests in a call, answered in order, and a client has many of them on their way. `Put` is answered when its messages
-are on the disk. `Get` gives messages from an offset on, as many as an answer may have.
+The requests and answers are those of the original, but a call may have any number of them, answered in order, and a
+client sends many before the first answer. `Put` is answered when its messages are on the disk. `Get` returns messages
+from an offset on, as many as fit in an answer.
 
-A call is handled request by request, so the hub never waits longer than its limits say: for the next one, for whoever
-does not read the answers, or for a connection that is gone without a word.
+Time limits apply to the next request of a call, to a client that does not read its answers, and to a dead connection.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from .copies import Copies
 from .errors import Conflict, OutOfStep, Refused
 from .limits import Busy, Call, Calls, Limits
 from .requests import EXPECTED_KEY
-from .retry import Reminders
+from .retry import TroubleLog
 
 logger = logging.getLogger("logwright.hub")
 
@@ -63,53 +62,53 @@ class Hub:
         if self.limits.request_bytes > _MOST_REQUEST_BYTES:
             raise WrongUse(f"requests of {self.limits.request_bytes} bytes are too large: the limit is 2^31 - 1")
         if self.limits.request_bytes < _LEAST_REQUEST_BYTES:
-            words = f"the least is {_LEAST_REQUEST_BYTES}, for names and a small message"
+            words = f"the minimum is {_LEAST_REQUEST_BYTES}, for names and a small message"
             raise WrongUse(f"requests of {self.limits.request_bytes} bytes are too small: {words}")
         if not 0 < segment_size < 2**62:
-            raise WrongUse(f"a segment size of {segment_size} bytes makes no sense")
+            raise WrongUse(f"a segment size of {segment_size} bytes is not possible")
         self.protection.check(address)
         self.address = address
         self.copies = Copies(directory, self.limits, segment_size=segment_size)
         self.metrics = Metrics("logwright_hub")
         self.calls = Calls(self.limits.calls, self.limits.idle_seconds)
         self._buffered_bytes = 0
-        self._waiting_for_room: list[asyncio.Future[None]] = []
-        self._reminders = Reminders(logger)
+        self._waiting_for_buffer: list[asyncio.Future[None]] = []
+        self._trouble_log = TroubleLog(logger)
         self._server: Any = None
         self._describe_metrics()
 
     def _describe_metrics(self) -> None:
         metrics, copies = self.metrics, self.copies
-        self.requests = metrics.counter("requests_total", "Requests that were answered, by method.", "method")
+        self.requests = metrics.counter("requests_total", "Requests answered, by method.", "method")
         self.failures = metrics.counter("failures_total", "Calls that ended with an error, by its code.", "code")
-        self.dropped = metrics.counter("dropped_total", "Calls of clients that were too slow.")
+        self.dropped = metrics.counter("dropped_total", "Calls ended because the client was too slow.")
         for name, about, read in (
-            ("written_messages_total", "Messages that were written.", lambda: copies.written_messages),
-            ("written_bytes_total", "Bytes of them.", lambda: copies.written_bytes),
-            ("repeated_messages_total", "Messages that were there already.", lambda: copies.repeated_messages),
+            ("written_messages_total", "Messages written.", lambda: copies.written_messages),
+            ("written_bytes_total", "Bytes of the messages written.", lambda: copies.written_bytes),
+            ("repeated_messages_total", "Messages that the copy already had.", lambda: copies.repeated_messages),
         ):
             metrics.gauge(name, about, read, grows=True)
-        metrics.gauge("open_journals", "Copies that are open for writing.", lambda: copies.open_count)
-        metrics.gauge("calls", "Calls that are under way.", lambda: len(self.calls))
-        metrics.gauge("buffered_bytes", "Requests that are being handled.", lambda: self._buffered_bytes)
+        metrics.gauge("open_journals", "Copies open for writing.", lambda: copies.open_count)
+        metrics.gauge("calls", "Running calls.", lambda: len(self.calls))
+        metrics.gauge("buffered_bytes", "Bytes of requests being handled.", lambda: self._buffered_bytes)
 
     # --- starting and stopping --------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Listen; `address` has the port then. `Locked` when another hub has the directory."""
+        """Start to listen; `address` has the port afterwards. Raises `Locked` if another hub has the directory."""
         limits = self.limits
         self.copies.lock()
-        # We know better than gRPC whom to turn away. Calls that give up their place are under way until they notice.
+        # `Calls` chooses which calls to end; these still run for a moment, so gRPC has to allow more.
         self._server = grpc.aio.server(maximum_concurrent_rpcs=2 * limits.calls, options=_options(limits))
         handlers = {name: grpc.stream_stream_rpc_method_handler(self._handler(name)) for name in _METHODS}
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("hub.Hub", handlers),))
         with listening(self.address):
             try:
                 port = self._listen()
-            except RuntimeError as error:  # what grpc raises, in many words
+            except RuntimeError as error:  # raised by gRPC, with a long message
                 raise OSError(str(error)) from error
             if port == 0:
-                raise OSError("the address is in use, or not ours")
+                raise OSError("the address is in use, or not an address of this machine")
         self.address = Address(self.address.host, port)
         await self._server.start()
 
@@ -129,7 +128,7 @@ class Hub:
         await self._server.wait_for_termination()
 
     async def stop(self) -> None:
-        """Answer what has come, take no more, and close everything. What was acknowledged is on the disk anyway."""
+        """Answer pending requests, accept no more, and close everything."""
         self.calls.stop()
         try:
             if self._server is not None:
@@ -165,11 +164,11 @@ class Hub:
                 await self._refuse(context, error)
             except TimeoutError:
                 self.dropped.add()
-                await self._end(context, grpc.StatusCode.DEADLINE_EXCEEDED, "too slow: the hub has stopped waiting")
+                await self._end(context, grpc.StatusCode.DEADLINE_EXCEEDED, "too slow: the hub has ended the call")
             except grpc.aio.BaseError:  # the client is gone
                 raise
             except Exception as error:
-                logger.error("a mistake in the hub itself: %r", error)
+                logger.error("a bug in the hub: %r", error)
                 raise
             finally:
                 if call is not None:
@@ -179,7 +178,7 @@ class Hub:
 
     async def _answer_all(self, method: str, handle: _Handle, context: Any, call: Call) -> None:
         """Read requests and answer them in order, several at a time."""
-        # Answers to puts are a few bytes. Others are large, and so are not made long before they can be sent.
+        # Answers to puts are small. Others are large, so they are not made far ahead.
         ahead = self.limits.requests_in_flight if method == "Put" else 1
         answers: asyncio.Queue[asyncio.Future[bytes] | None] = asyncio.Queue(ahead)
         reading = asyncio.ensure_future(self._read_all(handle, context, call, answers))
@@ -204,36 +203,36 @@ class Hub:
                 if kind.lower() == b"bearer" and self.protection.admits(token.strip()):
                     return
         if not self.protection.admits(None):
-            raise _NotAdmitted("this hub asks for a token, and got none that it knows")
+            raise _NotAdmitted("this hub requires a valid token: give --token FILE")
 
     async def _read_all(
         self, handle: _Handle, context: Any, call: Call, answers: asyncio.Queue[asyncio.Future[bytes] | None]
     ) -> None:
-        """Read requests until the client has no more, or until one cannot be handled: then that is its answer."""
+        """Read requests until the client ends them, or until one fails: then the error is its answer."""
         try:
             while (data := await self._next_request(context, call)) is not None:
                 self.calls.touch(call, 1)
                 await answers.put(await self._begin(handle, data))
-        except Exception as error:  # whatever it is: whoever waits for the answer must not wait for ever
+        except Exception as error:  # any error: the call must not wait for ever
             await answers.put(_failed(error))
         await answers.put(None)
 
     async def _begin(self, handle: _Handle, data: bytes) -> asyncio.Future[bytes]:
-        """Begin to handle a request; the answer, which may be an error."""
+        """Start to handle a request; returns the future of its answer."""
         size = len(data)
-        await self._take_room(size)
+        await self._reserve_buffer(size)
         try:
             answer = await handle(data)
         except LogwrightError as error:
             answer = _failed(error)
         except BaseException:
-            self._give_room(size)
+            self._release_buffer(size)
             raise
-        answer.add_done_callback(lambda _: self._give_room(size))
+        answer.add_done_callback(lambda _: self._release_buffer(size))
         return answer
 
     async def _next_request(self, context: Any, call: Call) -> bytes | None:
-        """The next request; None behind the last. `TimeoutError` when there is none for too long."""
+        """The next request; None after the last. Raises `TimeoutError`."""
         reading = asyncio.ensure_future(context.read())
         try:
             waiting = {reading, call.leaving}
@@ -247,19 +246,19 @@ class Hub:
             reading.cancel()
         return None if data is grpc.aio.EOF else bytes(data)
 
-    # --- what requests may take -------------------------------------------------------------------------------------
+    # --- the memory of requests ---------------------------------------------------------------------------------------
 
-    async def _take_room(self, size: int) -> None:
-        """Wait until the requests that are being handled leave room for one more."""
+    async def _reserve_buffer(self, size: int) -> None:
+        """Wait until the buffer has space for one more request."""
         while self._buffered_bytes and self._buffered_bytes + size > self.limits.buffer_bytes:
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting_for_room.append(turn)
+            self._waiting_for_buffer.append(turn)
             await turn
         self._buffered_bytes += size
 
-    def _give_room(self, size: int) -> None:
+    def _release_buffer(self, size: int) -> None:
         self._buffered_bytes -= size
-        waiting, self._waiting_for_room = self._waiting_for_room, []
+        waiting, self._waiting_for_buffer = self._waiting_for_buffer, []
         for turn in waiting:
             if not turn.done():
                 turn.set_result(None)
@@ -291,12 +290,12 @@ class Hub:
 
     async def _refuse(self, context: Any, error: LogwrightError) -> None:
         code = _code_of(error)
-        words = self.copies.told_outside(error)
+        words = self.copies.public_message(error)
         if is_no_space(error):
-            words = f"the hub has no room left on its disk ({_reason_of(error)})"
-            self._reminders.tell(words, f"{error}: clients are told to come again", logging.ERROR)
+            words = f"the hub's disk is full ({_reason_of(error)})"
+            self._trouble_log.log(words, f"{error}: clients will retry", logging.ERROR)
         elif code in (grpc.StatusCode.ABORTED, grpc.StatusCode.DATA_LOSS):
-            self._reminders.tell(words, str(error), logging.ERROR)
+            self._trouble_log.log(words, str(error), logging.ERROR)
         expected = getattr(error, "expected", None)
         await self._end(context, code, words, () if expected is None else ((EXPECTED_KEY, str(expected)),))
 
@@ -307,7 +306,7 @@ class Hub:
 
 
 class _NotAdmitted(LogwrightError):
-    """A client without a token that we know."""
+    """The client has no valid token."""
 
 
 _CODES: Final[list[tuple[type[LogwrightError], Any]]] = [
@@ -325,7 +324,7 @@ _CODES: Final[list[tuple[type[LogwrightError], Any]]] = [
 
 
 def _code_of(error: LogwrightError) -> Any:
-    """What an error is called in gRPC. A full disk is something that may pass; INTERNAL is what gRPC itself says."""
+    """The gRPC code of an error. A full disk may pass; INTERNAL is left to gRPC itself."""
     if is_no_space(error):
         return grpc.StatusCode.UNAVAILABLE
     return next((code for kind, code in _CODES if isinstance(error, kind)), grpc.StatusCode.ABORTED)
@@ -343,13 +342,13 @@ def _failed(error: BaseException) -> asyncio.Future[bytes]:
 
 
 def _forget(answer: asyncio.Future[bytes] | None) -> None:
-    """Let go of an answer that nobody will read; what it is about is done all the same."""
+    """Ignore an answer; its request is carried out all the same."""
     if answer is not None:
         answer.add_done_callback(lambda done: done.cancelled() or done.exception())
 
 
 def _options(limits: Limits) -> list[tuple[str, int]]:
-    """The limits that are gRPC's to keep."""
+    """The limits that gRPC enforces."""
     keepalive_ms = int(limits.keepalive_seconds * 1000)
     return [
         ("grpc.so_reuseport", 0),
@@ -365,5 +364,5 @@ def _options(limits: Limits) -> list[tuple[str, int]]:
         ("grpc.keepalive_timeout_ms", keepalive_ms),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.min_ping_interval_without_data_ms", 5000),
-        ("grpc.compression_enabled_algorithms_bitset", 1),  # none: what is small on the way must not become large here
+        ("grpc.compression_enabled_algorithms_bitset", 1),  # none: a small message must not expand to a large one
     ]

@@ -1,8 +1,7 @@
-"""Turns: what the senders of several journals share, so that any number of them takes no more than this of anything.
+"""Turns: the senders of any number of journals share a bounded number of calls, requests, threads and open files.
 
-A journal that has something to send waits for its turn, and whoever has waited longest is the next. While others wait,
-a turn ends after some bytes, also where the journal has more: it waits again then, behind the others. So each of them
-gets on, and a slow hub or a journal that is always written to holds up nobody for long.
+A journal with new messages waits for its turn, first come, first served. While others wait, a turn ends after some
+bytes, and a journal that has more waits again. So a journal that is written all the time does not delay the others.
 """
 
 from __future__ import annotations
@@ -16,28 +15,28 @@ from typing import Final, TypeVar
 
 from ...core.write.aio import opened, to_the_end
 from ...sej.model.copying import Feed
-from .retry import Reminders
+from .retry import TroubleLog
 
 logger = logging.getLogger("logwright.hub")
 
 IN_FLIGHT: Final = 32
-"""How many requests are on their way at most, of all journals together."""
+"""The most unanswered requests, of all journals together."""
 CALLS: Final = 8
-"""How many journals have their turn at the same time: a fraction of the calls that a hub takes of one connection."""
+"""The number of turns at the same time: a fraction of the calls that a hub accepts from one connection."""
 TURN_BYTES: Final = 4 << 20
 _MOST_FEEDS: Final = 128
-"""How many journals stay open between their turns. The others are opened anew for each."""
+"""The number of journals that stay open between turns. Others are reopened for each turn."""
 _THREADS: Final = 4
 Result = TypeVar("Result")
 
 
 class Turns:
-    """The turns of all journals that one client sends. `room` is for the requests on their way."""
+    """The turns of all journals of one client. `slots` bounds the unanswered requests."""
 
     def __init__(self, in_flight: int = IN_FLIGHT) -> None:
         self.in_flight = in_flight
-        self.room = asyncio.Semaphore(in_flight)
-        self.reminders = Reminders(logger)
+        self.slots = asyncio.Semaphore(in_flight)
+        self.trouble_log = TroubleLog(logger)
         self.open_feeds = 0
         self._calls = asyncio.Semaphore(CALLS)
         self._waiting = 0
@@ -45,7 +44,7 @@ class Turns:
 
     @contextlib.asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """Wait for a turn, and have it for as long as the block lasts."""
+        """Wait for a turn, and hold it until the end of the block."""
         self._waiting += 1
         try:
             await self._calls.acquire()
@@ -57,20 +56,20 @@ class Turns:
             self._calls.release()
 
     def is_over(self, sent_bytes: int) -> bool:
-        """Whether one that has sent so much has to let others come next."""
+        """Whether a turn ends after this many bytes."""
         return self._waiting > 0 and sent_bytes >= TURN_BYTES
 
     @property
     def has_too_many_feeds(self) -> bool:
-        """Whether a journal is to be closed at the end of its turn."""
+        """Whether a journal must be closed at the end of its turn."""
         return self.open_feeds > _MOST_FEEDS
 
     async def in_thread(self, work: Callable[[], Result]) -> Result:
-        """Do something in a thread. A task that is cancelled ends after it: a feed has one user at a time."""
+        """Run work in a thread. A cancelled task ends after it, because a feed has one user at a time."""
         return await to_the_end(asyncio.get_running_loop().run_in_executor(self._threads, work))
 
     async def opened(self, open_it: Callable[[], Feed]) -> Feed:
-        """Open a feed in a thread; it is closed again if we are cancelled meanwhile."""
+        """Open a feed in a thread; it is closed if the task is cancelled meanwhile."""
         feed = await opened(open_it)
         self.open_feeds += 1
         return feed
@@ -81,5 +80,5 @@ class Turns:
         await self.in_thread(feed.close)
 
     def close(self) -> None:
-        """Let the threads go."""
+        """End the threads."""
         self._threads.shutdown(wait=False)
