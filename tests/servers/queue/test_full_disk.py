@@ -363,10 +363,10 @@ def test_a_reserve_that_the_disk_has_no_space_for_is_given_up(kind: str, tmp_pat
     space = Space(disk, tmp_path, 1 << 16, lambda: None, tasks.append)
     for is_full in (True, False):
         disk.failing = {kind: errno.ENOSPC} if is_full else {}
-        space.look()
+        space.check()
         tasks.pop()()
         assert (tmp_path / ".logwright" / ".server.reserve").exists() is not is_full
-    space.look()
+    space.check()
     assert tasks == []
 
 

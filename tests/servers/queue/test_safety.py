@@ -119,7 +119,7 @@ def test_who_does_not_set_up_tls_in_time_is_sent_away(begun: bytes, tmp_path: Pa
 
 
 def test_many_who_do_not_set_up_tls_keep_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tls, "MOST_STANDING", 8)
+    monkeypatch.setattr(tls, "MOST_HANDSHAKES", 8)
     monkeypatch.setattr(tls, "GRACE_SECONDS", 0.0)
     authority = Authority(tmp_path / "ours")
     safe = protection(tmp_path, authority, clients=True)
@@ -134,7 +134,7 @@ def test_many_who_do_not_set_up_tls_keep_nobody_out(tmp_path: Path, monkeypatch:
 
 def test_many_who_come_at_once_are_all_let_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clients = 60
-    monkeypatch.setattr(tls, "MOST_STANDING", 8)
+    monkeypatch.setattr(tls, "MOST_HANDSHAKES", 8)
     authority = Authority(tmp_path / "ours")
     context = authority.trusting(authority.issue("client"))
     safe = protection(tmp_path, authority, clients=True)
@@ -178,7 +178,7 @@ def test_a_request_that_is_never_finished_ends_the_connection(begun: bytes, tmp_
         served.until(lambda: len(served.server.connections) == 1)
         assert other.ask(b"get q\r\n") == b"VALUE q 0 1\r\n1\r\nEND\r\n"
         assert served.call(lambda: served.server.arriving.bytes) == 0
-        assert served.call(lambda: served.server.figures.dropped_connections) == 1
+        assert served.call(lambda: served.server.counters.dropped_connections) == 1
 
 
 def test_the_time_for_a_request_begins_with_its_first_byte(tmp_path: Path) -> None:
@@ -188,9 +188,9 @@ def test_the_time_for_a_request_begins_with_its_first_byte(tmp_path: Path) -> No
         before = time.monotonic()
         client.say(b"ge")
         served.until(lambda: connection._parser.is_within)
-        assert served.call(lambda: connection.is_overdue(before + served.server.limits.command_seconds)) is None
+        assert served.call(lambda: connection.why_overdue(before + served.server.limits.command_seconds)) is None
         late = time.monotonic() + 1 + served.server.limits.command_seconds
-        assert served.call(lambda: connection.is_overdue(late)) == "does not finish its request"
+        assert served.call(lambda: connection.why_overdue(late)) == "does not finish its request"
 
 
 def test_a_client_that_says_nothing_is_dropped_but_not_one_that_waits(tmp_path: Path) -> None:
@@ -223,7 +223,7 @@ def test_a_client_that_takes_no_answers_is_held_then_dropped_and_others_go_on(tm
                 slow.say(peeks)
         served.until(lambda: len(served.server.connections) == 1)
         assert other.ask(b"get q\r\n") == b"VALUE q 0 1000\r\n%b\r\nEND\r\n" % item
-        assert served.call(lambda: served.server.figures.dropped_connections) == 1
+        assert served.call(lambda: served.server.counters.dropped_connections) == 1
 
 
 def test_requests_behind_one_that_waits_are_held_up_to_a_limit(tmp_path: Path) -> None:

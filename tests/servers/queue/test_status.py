@@ -48,12 +48,12 @@ def test_a_status_that_cannot_be_kept_is_not_taken(tmp_path: Path, caplog: pytes
 @pytest.mark.parametrize("content", [b"", b"asleep\n", b"UP READONLY", bytes(150), b"\xff"])
 def test_a_file_that_has_no_status_in_it_is_refused(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "status").write_bytes(content)
-    with pytest.raises(WrongUse, match="is no status"), serving(tmp_path / "queues", status_file=tmp_path / "status"):
+    with pytest.raises(WrongUse, match="not a status"), serving(tmp_path / "queues", status_file=tmp_path / "status"):
         pass
 
 
 def test_a_status_is_not_kept_among_the_queues(tmp_path: Path) -> None:
-    with pytest.raises(WrongUse, match="would be one of the queues"):
+    with pytest.raises(WrongUse, match="is in the directory of the queues"):
         QueueServer(ServerSettings(directory=tmp_path, status_file=tmp_path / "status"))
 
 

@@ -80,7 +80,7 @@ def test_a_turn_of_the_loop_sweeps_only_so_many_items(tmp_path: Path) -> None:
         queue = served.server.queues.by_key[b"a"]
 
         def sweep() -> tuple[bool, int]:
-            return served.server.moving.sweep(queue), queue.engine.items
+            return served.server.sweeper.sweep(queue), queue.engine.items
 
         assert served.call(sweep) == (True, MOST_SWEPT + 1)
         assert served.call(sweep) == (True, 1)

@@ -117,7 +117,7 @@ def _trusted_by(context: ssl.SSLContext | None) -> bytes | None:
     return "".join(map(ssl.DER_cert_to_PEM_cert, found)).encode("ascii") or None
 
 
-# --- what an error of gRPC means --------------------------------------------------------------------------------------
+# --- what an error of gRPC means ------------------------------------------------------------------------------------
 
 
 _PLACE: Final = re.compile(r"(.*?) @ (\d{1,20}): (.*)", re.DOTALL)
@@ -173,7 +173,7 @@ def translated(address: Address, code: Any, details: str | None, metadata: Any =
     return Unreachable(words) if code in _PASSING else HubError(words)
 
 
-# --- why no hub answers -----------------------------------------------------------------------------------------------
+# --- why no hub answers ---------------------------------------------------------------------------------------------
 
 
 _PROBE_SECONDS: Final = 5.0

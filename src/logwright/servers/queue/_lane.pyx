@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""The twin of lane.py, which says what it means. Every advance is checked against the bytes that are there."""
+"""The compiled form of lane.py, with the fast path. Every advance is checked against the end of the bytes."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.dict cimport PyDict_GetItem
@@ -13,20 +13,20 @@ from .answers import STORED as STORED_LINE
 
 cdef bytes END = END_LINE
 cdef bytes STORED = STORED_LINE
-cdef tuple NOBODY = ()
+cdef tuple NO_QUEUES = ()
 cdef int MOST_FLAG_DIGITS = 9
 cdef int MOST_SIZE_DIGITS = 9
 
 
 cdef inline const char *past_key(const char *at, const char *stop) noexcept:
-    """Where a key ends that begins here; there are no options in it."""
+    """The end of a key without options that begins here."""
     while at < stop and <unsigned char>at[0] > 32 and at[0] != c"/" and at[0] != 127:
         at += 1
     return at
 
 
 cdef inline const char *past_digits(const char *at, const char *stop, int most) noexcept:
-    """Where a number ends that begins here; NULL for none, or one with more digits."""
+    """The end of a number that begins here; NULL if there is none, or if it has more digits."""
     cdef const char *start = at
     while at < stop and c"0" <= at[0] <= c"9":
         at += 1
@@ -51,7 +51,7 @@ cdef class Lane:
     cdef public bint is_at_once
     cdef public bint is_direct
     cdef public bint is_written_at_once
-    cdef public int64_t look_bytes
+    cdef public int64_t check_bytes
     cdef public int64_t commits
     cdef readonly object commit_now
     cdef dict _queues
@@ -61,7 +61,7 @@ cdef class Lane:
 
     def __init__(self, dict queues not None, commit_later, commit_now, int64_t max_line, int64_t max_item):
         self.is_open = True
-        self.look_bytes = <int64_t>1 << 62
+        self.check_bytes = <int64_t>1 << 62
         self.changed = []
         self.talking = []
         self._queues = queues
@@ -71,7 +71,7 @@ cdef class Lane:
         self._max_item = max_item
 
     cpdef change(self, queue):
-        """Have what was done to a queue written with the next commit."""
+        """Write the changes of a queue with the next commit."""
         if not queue.is_dirty:
             queue.is_dirty = True
             self.changed.append(queue)
@@ -80,7 +80,7 @@ cdef class Lane:
                 queue.gather()
 
     cpdef tuple taken(self):
-        """What was changed and who is talking; nothing and nobody then."""
+        """Take the changed queues and the talking clients; both are empty afterwards."""
         cdef list changed = self.changed
         cdef list talking = self.talking
         self.changed = []
@@ -93,15 +93,15 @@ cdef class Lane:
         return changed, talking
 
     cpdef tuple unwritten(self, tuple queues):
-        """Those whose operations wait for the commit."""
+        """The queues whose operations wait for the commit."""
         if not self.is_written_at_once:
             return queues
         if self.is_at_once:
-            return NOBODY
+            return NO_QUEUES
         for queue in queues:
             if queue.is_dirty:
                 return queues
-        return NOBODY
+        return NO_QUEUES
 
     cpdef become_due(self):
         """Ask for a commit, once."""
@@ -111,7 +111,7 @@ cdef class Lane:
                 self._commit_later()
 
     cdef object _find(self, const char *key, Py_ssize_t size):
-        """The queue of a key, None unless it is there and may be used without a second thought."""
+        """The queue of a key; None if there is none, or if it may not take the lane."""
         cdef PyObject *found = PyDict_GetItem(self._queues, PyBytes_FromStringAndSize(key, size))
         if found == NULL:
             return None
@@ -143,7 +143,7 @@ cdef class Line:
         self.most_unsent_bytes = most_bytes
 
     def data_received(self, data):
-        """Do what these bytes ask for."""
+        """Carry out the requests in these bytes."""
         cdef Lane lane = self.lane
         if type(data) is not bytes:
             data = bytes(data)
@@ -157,7 +157,7 @@ cdef class Line:
         finally:
             if lane.is_at_once:
                 lane.is_at_once = False
-                if lane.is_due and lane.is_direct and lane.fresh_bytes <= lane.look_bytes:
+                if lane.is_due and lane.is_direct and lane.fresh_bytes <= lane.check_bytes:
                     send_all(<list>lane.taken()[1])
                 elif lane.is_due:
                     lane.commit_now()
@@ -165,7 +165,7 @@ cdef class Line:
     cdef int _do(self, bytes data) except -1:
         cdef Py_ssize_t done = 0
         if self.is_plain and self.lane.is_open and not self.holds:
-            done = self._overtake(data)
+            done = self._take_lane(data)
             if done == PyBytes_GET_SIZE(data):
                 return 0
             if done:
@@ -174,11 +174,11 @@ cdef class Line:
         return 0
 
     def receive(self, data):
-        """Do it in the general way."""
+        """Carry out the requests in these bytes, on the general path."""
         raise NotImplementedError
 
-    cpdef answer(self, bytes answer, tuple queues=NOBODY):
-        """Send this with the next commit; something else if one of the queues fails in that."""
+    cpdef answer(self, bytes answer, tuple queues=NO_QUEUES):
+        """Send an answer with the next commit, or an error if one of the queues fails."""
         if not self.answers:
             self.lane.talking.append(self)
             self.lane.become_due()
@@ -188,14 +188,14 @@ cdef class Line:
         for queue in queues:
             self.lane.change(queue)
         if self.unsent_bytes > self.most_unsent_bytes:
-            self.said_much()
+            self.many_unsent()
 
-    def said_much(self):
-        """There are many answers that wait for a commit."""
+    def many_unsent(self):
+        """Many answers wait for a commit."""
         raise NotImplementedError
 
     def taken_answers(self):
-        """The answers that wait for a commit, and their queues; there are none then."""
+        """Take the waiting answers and their queues; none are left afterwards."""
         found = self.answers, self.owners
         self.answers = []
         self.owners = []
@@ -212,16 +212,16 @@ cdef class Line:
         self.lane.bytes_written += PyBytes_GET_SIZE(data)
         transport.write(data)
         if self.holds or self.has_ended:
-            self.sent()
+            self.after_send()
 
-    def sent(self):
-        """Answers have left, and that may have been waited for."""
+    def after_send(self):
+        """Answers have been sent; continue requests that waited for that."""
         raise NotImplementedError
 
     # --- the lane ---------------------------------------------------------------------------------------------------
 
-    cdef Py_ssize_t _overtake(self, bytes data) except -1:
-        """Do the requests that these bytes begin with, as long as they are simple; how many bytes that were."""
+    cdef Py_ssize_t _take_lane(self, bytes data) except -1:
+        """Carry out the simple requests at the beginning of these bytes; returns the number of bytes."""
         cdef const char *begin = PyBytes_AS_STRING(data)
         cdef const char *stop = begin + PyBytes_GET_SIZE(data)
         cdef const char *at = begin
@@ -239,7 +239,7 @@ cdef class Line:
         return at - begin
 
     cdef const char *_set(self, const char *at, const char *stop) except? NULL:
-        r"""`set KEY FLAGS 0 SIZE\r\n`, and the data; where the next request begins, NULL if this one is not simple."""
+        r"""`set KEY FLAGS 0 SIZE\r\n`, and the data; returns the beginning of the next request, NULL if this one is not simple."""
         cdef const char *key = at + 4
         cdef const char *key_end = past_key(key, stop)
         cdef const char *flags_end
@@ -269,13 +269,13 @@ cdef class Line:
         try:
             queue.put(PyBytes_FromStringAndSize(start, size))
         except Exception:
-            return NULL  # the general way meets it again, and tells
+            return NULL  # the general path meets the error again, and reports it
         self.lane.sets += 1
         self.answer(STORED, <tuple?>queue.alone)
         return start + size + 2
 
     cdef const char *_get(self, const char *at, const char *stop) except? NULL:
-        r"""`get KEY\r\n`; where the next request begins, NULL if this one is not simple."""
+        r"""`get KEY\r\n`; returns the beginning of the next request, NULL if this one is not simple."""
         cdef const char *key = at + 4
         cdef const char *key_end = past_key(key, stop)
         cdef object found

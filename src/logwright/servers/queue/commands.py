@@ -95,7 +95,7 @@ def _change(
         client.refuse(b"" if quiet else server.no_changes)
         return
     if server.queues.is_changing(key):
-        server.queues.when_settled(key, client.redoing(request))
+        server.queues.when_settled(key, client.repeating(request))
         return
     queue = server.queues.by_key.get(key)
     if queue is None and server.queues.is_there(key):
@@ -132,9 +132,9 @@ def _flush_all(client: Connection, words: list[bytes], request: Request) -> None
     if server.no_changes is not None:
         client.refuse(b"" if quiet else server.no_changes)
         return
-    changing = server.queues.changing_at_all()
+    changing = server.queues.any_changing()
     if changing is not None:
-        server.queues.when_settled(changing, client.redoing(request))
+        server.queues.when_settled(changing, client.repeating(request))
         return
     queues = list(server.queues.by_key.values())
     failed = list(server.queues.refused)
@@ -185,7 +185,7 @@ def _monitor(client: Connection, words: list[bytes], request: Request) -> None:
     if queue is None or server.queues.is_changing(words[0]):
         client.with_queue(words[0], request)
         return
-    server.figures.cmd_monitor += 1
+    server.counters.cmd_monitor += 1
     client.monitor(queue, min(float(seconds), server.limits.max_wait_seconds), most)
 
 
@@ -197,7 +197,7 @@ def _confirm(client: Connection, words: list[bytes], request: Request) -> None:
     if count is None:
         client.refuse(answers.BAD_LINE)
     elif client.server.queues.is_changing(words[0]):
-        client.server.queues.when_settled(words[0], client.redoing(request))
+        client.server.queues.when_settled(words[0], client.repeating(request))
     elif _checked_name(client, words[0]):
         queues = client.confirm(words[0], count)
         if queues is None:
@@ -250,7 +250,7 @@ def _stats(client: Connection, words: list[bytes], request: Request) -> None:
     elif words[0] == b"settings":
         client.answer(lines_of(settings_of(server)))
     elif words[0] == b"reset":
-        server.tally().reset()
+        server.counted().reset()
         client.answer(answers.RESET)
     elif words[0] in _EMPTY_STATS:
         client.answer(answers.END)

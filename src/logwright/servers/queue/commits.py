@@ -56,22 +56,22 @@ class Commits:
         """The duration of the last sync; at first the disk is assumed to be slow."""
         self._threads = ThreadPoolExecutor(_SYNC_THREADS, thread_name_prefix="logwright-sync")
         self._idle: asyncio.Future[None] | None = None
-        self.look: Callable[[], None] = lambda: None
-        """Called after the lane's `look_bytes` from clients, which may have filled the disk."""
+        self.check_disk: Callable[[], None] = lambda: None
+        """Called after the lane's `check_bytes` from clients, which may have filled the disk."""
 
-    def ask(self) -> None:
+    def commit_later(self) -> None:
         """Commit at the end of this turn of the loop."""
-        self._loop.call_soon(self.turn)
+        self._loop.call_soon(self.commit)
 
-    def turn(self) -> None:
+    def commit(self) -> None:
         """Commit the collected changes."""
         if self._under_way:
             return  # the next sync begins when that one ends
         lane = self.lane
         changed, talking = lane.taken()
-        if lane.fresh_bytes > lane.look_bytes:
+        if lane.fresh_bytes > lane.check_bytes:
             lane.fresh_bytes = 0
-            self.look()
+            self.check_disk()
         is_always = self._policy == ALWAYS
         if changed and is_always and (len(changed) > 1 or self._sync_seconds > QUICK_SECONDS):
             self._sync(changed, [(line, *line.taken_answers()) for line in talking])
@@ -126,18 +126,18 @@ class Commits:
             if not self._under_way:
                 self._batch = []  # before sending, which closes clients that have ended
                 self._release(batch, failed)
-                self._go_on()
+                self._continue()
 
         for queue in changed:
             running = self._loop.run_in_executor(self._threads, self._sync_timed, queue)
             running.add_done_callback(partial(synced, queue))
 
-    def _go_on(self) -> None:
+    def _continue(self) -> None:
         """A sync has ended: begin the next one if clients wait for it."""
         lane = self.lane
         if lane.changed or lane.talking:
             lane.is_due = True
-            self._loop.call_soon(self.turn)  # so that requests that follow these answers join
+            self._loop.call_soon(self.commit)  # so that requests that follow these answers join
         else:
             lane.is_due = False
             if self._idle is not None and not self._idle.done():

@@ -4,7 +4,7 @@ Requests are carried out in order, and their answers are sent in that order, aft
 that must wait blocks the later requests of the same client: they stay in `_backlog`. No more is read from a client than
 may be buffered for it.
 
-When the client disconnects, its open items go back to the heads of their queues.
+When the client disconnects, its reserved items go back to the heads of their queues.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .commands import do_other
 from .kernel import Line
 from .parser import GET, HANG_UP, OTHER, SET, Parser, Request
 from .queues import Served, name_of
-from .reads import Reading, serve_waiters
+from .reads import Reads, serve_waiters
 
 if TYPE_CHECKING:
     from .server import QueueServer
@@ -37,25 +37,25 @@ NOT_TAKEN: Final = 8
 """The client does not read its answers."""
 ENDED: Final = 16
 
-_STRANGER_ITEM_BYTES: Final = 1024
+_TOKEN_BYTES: Final = 1024
 """The most bytes that a client may send before it has sent its token."""
 _KEEPALIVE: Final = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))
 """Keep-alive settings: a client whose machine is gone is noticed in two minutes."""
 
 
-class Connection(Reading, Line, asyncio.Protocol):
+class Connection(Reads, Line, asyncio.Protocol):
     """One client."""
 
     def __init__(self, server: QueueServer) -> None:
         Line.__init__(self, server.lane, server.limits.output_buffer_bytes)
-        Reading.__init__(self, server)
+        Reads.__init__(self, server)
         self._parser = Parser(server.limits, server.arriving)
         self._backlog: deque[Request] = deque()
         self._held_bytes = 0
         self._is_reading = True
-        self.is_stranger = bool(server.protection.tokens)
-        if self.is_stranger:
-            self._parser.max_item_bytes = _STRANGER_ITEM_BYTES
+        self.needs_token = bool(server.protection.tokens)
+        if self.needs_token:
+            self._parser.max_item_bytes = _TOKEN_BYTES
         self._begun = self._stuck = time.monotonic()
         """When its current request began, and when it stopped reading answers."""
         self.decide()
@@ -89,7 +89,7 @@ class Connection(Reading, Line, asyncio.Protocol):
 
     def decide(self) -> None:
         """Decide whether requests may take the lane: see `lane.py`."""
-        self.is_plain = not (self._parser.is_within or self.opens or self.is_stranger or self._backlog)
+        self.is_plain = not (self._parser.is_within or self.opens or self.needs_token or self._backlog)
 
     def eof_received(self) -> bool:
         """The client sends no more: pending requests are answered, but waits end."""
@@ -131,8 +131,8 @@ class Connection(Reading, Line, asyncio.Protocol):
 
     def _do(self, request: Request) -> None:
         kind = request[0]
-        if self.is_stranger:
-            self._introduce(request)
+        if self.needs_token:
+            self._authenticate(request)
         elif kind == SET:
             self._set(request)
         elif kind == GET:
@@ -144,7 +144,7 @@ class Connection(Reading, Line, asyncio.Protocol):
             if kind == HANG_UP:
                 self.hang_up()
 
-    def again(self, request: Request) -> None:
+    def repeat(self, request: Request) -> None:
         """Repeat a request, before those that wait after it."""
         self._backlog.appendleft(request)
 
@@ -158,7 +158,7 @@ class Connection(Reading, Line, asyncio.Protocol):
         """Block this client until the reason is released."""
         self.holds |= reason
 
-    def go_on(self) -> None:
+    def continue_after_wait(self) -> None:
         """A wait is over. Continue in the next turn of the loop, because requests may serve other clients."""
         if self._backlog:
             asyncio.get_running_loop().call_soon(self.release, WAITING)
@@ -192,9 +192,9 @@ class Connection(Reading, Line, asyncio.Protocol):
             self._set_elsewhere(request)
             return
         if queue.handle.has_children and (child := server.queues.changing_child(key)) is not None:
-            server.queues.when_settled(child, self.redoing(request))
+            server.queues.when_settled(child, self.repeating(request))
             return
-        server.figures.cmd_set += 1
+        server.counters.cmd_set += 1
         try:
             changed = server.put(queue, data, expiry)
         except LogwrightError as error:
@@ -225,21 +225,21 @@ class Connection(Reading, Line, asyncio.Protocol):
             self.refuse(b"" if quiet else answers.failure(queues.refused[key]))
             return
         if queues.is_changing(key):
-            queues.when_settled(key, self.redoing(request))
+            queues.when_settled(key, self.repeating(request))
             return
-        if not queues.has_room:
+        if not queues.can_create:
             self.refuse(b"" if quiet else answers.MANY_QUEUES)
             return
         self.hold(CHANGING)
-        self.again(request)
+        self.repeat(request)
         name = name_of(key)
         assert name is not None
         queues.create(key, name, lambda error: self._created(error, quiet))
 
-    def redoing(self, request: Request) -> Callable[[], None]:
+    def repeating(self, request: Request) -> Callable[[], None]:
         """Block this client, and return a function that repeats the request."""
         self.hold(CHANGING)
-        self.again(request)
+        self.repeat(request)
         return lambda: self.release(CHANGING)
 
     def unsettle(self) -> None:
@@ -256,17 +256,17 @@ class Connection(Reading, Line, asyncio.Protocol):
             self.refuse(b"" if quiet else answers.failure(error))
         self.release(CHANGING)
 
-    # --- strangers --------------------------------------------------------------------------------------------------
+    # --- tokens -----------------------------------------------------------------------------------------------------
 
-    def _introduce(self, request: Request) -> None:
+    def _authenticate(self, request: Request) -> None:
         """Check the token of a client: the data of a `set`, alone or after a name and a space."""
         if request[0] == SET:
             if self.server.protection.admits(request[3].rpartition(b" ")[2]):
-                self.is_stranger = False
+                self.needs_token = False
                 self._parser.max_item_bytes = self.server.limits.max_item_bytes
                 self.answer(answers.STORED)
             else:
-                self.server.figures.refused_tokens += 1
+                self.server.counters.refused_tokens += 1
                 self.answer(answers.BAD_TOKEN)
                 self.hang_up()
         elif request[0] == OTHER and request[1][0].lower() == b"quit":
@@ -278,16 +278,16 @@ class Connection(Reading, Line, asyncio.Protocol):
 
     # --- answers ----------------------------------------------------------------------------------------------------
 
-    def said_much(self) -> None:
+    def many_unsent(self) -> None:
         self.hold(ANSWERING)
 
     def refuse(self, answer: bytes) -> None:
         """Send an error, unless the client wants no answer."""
-        self.server.figures.refused += 1
+        self.server.counters.refused += 1
         if answer:
             self.answer(answer)
 
-    def sent(self) -> None:
+    def after_send(self) -> None:
         if self.holds & ANSWERING:
             self.release(ANSWERING)
         else:
@@ -306,20 +306,20 @@ class Connection(Reading, Line, asyncio.Protocol):
         if (self.holds & ENDED or not self.holds) and not self.server.commits.is_answering(self):
             self.transport.close()
 
-    # --- clients that are slow, or not there ------------------------------------------------------------------------
+    # --- slow clients -----------------------------------------------------------------------------------------------
 
-    def is_overdue(self, now: float) -> str | None:
+    def why_overdue(self, now: float) -> str | None:
         """Why this client must be dropped; None if it need not be."""
         limits = self.server.limits
         if self.holds & NOT_TAKEN and now - self._stuck > limits.answer_seconds:
             return "does not read its answers"
         if self.holds & (WAITING | CHANGING):
             return None
-        if self.is_stranger and now - self.connected > limits.handshake_seconds:
+        if self.needs_token and now - self.connected > limits.handshake_seconds:
             return "does not send its token"
         if self._parser.is_within and now - self._begun > limits.command_seconds:
             return "does not finish its request"
-        return "says nothing" if now - self.heard > limits.idle_seconds else None
+        return "is idle" if now - self.heard > limits.idle_seconds else None
 
     @property
     def is_stuck(self) -> bool:
@@ -342,7 +342,7 @@ class Connection(Reading, Line, asyncio.Protocol):
             self.transport.abort()
 
     def put_back(self, reads: Iterable[tuple[Served, list[int]]]) -> None:
-        """Put open items back to the heads of their queues."""
+        """Put reserved items back at the heads of their queues."""
         for queue, xids in reads:
             if queue.is_gone:
                 continue
@@ -354,7 +354,7 @@ class Connection(Reading, Line, asyncio.Protocol):
                 continue
             queue.canceled += len(xids)
             if queue.can_move:
-                self.server.moving.look(queue)
+                self.server.sweeper.move_from(queue)
             self.lane.change(queue)
             serve_waiters(queue)
 

@@ -42,7 +42,7 @@ class Lane:
         self.sets = self.hits = self.misses = self.bytes_read = self.bytes_written = 0
         """Counters since they were last collected."""
         self.fresh_bytes = 0
-        """Bytes from clients since the last look at the disk."""
+        """Bytes from clients since the last check of the disk."""
         self.last: Line | None = None
         """The client that sent bytes last."""
         self.is_at_once = False
@@ -51,8 +51,8 @@ class Lane:
         """Whether changes written at once need no commit, only answers, because the system has them already."""
         self.is_written_at_once = False
         """Whether operations are written at once, unless others already wait for a commit."""
-        self.look_bytes = 1 << 62
-        """The number of new bytes after which a commit looks at the disk."""
+        self.check_bytes = 1 << 62
+        """The number of new bytes after which a commit checks the disk."""
         self.commits = 0
         self.commit_now = commit_now
         self._commit_later = commit_later
@@ -98,7 +98,7 @@ class Line:
         self.transport: asyncio.Transport | None = None
         self.holds = 0
         self.is_plain = False
-        """Whether it may take the lane: it has no open reads, and no incomplete request."""
+        """Whether it may take the lane: it has no reserved items and no incomplete request."""
         self.has_ended = False
         """Whether the client sends no more."""
         self.heard = lane.now
@@ -121,7 +121,7 @@ class Line:
         finally:
             if lane.is_at_once:
                 lane.is_at_once = False
-                if lane.is_due and lane.is_direct and lane.fresh_bytes <= lane.look_bytes:
+                if lane.is_due and lane.is_direct and lane.fresh_bytes <= lane.check_bytes:
                     send_all(lane.taken()[1])
                 elif lane.is_due:
                     lane.commit_now()
@@ -141,9 +141,9 @@ class Line:
         for queue in queues:
             self.lane.change(queue)
         if self.unsent_bytes > self.most_unsent_bytes:
-            self.said_much()
+            self.many_unsent()
 
-    def said_much(self) -> None:
+    def many_unsent(self) -> None:
         """Many answers wait for a commit."""
         raise NotImplementedError
 
@@ -163,9 +163,9 @@ class Line:
         self.lane.bytes_written += len(data)
         transport.write(data)
         if self.holds or self.has_ended:
-            self.sent()
+            self.after_send()
 
-    def sent(self) -> None:
+    def after_send(self) -> None:
         """Answers have been sent; continue requests that waited for that."""
         raise NotImplementedError
 

@@ -40,7 +40,7 @@ _DEFAULTS: Final = {field.name: field.default for field in fields(Limits) if fie
 """The possible keys; all queues share one sweep."""
 
 
-# --- the server -------------------------------------------------------------------------------------------------------
+# --- the server -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +93,7 @@ class ServerLimits:
         check_limits(self)
 
 
-# --- queues -----------------------------------------------------------------------------------------------------------
+# --- queues ---------------------------------------------------------------------------------------------------------
 
 
 class QueueLimits:
@@ -101,7 +101,7 @@ class QueueLimits:
 
     def __init__(self, directory: Path, common: Limits, named: Named) -> None:
         self._common, self._named = common, named
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
         """Queues that were logged already."""
         self._targets = {common.expire_to, common.park}
         for name in named:
@@ -131,8 +131,8 @@ class QueueLimits:
         limits = self._chosen(name, _lasting(self._common) if is_target else self._common)
         if limits.max_attempts is None or can_open(park_of(name, limits)) or self._asks_to_park(name):
             return limits
-        if name not in self._told:
-            self._told.add(name)
+        if name not in self._logged:
+            self._logged.add(name)
             logger.warning("%s: items are not parked: %s would be too long a name", name, park_of(name, limits))
         return replace(limits, max_attempts=None, park=None)
 

@@ -1,19 +1,18 @@
-r"""Bytes to requests: the text protocol as a client sends it, however it was cut into pieces.
+r"""Parse the bytes of a client, in pieces of any size, into requests of the text protocol.
 
 A request is a line, and for storage commands a block of data of the size that the line names, which ends with \r\n.
-A line ends with \n or \r\n. Its words have white space between them. A block is passed over, and never taken for
-requests, whenever its size is known, whatever is wrong with its line; when the block does not end where it should, the
-rest of that line is passed over as well.
+A line ends with \n or \r\n. Its words are separated by white space. If a line with a valid size is refused, its block
+is skipped, and never parsed as requests; if a block does not end where it should, the rest of that line is skipped too.
 
-`feed` gives what is whole by now, a tuple each:
+`feed` returns the complete requests, a tuple each:
 
     (SET, key, expiry, data, quiet)     `set`: the expiry as the client gave it; quiet is `noreply`
     (GET, keys, with_number)            `get` or `gets`, at least one key
-    (OTHER, words)                      any other line that is not empty; the words as they were given
-    (REFUSED, answer)                   what is wrong; the answer is empty where the client wants none
-    (HANG_UP, answer)                   the same, and nothing that follows can be understood
+    (OTHER, words)                      any other line that is not empty, as words
+    (REFUSED, answer)                   an error; the answer is empty if the client wants none
+    (HANG_UP, answer)                   the same, and nothing after it can be parsed
 
-No more is kept than a line, or a block whose size was allowed.
+The parser buffers at most one line, or one block of an allowed size.
 """
 
 from __future__ import annotations
@@ -32,10 +31,10 @@ REFUSED: Final = 3
 HANG_UP: Final = 4
 
 _STORAGE: Final = {b"set": 5, b"add": 5, b"replace": 5, b"append": 5, b"prepend": 5, b"cas": 6}
-"""How many words they have, `noreply` aside."""
+"""The number of words, without `noreply`."""
 _NOREPLY: Final = b"noreply"
 _BINARY: Final = 0x80
-"""What a request of memcached's binary protocol begins with, and no line of the text protocol."""
+"""The first byte of requests of memcached's binary protocol."""
 _END: Final = b"\r\n"
 _MOST_BLOCK_BYTES: Final = 2**31 - 3
 _MOST_FLAGS: Final = 2**32 - 1
@@ -44,26 +43,26 @@ _MOST_EXPIRY: Final = 253_402_300_799
 
 
 class Arriving:
-    """How much data of items has arrived in part, of all clients together."""
+    """The size of partly received items, of all clients together."""
 
     def __init__(self, most_bytes: int) -> None:
         self.most_bytes = most_bytes
         self.bytes = 0
 
     def take(self, size: int) -> bool:
-        """Whether there is room for so much more; then it is counted."""
+        """Count an item that begins to arrive; False if it exceeds the limit."""
         if self.bytes + size > self.most_bytes:
             return False
         self.bytes += size
         return True
 
     def give_back(self, size: int) -> None:
-        """It has arrived, or never will."""
+        """An item has arrived, or never will."""
         self.bytes -= size
 
 
 class Parser:
-    """The requests of one client."""
+    """The parser of one client."""
 
     __slots__ = (
         "_answer",
@@ -74,8 +73,8 @@ class Parser:
         "_left",
         "_max_line",
         "_need",
-        "_passing",
         "_request",
+        "_skipping",
         "_taken",
         "is_within",
         "max_item_bytes",
@@ -84,34 +83,34 @@ class Parser:
     def __init__(self, limits: ServerLimits, arriving: Arriving) -> None:
         self.max_item_bytes = limits.max_item_bytes
         self.is_within = False
-        """Whether a request has begun that is not whole."""
+        """Whether a request has arrived in part."""
         self._max_line = limits.max_line_bytes
         self._arriving = arriving
         self._left = b""
-        self._in_block = self._passing = self._is_over = False
+        self._in_block = self._skipping = self._is_over = False
         self._need = self._taken = 0
         self._block: bytearray | None = None
         self._request: tuple[bytes, int, bool] = b"", 0, False
         self._answer = b""
 
     def close(self) -> None:
-        """Nothing more will come."""
+        """The client sends no more."""
         self._arriving.give_back(self._taken)
         self._taken = 0
         self._block, self._left, self._is_over = None, b"", True
 
     def feed(self, data: bytes) -> list[Request]:
-        """The requests that are whole with these bytes."""
+        """The requests that are complete with these bytes."""
         found: list[Request] = []
         if not self._is_over:
             self._parse(data, found)
-            self.is_within = bool(self._left) or self._in_block or self._passing
+            self.is_within = bool(self._left) or self._in_block or self._skipping
         return found
 
     def _parse(self, data: bytes, found: list[Request]) -> None:
         position = 0
-        if self._in_block or self._passing:
-            position = self._go_on(data, 0, found)
+        if self._in_block or self._skipping:
+            position = self._continue(data, 0, found)
         elif self._left:
             data = self._left + data
             self._left = b""
@@ -148,7 +147,7 @@ class Parser:
     # --- storage commands -------------------------------------------------------------------------------------------
 
     def _storage(self, words: list[bytes], data: bytes, start: int, found: list[Request]) -> int:
-        """Take a storage command whose block begins at `start`; where to go on. Less than the whole block is kept."""
+        """Parse a storage command whose block begins at `start`; returns the position after it."""
         command = words[0].lower()
         usual = _STORAGE[command]
         count = len(words)
@@ -179,7 +178,7 @@ class Parser:
     def _begin_block(
         self, data: bytes, start: int, size: int, request: tuple[bytes, int, bool], answer: bytes, found: list[Request]
     ) -> int:
-        """A block that is refused, ends badly, or has not arrived as a whole; where to go on."""
+        """Begin a block that is refused, ends wrongly, or is incomplete; returns the position after it."""
         self._block = None
         if not answer:
             if self._arriving.take(size):
@@ -188,12 +187,12 @@ class Parser:
             else:
                 answer = NO_MEMORY
         self._in_block, self._need, self._request, self._answer = True, size, request, answer
-        return self._go_on(data, start, found)
+        return self._continue(data, start, found)
 
-    def _go_on(self, data: bytes, position: int, found: list[Request]) -> int:
-        """Go on with a block, or with the rest of a line that is passed over; where that ends.
+    def _continue(self, data: bytes, position: int, found: list[Request]) -> int:
+        """Continue with a block, or with the rest of a skipped line; returns the position after it.
 
-        What is behind is not touched: there may be very many blocks in what a client sends at once.
+        The bytes after that are not copied: a client may send very many blocks at once.
         """
         if self._in_block:
             if self._need:
@@ -211,14 +210,14 @@ class Parser:
                 return len(data)
             self._left = b""
             self._finish_block(end == _END, found)
-            if not self._passing:
+            if not self._skipping:
                 return position + 2 - len(begun)
-            self._passing = begun != b"\n"
-        if self._passing:
+            self._skipping = begun != b"\n"
+        if self._skipping:
             stop = data.find(b"\n", position)
             if stop < 0:
                 return len(data)
-            self._passing = False
+            self._skipping = False
             position = stop + 1
         return position
 
@@ -230,11 +229,11 @@ class Parser:
         else:
             found.append((SET, key, expiry, bytes(self._block or b""), quiet))
         self._arriving.give_back(self._taken)
-        self._taken, self._block, self._in_block, self._passing = 0, None, False, not ends_well
+        self._taken, self._block, self._in_block, self._skipping = 0, None, False, not ends_well
 
 
 def _number(word: bytes, most: int) -> int:
-    """The number of a word of digits, -1 when it is none or too large."""
+    """The number in a word of digits, -1 if it is not one or too large."""
     if len(word) > 12 or not word.isdigit():
         return -1
     number = int(word)

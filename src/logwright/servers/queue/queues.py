@@ -1,14 +1,14 @@
-"""The queues of the server's directory, by the keys that clients name them with.
+"""The queues of the server's directory, by the keys of clients.
 
-All that are there are opened at the start. More come when clients name them. Opening, deleting and flushing wait for
-the disk, so a thread does it; requests for the queue wait until it is done, those for other queues do not.
+All existing queues are opened at the start; clients create more by naming them. Opening, deleting and flushing wait for
+the disk, so a thread does them; requests for that queue wait meanwhile, those for other queues do not.
 
-A queue whose journal failed, as on a full disk, is closed and opened again: what was acknowledged is there. Items that
-clients had open come back then, and their reads are over.
+A queue whose journal failed, as on a full disk, is closed and reopened with all that was acknowledged. Reserved items
+go back to its head, and their reads are over.
 
-A queue that cannot be opened, as its journal is damaged, is refused with the reason, and tried again less and less
-often: somebody may have repaired it. The others are served meanwhile; but nothing is put to the parent of a fan-out
-queue that is refused, as it would not get there.
+A queue that cannot be opened, as its journal is damaged, is refused with the reason, and retried with growing pauses,
+as it may have been repaired. The others are served; but the parent of a refused fan-out queue accepts no items, as they
+would not reach that queue.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _MOST_RETRY_SECONDS = 60.0
 
 
 class Served:
-    """A queue that clients can reach. Another one takes its place when it is deleted, or has failed."""
+    """An open queue of the server. Another object replaces it after a failure."""
 
     __slots__ = (
         "alone",
@@ -67,26 +67,26 @@ class Served:
         self.alone = (self,)
         self.handle = handle
         self.engine: Engine = handle.engine
-        self.put: Callable[..., None] = self.engine.put  # looked up once: these are called all the time
+        self.put: Callable[..., None] = self.engine.put  # looked up once, as they are called for every request
         self.take: Callable[[], bytes | None] = self.engine.get
         self.gather: Callable[[], None] = self.engine.hold_writes
         self.waiters: deque[Waiter] = deque() if before is None else before.waiters
         self.is_changing = False
-        """Whether its files are being changed: then it is not to be used."""
+        """Whether its files are being changed: then it must not be used."""
         self.is_dirty = False
         self.is_gone = False
         self.is_lost = False
-        """Whether it is gone because it has failed: what was open has come back."""
+        """Whether it is gone because it failed: its reserved items are back at the head."""
         self.can_move = self.engine.can_move
-        """Whether items may have to go to another queue."""
+        """Whether items may have to move to another queue."""
         self.is_moving = False
-        """Whether a thread is about that."""
+        """Whether a thread is moving them."""
         self.transactions = self.canceled = self.flushes = 0
         self.created_ms = self.engine.opened
 
 
 def name_of(key: bytes) -> str | None:
-    """The name of the queue that a client means, None for what cannot be one."""
+    """The name of the queue of a key; None if it is not valid."""
     if any(byte <= 32 or byte == 127 for byte in key):
         return None
     name = key.decode("utf-8", "surrogateescape")
@@ -102,9 +102,9 @@ class Queues:
         self.directory = directory
         self.by_key: dict[bytes, Served] = {}
         self.refused: dict[bytes, LogwrightError] = {}
-        """Those that could not be opened, or opened again, and why."""
+        """The queues that could not be opened or reopened, and why."""
         self._delays: dict[bytes, float] = {}
-        """After how many seconds each of them is tried again."""
+        """The seconds until each of them is retried."""
         self._limits, self._settings = limits, settings
         self._max_queues, self._retry_seconds = max_queues, retry_seconds
         self._by_engine: dict[Engine, Served] = {}
@@ -112,25 +112,25 @@ class Queues:
         self._threads = ThreadPoolExecutor(_FILE_THREADS, thread_name_prefix="logwright-files")
         self._is_closed = False
         self.on_items: Callable[[Served], None] = lambda served: None
-        """Called when a queue is back, and may have items for those who wait."""
+        """Called when a queue is reopened, and may have items for waiting clients."""
         self.created = self.deleted = 0
 
     def prepare(self) -> None:
-        """Create the directory if there is none. Waits for the disk."""
+        """Create the directory if it does not exist. Waits for the disk."""
         make_directories(self._settings.disk, self.directory / keep.DIRECTORY)
 
     def open_all(self) -> None:
-        """Open what is in the directory. Waits for the disk."""
+        """Open the queues of the directory. Waits for the disk."""
         disk = self._settings.disk
         try:
             for name in list_queues(disk, self.directory):
                 key = name.encode("utf-8", "surrogateescape")
-                if name_of(key) is None:  # no client could name it
+                if name_of(key) is None:  # no client can name it
                     continue
                 try:
                     self._add(key, self._open(name))
                 except Locked:
-                    raise  # somebody uses it, and should know that the server cannot
+                    raise  # another process uses it: do not start
                 except LogwrightError as error:
                     logger.error("%s: this queue is not served: %s", name, error)
                     self.refused[key] = error
@@ -139,14 +139,14 @@ class Queues:
             raise
 
     def watch_refused(self) -> None:
-        """Try those again that could not be opened."""
+        """Retry the queues that could not be opened."""
         for key, error in self.refused.items():
             self._refuse(key, error, None)
 
     def _open(self, name: str) -> Handle:
         path = self.directory / name
         if self._settings.disk.is_directory(path):
-            raise StorageFailed("open", path, OSError(errno.EISDIR, "is a directory, and no queue"))
+            raise StorageFailed("open", path, OSError(errno.EISDIR, "is a directory, not a queue"))
         return Handle(self.directory, name, self._limits.of(name), self._settings, is_tolerant=True).open()
 
     def _add(self, key: bytes, handle: Handle, before: Served | None = None) -> Served:
@@ -161,40 +161,40 @@ class Queues:
             del self.by_key[served.key]
 
     def of_engine(self, engine: Engine) -> Served | None:
-        """The queue that clients reach an engine by."""
+        """The queue of an engine."""
         return self._by_engine.get(engine)
 
-    # --- what waits for the disk ------------------------------------------------------------------------------------
+    # --- changes of files -------------------------------------------------------------------------------------------
 
     def is_changing(self, key: bytes) -> bool:
-        """Whether the files of a queue are being changed: then it is not to be used."""
+        """Whether the files of a queue are being changed: then it must not be used."""
         return key in self._changing
 
-    def changing_at_all(self) -> bytes | None:
-        """A queue whose files are being changed and that can be used afterwards, if there is any."""
+    def any_changing(self) -> bytes | None:
+        """A queue whose files are being changed, and that will be usable; None if there is none."""
         return next((name for name in self._changing if name not in self.refused), None)
 
     def changing_child(self, key: bytes) -> bytes | None:
-        """A fan-out queue below this one whose files are being changed, if there is any."""
+        """A fan-out queue of this one whose files are being changed; None if there is none."""
         return next((name for name in self._changing if name.startswith(key + b"+")), None)
 
     def when_settled(self, key: bytes, do: Callable[[], None]) -> None:
-        """Do something once nobody changes the files of a queue any more."""
+        """Call a function once the files of a queue are no longer being changed."""
         self._changing[key].append(do)
 
     def is_there(self, key: bytes) -> bool:
-        """Whether something has the name of a queue that is not open."""
+        """Whether a file, directory or link has the name of a queue that is not open."""
         path = self.directory / key.decode("utf-8", "surrogateescape")
         disk = self._settings.disk
         return key in self.refused or disk.exists(path) or disk.is_link(path)
 
     @property
-    def has_room(self) -> bool:
-        """Whether one more may be created."""
+    def can_create(self) -> bool:
+        """Whether one more queue is allowed."""
         return len(self.by_key) + len(self._changing) < self._max_queues
 
     def create(self, key: bytes, name: str, done: Callable[[BaseException | None], None]) -> None:
-        """Open a queue that there was not."""
+        """Create a queue."""
 
         def opened(handle: Handle) -> None:
             self._add(key, handle)
@@ -212,7 +212,7 @@ class Queues:
         self._change(served.key, served.handle.delete, deleted, done)
 
     def flush(self, served: Served, done: Callable[[BaseException | None], None]) -> None:
-        """Remove all items of a queue that wait."""
+        """Remove all waiting items of a queue."""
 
         def flushed(_: object) -> None:
             served.flushes += 1
@@ -220,12 +220,12 @@ class Queues:
         self._change(served.key, lambda: _flush(served.engine), flushed, done)
 
     def in_thread(self, work: Callable[[], None]) -> None:
-        """Do something that waits for the disk and raises nothing."""
+        """Run work in a thread; it must not raise."""
         if not self._is_closed:
             asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     def move(self, served: Served, done: Callable[[BaseException | None], None]) -> bool:
-        """Let items go where they belong, to queues that clients can reach then; False when the server stops.
+        """Move items to their target queues, which are created if needed; False if the server is stopping.
 
         The queue can be used meanwhile.
         """
@@ -240,7 +240,7 @@ class Queues:
         return True
 
     def shrink_idle(self, done: Callable[[BaseException | None], None]) -> None:
-        """Erase the journals of empty queues, as the disk is full; `done` is called for each of them."""
+        """Erase the journals of empty queues to free disk space; `done` is called for each of them."""
         for served in list(self.by_key.values()):
             if not self.is_changing(served.key) and served.engine.compaction.can_shrink:
                 self._change(served.key, served.engine.compaction.shrink, lambda _: None, done)
@@ -253,8 +253,8 @@ class Queues:
         done: Callable[[BaseException | None], None],
     ) -> None:
         if self._is_closed:
-            stopping = Closed(f"{self.directory}: the server stops")
-            asyncio.get_running_loop().call_soon(done, stopping)  # many requests may meet that, one behind the other
+            stopping = Closed(f"{self.directory}: the server is stopping")
+            asyncio.get_running_loop().call_soon(done, stopping)  # not at once: many requests may follow
             return
         self._changing[key] = []
         served = self.by_key.get(key)
@@ -280,7 +280,7 @@ class Queues:
     # --- after a failure --------------------------------------------------------------------------------------------
 
     def fail(self, served: Served, error: BaseException) -> None:
-        """The journal of a queue has failed: open it again. It can be used when that is done."""
+        """The journal of a queue has failed: reopen it."""
         if served.is_gone or self._is_closed or self.is_changing(served.key):
             return
         logger.error("%s: %s", served.engine.path, error)
@@ -289,7 +289,7 @@ class Queues:
         self._reopen(served.key, served)
 
     def _reopen(self, key: bytes, served: Served | None) -> None:
-        """Open a queue that has failed, or could not be opened at the start: then there is none to be closed first."""
+        """Reopen a failed queue, or retry one that could not be opened (`served` is None)."""
 
         def work() -> Handle:
             if served is not None:
@@ -306,7 +306,7 @@ class Queues:
             for waiter in fresh.waiters:
                 waiter.queue = fresh
             self.on_items(fresh)
-            logger.warning("%s: opened again; %d items wait", handle.engine.path, handle.engine.items)
+            logger.warning("%s: reopened with %d items", handle.engine.path, handle.engine.items)
 
         def done(error: BaseException | None) -> None:
             if isinstance(error, LogwrightError) and not self._is_closed:
@@ -318,21 +318,21 @@ class Queues:
         self.refused[key] = error
         delay = self._delays.get(key, self._retry_seconds)
         self._delays[key] = min(2 * delay, max(delay, _MOST_RETRY_SECONDS))
-        asyncio.get_running_loop().call_later(delay, self._try_again, key, served)
+        asyncio.get_running_loop().call_later(delay, self._retry, key, served)
 
-    def _try_again(self, key: bytes, served: Served | None) -> None:
+    def _retry(self, key: bytes, served: Served | None) -> None:
         if not self._is_closed and key in self.refused and not self.is_changing(key):
             self._reopen(key, served)
 
     # --- the end ----------------------------------------------------------------------------------------------------
 
     def end(self) -> None:
-        """Nothing is opened any more. Whatever is being done to files comes to its end."""
+        """Open nothing more, and wait for running changes of files."""
         self._is_closed = True
         self._threads.shutdown(wait=True)
 
     def close_all(self) -> None:
-        """Close all queues, the journals of which are synced. Waits for the disk."""
+        """Sync and close all queues. Waits for the disk."""
         failure: LogwrightError | None = None
         for served in list(self.by_key.values()):
             self._drop(served)

@@ -1,7 +1,10 @@
-"""Reading: how a client gets items: at once or by waiting, for good or until it says what became of them.
+"""How a client gets items: at once or by waiting, removed or only reserved.
 
-Of each queue a client has a line of open reads, the oldest first. `/close` and `/abort` are about the oldest, `confirm`
-about so many of them.
+A client has a list of open reads for each queue, the oldest first: these items are reserved for it. `/close` and
+`/abort` end the oldest read, `confirm` a number of them.
+
+Waiting clients do not poll: an item goes at once to the client that has waited longest, so no later client overtakes
+it. A `monitor` goes to the end of the line with each item that it gets.
 """
 
 from __future__ import annotations
@@ -23,14 +26,14 @@ if TYPE_CHECKING:
 _WAITING = 1
 
 
-# --- what a key asks for ----------------------------------------------------------------------------------------------
+# --- what a key asks for --------------------------------------------------------------------------------------------
 
 
-class Wish(NamedTuple):
+class KeyRequest(NamedTuple):
     """What a key of a `get` asks for: `name/option/...`."""
 
     key: bytes
-    """As the client gave it."""
+    """As in the request."""
     name: bytes
     wait_ms: int = 0
     opens: bool = False
@@ -40,7 +43,7 @@ class Wish(NamedTuple):
 
     @property
     def fetches(self) -> bool:
-        """Whether it asks for an item at all."""
+        """Whether it asks for an item."""
         return self.opens or not (self.closes or self.aborts)
 
 
@@ -48,8 +51,8 @@ _FLAGS = {b"open": "opens", b"close": "closes", b"abort": "aborts", b"peek": "pe
 _MOST_WAIT_DIGITS = 12
 
 
-def parse_wish(key: bytes) -> Wish | None:
-    """The wish that a key stands for; None for options that there are not, or that contradict each other."""
+def parse_key(key: bytes) -> KeyRequest | None:
+    """Parse a key; None for options that are unknown or contradict each other."""
     name, *options = key.split(b"/")
     wait_ms = 0
     flags: dict[str, bool] = {}
@@ -63,47 +66,47 @@ def parse_wish(key: bytes) -> Wish | None:
             flags[_FLAGS[option]] = True
         else:
             return None
-    wish = Wish(key, name, wait_ms, **flags)
-    if ((wish.peeks or wish.aborts) and (wish.opens or wish.closes)) or (wish.peeks and wish.aborts):
+    wanted = KeyRequest(key, name, wait_ms, **flags)
+    if ((wanted.peeks or wanted.aborts) and (wanted.opens or wanted.closes)) or (wanted.peeks and wanted.aborts):
         return None
-    return wish
+    return wanted
 
 
-# --- waiting ----------------------------------------------------------------------------------------------------------
+# --- waiting --------------------------------------------------------------------------------------------------------
 
 
 class Waiter:
-    """A client that waits for an item of a queue, or for several of them."""
+    """A client that waits for an item of a queue, or as a monitor for several."""
 
-    __slots__ = ("_most", "_timer", "client", "is_monitor", "queue", "wish")
+    __slots__ = ("_most", "_timer", "client", "is_monitor", "queue", "wanted")
 
-    def __init__(self, client: Reading, queue: Served, wish: Wish, seconds: float, most: int = 0) -> None:
-        self.client, self.queue, self.wish = client, queue, wish
+    def __init__(self, client: Reads, queue: Served, wanted: KeyRequest, seconds: float, most: int = 0) -> None:
+        self.client, self.queue, self.wanted = client, queue, wanted
         self.is_monitor = most > 0
         self._most = most
         queue.waiters.append(self)
         self._timer = asyncio.get_running_loop().call_later(seconds, self.give_up)
 
     def cancel(self) -> None:
-        """The client is gone, or has what it wanted."""
+        """The client has disconnected, or has its item."""
         self._timer.cancel()
         if self in self.queue.waiters:
             self.queue.waiters.remove(self)
 
     def give_up(self) -> None:
-        """Time is over, or the queue is gone."""
+        """End the wait: the time is over, or the queue is gone."""
         self.cancel()
         self.client.end_wait()
 
     def serve(self) -> bool:
-        """Give the client an item if there is one; whether there was."""
-        item = self.client.fetch(self.queue, self.wish)
+        """Give the client an item; returns whether there was one."""
+        item = self.client.fetch(self.queue, self.wanted)
         if item is None:
             return False
         data, _ = item
         if self.is_monitor:
             self._most -= 1
-            self.client.hand_out(self.queue, self.wish, data)
+            self.client.send_item(self.queue, self.wanted, data)
             self.queue.waiters.rotate(-1)
             if not self._most:
                 self.give_up()
@@ -114,27 +117,27 @@ class Waiter:
 
 
 def serve_waiters(queue: Served) -> None:
-    """Items have come to a queue: hand them to those who wait, but for those who do not take what they have got."""
-    passed_by = 0
-    while passed_by < len(queue.waiters):
+    """Give the items of a queue to waiting clients, except those that do not read their answers."""
+    skipped = 0
+    while skipped < len(queue.waiters):
         waiter = queue.waiters[0]
         if waiter.client.is_stuck:
             queue.waiters.rotate(-1)
-            passed_by += 1
+            skipped += 1
             continue
-        passed_by = 0
+        skipped = 0
         try:
             if not waiter.serve():
                 return
         except LogwrightError as error:
-            waiter.client.server.notice(error)  # they go on to wait, and are served when the queue is back
+            waiter.client.server.notice(error)  # they keep waiting, and are served when the queue is reopened
             return
 
 
-# --- the reads of a client --------------------------------------------------------------------------------------------
+# --- the reads of a client ------------------------------------------------------------------------------------------
 
 
-class Reading:
+class Reads:
     """The reads of one client."""
 
     answer: Callable[..., None]
@@ -145,16 +148,16 @@ class Reading:
         self.connected = time.monotonic()
         self.opens: dict[bytes, deque[tuple[Served, int]]] = {}
         self._waiter: Waiter | None = None
-        self._wishes: deque[Wish] = deque()
-        """Those of the `get` that is being done."""
+        self._keys: deque[KeyRequest] = deque()
+        """The remaining keys of the current `get`."""
         self._with_number = False
         self._is_single = True
         self._parts: list[bytes] = []
         self._parts_bytes = 0
-        """Of data: a `get` of many keys stops to hand out items when there is as much as may be held for a client."""
+        """The data so far: a `get` of many keys returns no more items than fit into the output buffer."""
         self._sources: list[Served] = []
 
-    # --- what a connection has --------------------------------------------------------------------------------------
+    # --- implemented by Connection ----------------------------------------------------------------------------------
 
     def refuse(self, answer: bytes) -> None:
         raise NotImplementedError
@@ -162,7 +165,7 @@ class Reading:
     def hold(self, reason: int) -> None:
         raise NotImplementedError
 
-    def go_on(self) -> None:
+    def continue_after_wait(self) -> None:
         raise NotImplementedError
 
     def with_queue(self, key: bytes, request: Request, *, quiet: bool = False) -> None:
@@ -178,185 +181,185 @@ class Reading:
     # --- get --------------------------------------------------------------------------------------------------------
 
     def get(self, request: Request) -> None:
-        """One item of each key. Nothing is done when one of the keys is wrong."""
+        """Get one item for each key. If one of the keys is not valid, nothing is done."""
         _, keys, with_number = request
         server = self.server
         if len(keys) == 1 and not self.opens and server.no_gets is None:
             key = keys[0]
             queue = server.queues.by_key.get(key)
             if queue is not None and not server.queues.is_changing(key) and not queue.can_move:
-                server.figures.cmd_get += 1
+                server.counters.cmd_get += 1
                 data = queue.engine.get()
                 if data is None:
-                    server.figures.get_misses += 1
+                    server.counters.get_misses += 1
                     self.answer(answers.END)
                     return
-                server.figures.get_hits += 1
+                server.counters.get_hits += 1
                 number = b" %d" % server.next_number() if with_number else b""
                 self.answer(b"VALUE %b 0 %d%b\r\n%b\r\nEND\r\n" % (key, len(data), number, data), queue.alone)
                 return
-        self._get_wishes(keys, request)
+        self._get_keys(keys, request)
 
-    def _get_wishes(self, keys: list[bytes], request: Request) -> None:
-        wishes = [parse_wish(key) for key in keys]
+    def _get_keys(self, keys: list[bytes], request: Request) -> None:
+        parsed = [parse_key(key) for key in keys]
         counts: dict[bytes, int] = {}
         refusal = None
-        for key, wish in zip(keys, wishes, strict=True):
+        for key, wanted in zip(keys, parsed, strict=True):
             if len(key) > self.server.limits.max_key_bytes:
                 refusal = answers.BAD_LINE
-            elif wish is None:
+            elif wanted is None:
                 refusal = answers.BAD_OPTIONS
-            elif name_of(wish.name) is None:
+            elif name_of(wanted.name) is None:
                 refusal = answers.BAD_NAME
             else:
-                refusal = self._refusal(wish, counts)
+                refusal = self._refusal(wanted, counts)
             if refusal is not None:
                 self.refuse(refusal)
                 return
-        found = [wish for wish in wishes if wish is not None]
-        for wish in found:
-            if self._needs_queue(wish):
-                self.with_queue(wish.name, request)
+        found = [wanted for wanted in parsed if wanted is not None]
+        for wanted in found:
+            if self._needs_queue(wanted):
+                self.with_queue(wanted.name, request)
                 return
-        self._wishes = deque(found)
+        self._keys = deque(found)
         self._with_number = request[2]
         self._parts, self._parts_bytes, self._sources = [], 0, []
         self._grant()
 
-    def _refusal(self, wish: Wish, counts: dict[bytes, int]) -> bytes | None:
-        """What is wrong with a wish of this client. `counts` is what it may have open of each queue by then."""
-        count = counts.get(wish.name, len(self.opens.get(wish.name, ())))
-        if wish.closes or wish.aborts:
+    def _refusal(self, wanted: KeyRequest, counts: dict[bytes, int]) -> bytes | None:
+        """The error for a key, or None. `counts` are the open reads of each queue after the preceding keys."""
+        count = counts.get(wanted.name, len(self.opens.get(wanted.name, ())))
+        if wanted.closes or wanted.aborts:
             count = max(0, count - 1)
-        counts[wish.name] = count + wish.opens
-        if self.server.no_gets is not None and (wish.fetches or wish.aborts):
+        counts[wanted.name] = count + wanted.opens
+        if self.server.no_gets is not None and (wanted.fetches or wanted.aborts):
             return self.server.no_gets
-        if not wish.fetches or wish.peeks:
+        if not wanted.fetches or wanted.peeks:
             return None
-        if wish.opens:
+        if wanted.opens:
             return answers.ERROR if count >= self.server.limits.max_open_reads else None
         return answers.ERROR if count > 0 else None
 
-    def _needs_queue(self, wish: Wish) -> bool:
-        """Whether a queue has to be opened first. One that does not exist is empty, unless somebody waits for items.
+    def _needs_queue(self, wanted: KeyRequest) -> bool:
+        """Whether a queue has to be opened first. A `get` that does not wait creates no queue.
 
-        A fan-out queue gets items from the moment on in which somebody has asked for it.
+        A fan-out queue is always created: it receives items from then on.
         """
         queues = self.server.queues
-        if wish.name in queues.refused or queues.is_changing(wish.name):
+        if wanted.name in queues.refused or queues.is_changing(wanted.name):
             return True
-        if wish.name in queues.by_key or not wish.fetches:
+        if wanted.name in queues.by_key or not wanted.fetches:
             return False
-        return b"+" in wish.name or wish.wait_ms > 0
+        return b"+" in wanted.name or wanted.wait_ms > 0
 
     def _grant(self) -> None:
-        """Do the wishes that are left, until one has to wait. When one fails, those before it are answered."""
-        while self._wishes:
+        """Carry out the remaining keys until one has to wait. If one fails, the preceding ones are answered."""
+        while self._keys:
             try:
-                if not self._grant_one(self._wishes[0]):
+                if not self._grant_one(self._keys[0]):
                     return
             except LogwrightError as error:
                 if not self._parts:
                     raise
                 self.server.notice(error)
-                break  # what was taken is gone, or open: whoever asked must get it
-            self._wishes.popleft()
+                break  # the items are removed or reserved: the client must get them
+            self._keys.popleft()
         parts, self._parts = self._parts, []
         self.answer(b"".join([*parts, answers.END]), tuple(dict.fromkeys(self._sources)))
 
-    def _grant_one(self, wish: Wish) -> bool:
-        """Do a wish; False when it has to wait."""
-        queue = self.server.queues.by_key.get(wish.name)
-        if wish.aborts:
-            self._abort(wish.name)
-        elif wish.closes:
-            self._sources += self.confirm(wish.name, 1) or ()
-        if not wish.fetches:
+    def _grant_one(self, wanted: KeyRequest) -> bool:
+        """Carry out a key; False if it has to wait."""
+        queue = self.server.queues.by_key.get(wanted.name)
+        if wanted.aborts:
+            self._abort(wanted.name)
+        elif wanted.closes:
+            self._sources += self.confirm(wanted.name, 1) or ()
+        if not wanted.fetches:
             return True
-        self._count(wish)
-        has_room = self._parts_bytes < self.server.limits.output_buffer_bytes
-        item = self.fetch(queue, wish) if queue is not None and has_room else None
+        self._count(wanted)
+        has_space = self._parts_bytes < self.server.limits.output_buffer_bytes
+        item = self.fetch(queue, wanted) if queue is not None and has_space else None
         if item is not None and queue is not None:
-            self._gather(queue, wish, *item)
-        elif wish.wait_ms and queue is not None and has_room and not self.has_ended:
-            seconds = min(wish.wait_ms / 1000, self.server.limits.max_wait_seconds)
-            self._waiter = Waiter(self, queue, wish, seconds)
+            self._add_item(queue, wanted, *item)
+        elif wanted.wait_ms and queue is not None and has_space and not self.has_ended:
+            seconds = min(wanted.wait_ms / 1000, self.server.limits.max_wait_seconds)
+            self._waiter = Waiter(self, queue, wanted, seconds)
             self.hold(_WAITING)
             return False
         else:
-            self.server.figures.get_misses += not wish.peeks
+            self.server.counters.get_misses += not wanted.peeks
         return True
 
-    def _count(self, wish: Wish) -> None:
-        figures = self.server.figures
-        if wish.peeks:
-            figures.cmd_peek += 1
+    def _count(self, wanted: KeyRequest) -> None:
+        counters = self.server.counters
+        if wanted.peeks:
+            counters.cmd_peek += 1
         else:
-            figures.cmd_get += 1
+            counters.cmd_get += 1
 
-    def fetch(self, queue: Served, wish: Wish) -> tuple[bytes, int] | None:
-        """The item that a wish gets now, and its id if it is open now; None when there is nothing."""
-        found = self._fetch(queue, wish)
+    def fetch(self, queue: Served, wanted: KeyRequest) -> tuple[bytes, int] | None:
+        """An item for a key, and its id if it is reserved; None if there is none."""
+        found = self._fetch(queue, wanted)
         if queue.can_move:
-            self.server.moving.look(queue)
+            self.server.sweeper.move_from(queue)
         return found
 
-    def _fetch(self, queue: Served, wish: Wish) -> tuple[bytes, int] | None:
-        if wish.peeks:
+    def _fetch(self, queue: Served, wanted: KeyRequest) -> tuple[bytes, int] | None:
+        if wanted.peeks:
             item = queue.engine.peek()
             return None if item is None else (item.data, 0)
-        if not wish.opens:
+        if not wanted.opens:
             data = queue.engine.get()
             if data is None:
                 return None
-            self.server.figures.get_hits += 1
+            self.server.counters.get_hits += 1
             return data, 0
         queue.transactions += 1
         item = queue.engine.reserve()
         if item is None:
             return None
-        self.server.figures.get_hits += 1
-        self.opens.setdefault(wish.name, deque()).append((queue, item.xid))
+        self.server.counters.get_hits += 1
+        self.opens.setdefault(wanted.name, deque()).append((queue, item.xid))
         return item.data, item.xid
 
-    def _gather(self, queue: Served, wish: Wish, data: bytes, _: int) -> None:
+    def _add_item(self, queue: Served, wanted: KeyRequest, data: bytes, _: int) -> None:
         number = b" %d" % self.server.next_number() if self._with_number else b""
-        key = wish.name if self.server.answers_with_names else wish.key
+        key = wanted.name if self.server.answers_with_names else wanted.key
         self._parts.append(b"VALUE %b 0 %d%b\r\n%b\r\n" % (key, len(data), number, data))
         self._parts_bytes += len(data)
         self._sources.append(queue)
 
-    def hand_out(self, queue: Served, wish: Wish, data: bytes) -> None:
+    def send_item(self, queue: Served, wanted: KeyRequest, data: bytes) -> None:
         """Send an item of a `monitor`."""
-        self.answer(b"VALUE %b 0 %d\r\n%b\r\nEND\r\n" % (wish.name, len(data), data), queue.alone)
+        self.answer(b"VALUE %b 0 %d\r\n%b\r\nEND\r\n" % (wanted.name, len(data), data), queue.alone)
 
     def end_wait(self, data: bytes | None = None) -> None:
-        """What was waited for is here, or will not come."""
+        """A wait is over, with or without an item."""
         waiter, self._waiter = self._waiter, None
         if waiter is None:
             return
         if waiter.is_monitor:
             self.answer(answers.END)
         else:
-            wish = self._wishes.popleft()
+            wanted = self._keys.popleft()
             if data is None:
-                self.server.figures.get_misses += not wish.peeks
+                self.server.counters.get_misses += not wanted.peeks
             else:
-                self._gather(waiter.queue, wish, data, 0)
+                self._add_item(waiter.queue, wanted, data, 0)
             try:
                 self._grant()
             except LogwrightError as error:
                 self.refuse(answers.failure(error))
                 self.server.notice(error)
         if self._waiter is None:
-            self.go_on()
+            self.continue_after_wait()
 
     # --- open reads -------------------------------------------------------------------------------------------------
 
     def confirm(self, name: bytes, count: int) -> tuple[Served, ...] | None:
-        """Finish the oldest reads of a queue; the queues that this has changed. None when there are not so many.
+        """Confirm the oldest reads of a queue; returns the changed queues, None if there are fewer reads.
 
-        Reads of a queue that was deleted or opened again meanwhile are over already.
+        Reads of a queue that was deleted or reopened meanwhile are already over.
         """
         reads = self.opens.get(name, deque())
         if len(reads) < count:
@@ -365,7 +368,7 @@ class Reading:
         if not reads:
             self.opens.pop(name, None)
         if any(queue.is_lost for queue, _ in chosen):
-            raise Poisoned("the queue has failed meanwhile, and what was open has come back")
+            raise Poisoned("the queue has failed meanwhile, and its reserved items are back at the head")
         changed = []
         for queue in dict.fromkeys(queue for queue, _ in chosen if not queue.is_gone):
             xids = [xid for other, xid in chosen if other is queue and queue.engine.is_open(xid)]
@@ -386,20 +389,20 @@ class Reading:
             self.put_back([(queue, [xid])])
 
     def monitor(self, queue: Served, seconds: float, most: int) -> None:
-        """Send what comes to a queue, each item an open read, until there were so many or time is over."""
-        wish = Wish(queue.key, queue.key, opens=True)
-        room = self.server.limits.max_monitored_items - len(self.opens.get(queue.key, ()))
-        if room <= 0:
+        """Send the items of a queue, each an open read, until `most` were sent or the time is over."""
+        wanted = KeyRequest(queue.key, queue.key, opens=True)
+        allowed = self.server.limits.max_monitored_items - len(self.opens.get(queue.key, ()))
+        if allowed <= 0:
             self.answer(answers.END)
             return
-        self._waiter = Waiter(self, queue, wish, seconds, min(most, room))
+        self._waiter = Waiter(self, queue, wanted, seconds, min(most, allowed))
         self.hold(_WAITING)
         serve_waiters(queue)
         if (self.has_ended or not seconds) and self._waiter is not None:
             self._waiter.give_up()
 
     def leave(self) -> None:
-        """The client is gone: it waits no more, and what it had open goes back to the heads of the queues."""
+        """The client has disconnected: end its wait, and put its reserved items back."""
         if self._waiter is not None:
             self._waiter.cancel()
             self._waiter = None

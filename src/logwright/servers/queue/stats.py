@@ -1,4 +1,4 @@
-"""The figures of the server: for `stats`, `dump_stats` and `dump_config`, and for Prometheus."""
+"""The statistics of the server: for `stats`, `dump_stats` and `dump_config`, and for Prometheus."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Figures:
+class Counters:
     """Counters since the start, or since `stats reset`; `ABOUT` describes them."""
 
     bytes_read: int = 0
@@ -44,28 +44,28 @@ class Figures:
 
 
 ABOUT = {
-    "bytes_read": "Bytes that came from clients.",
-    "bytes_written": "Bytes that were sent to clients.",
+    "bytes_read": "Bytes received from clients.",
+    "bytes_written": "Bytes sent to clients.",
     "cmd_get": "Gets, one for each key.",
     "cmd_monitor": "Monitors.",
     "cmd_peek": "Gets with /peek.",
     "cmd_set": "Sets.",
-    "dropped_connections": "Clients that were dropped because they were slow, or not there.",
-    "get_hits": "Gets that got an item.",
-    "get_misses": "Gets that got none.",
-    "refused": "Requests that were refused.",
-    "refused_connections": "Clients that came when there were enough.",
-    "refused_tokens": "Clients that showed a wrong token.",
-    "total_connections": "Clients that came.",
-    "total_items": "Items that were put.",
+    "dropped_connections": "Clients dropped because they were slow or dead.",
+    "get_hits": "Gets answered with an item.",
+    "get_misses": "Gets answered without an item.",
+    "refused": "Requests refused.",
+    "refused_connections": "Connections refused because of the limit.",
+    "refused_tokens": "Clients with a wrong token.",
+    "total_connections": "Connections accepted.",
+    "total_items": "Items added.",
 }
 _SHOWN = ("cmd_get", "cmd_set", "cmd_peek", "cmd_monitor", "get_hits", "get_misses", "bytes_read", "bytes_written")
 
 
 def stats_of(server: QueueServer) -> dict[str, object]:
-    """The figures of `stats`: of the server as in memcached and Kestrel, and of each queue as in Kestrel."""
+    """The values of `stats`: of the server as in memcached and Kestrel, and of each queue as in Kestrel."""
     queues = list(server.queues.by_key.values())
-    figures = server.tally()
+    counters = server.counted()
     found: dict[str, object] = {
         "pid": os.getpid(),
         "uptime": int(server.now - server.started),
@@ -73,11 +73,11 @@ def stats_of(server: QueueServer) -> dict[str, object]:
         "version": server.version,
         "logwright_version": __version__,
         "curr_items": sum(queue.engine.items for queue in queues),
-        "total_items": figures.total_items,
+        "total_items": counters.total_items,
         "bytes": sum(queue.engine.data_bytes for queue in queues),
         "curr_connections": len(server.connections),
-        "total_connections": figures.total_connections,
-        **{name: getattr(figures, name) for name in _SHOWN},
+        "total_connections": counters.total_connections,
+        **{name: getattr(counters, name) for name in _SHOWN},
         "queue_creates": server.queues.created,
         "queue_deletes": server.queues.deleted,
         "queue_expires": 0,
@@ -110,7 +110,7 @@ def _stats_of_queue(queue: Served) -> dict[str, object]:
 
 
 def settings_of(server: QueueServer) -> dict[str, object]:
-    """The figures of `stats settings`."""
+    """The values of `stats settings`."""
     return {"sync": server.settings.sync, **limits_of(server.limits)}
 
 
@@ -151,7 +151,7 @@ def dump_of_limits(server: QueueServer) -> bytes:
 
 
 class QueueMetrics(Metrics):
-    """The figures for Prometheus."""
+    """The metrics for Prometheus."""
 
     def __init__(self, server: QueueServer) -> None:
         super().__init__("logwright_kestrel")
@@ -159,22 +159,24 @@ class QueueMetrics(Metrics):
         self._counts = {
             name: self.counter(f"{name.removeprefix('total_')}_total", about) for name, about in ABOUT.items()
         }
-        self.gauge("up", "Whether the server takes everything: 1, or 0 for another status.", self._is_up)
-        self.gauge("connections", "Clients that are connected.", lambda: len(server.connections))
-        self.gauge("queues", "Queues that are open.", lambda: len(server.queues.by_key))
+        self.gauge("up", "1 if the status is UP, otherwise 0.", self._is_up)
+        self.gauge("connections", "Connected clients.", lambda: len(server.connections))
+        self.gauge("queues", "Open queues.", lambda: len(server.queues.by_key))
         self.gauge("queues_refused", "Queues that could not be opened.", lambda: len(server.queues.refused))
-        self.gauge("arriving_bytes", "Data of items that have arrived in part.", lambda: server.arriving.bytes)
-        self.gauge("commits", "Writes, or syncs, that carried one request or many.", lambda: server.lane.commits)
-        self.gauge("disk_is_low", "Whether nothing is put because the disk is full.", lambda: int(server.space.is_low))
+        self.gauge("arriving_bytes", "Bytes of partly received items.", lambda: server.arriving.bytes)
+        self.gauge("commits", "Writes or syncs, each for one or more requests.", lambda: server.lane.commits)
+        self.gauge(
+            "disk_is_low", "1 if no items are accepted because the disk is full.", lambda: int(server.space.is_low)
+        )
 
     def _is_up(self) -> float:
         return int(self._server.status == "UP")
 
     def text(self) -> str:
-        """Everything, in Prometheus' text format."""
-        figures = self._server.tally()
+        """All metrics in Prometheus' text format."""
+        counters = self._server.counted()
         for name, counter in self._counts.items():
-            counter.values[""] = getattr(figures, name)
+            counter.values[""] = getattr(counters, name)
         return super().text() + self._text_of_queues()
 
     def _text_of_queues(self) -> str:
@@ -189,15 +191,15 @@ class QueueMetrics(Metrics):
 
 
 _OF_QUEUES = (
-    ("items", "gauge", "Items that wait."),
-    ("bytes", "gauge", "Data of the items that wait."),
-    ("open", "gauge", "Items that clients have open."),
-    ("waiters", "gauge", "Clients that wait for an item."),
-    ("age_ms", "gauge", "How long the head has been waiting."),
-    ("journal_bytes", "gauge", "How large the journal is."),
-    ("items_total", "counter", "Items that were put since the queue was opened."),
-    ("expired_total", "counter", "Items that expired."),
-    ("discarded_total", "counter", "Items that were removed to make room."),
+    ("items", "gauge", "Waiting items."),
+    ("bytes", "gauge", "Bytes of waiting items."),
+    ("open", "gauge", "Items reserved by clients."),
+    ("waiters", "gauge", "Clients waiting for an item."),
+    ("age_ms", "gauge", "Age of the head item."),
+    ("journal_bytes", "gauge", "Size of the journal."),
+    ("items_total", "counter", "Items added since the queue was opened."),
+    ("expired_total", "counter", "Items expired."),
+    ("discarded_total", "counter", "Items discarded because the queue was full."),
 )
 _FIELDS = {
     "open": "open_transactions",

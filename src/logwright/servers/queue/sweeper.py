@@ -24,14 +24,14 @@ MOST_SWEPT: Final = 1000
 """The most items that are removed, and the most queues that are visited, in one turn of the loop."""
 
 
-class Moving:
+class Sweeper:
     """Sweeps the queues of a server, and moves their items."""
 
     def __init__(self, server: QueueServer) -> None:
         self._server = server
         self._loop = asyncio.get_running_loop()
         self._unswept: deque[Served] = deque()
-        self._told: dict[bytes, str] = {}
+        self._logged: dict[bytes, str] = {}
         """The logged reasons why items of queues could not be moved."""
         self._handle: asyncio.Handle | None = None
         self._wait()
@@ -65,7 +65,7 @@ class Moving:
         except LogwrightError as error:
             self._server.notice(error)
             return True
-        self.look(queue)
+        self.move_from(queue)
         if engine.items == before:
             return False
         self._server.lane.change(queue)
@@ -73,7 +73,7 @@ class Moving:
             self._unswept.append(queue)
         return True
 
-    def look(self, queue: Served) -> None:
+    def move_from(self, queue: Served) -> None:
         """Move items that were reserved for other queues, if there are any."""
         if queue.is_moving or not queue.engine.moves:
             return
@@ -82,24 +82,24 @@ class Moving:
         def moved(error: BaseException | None) -> None:
             queue.is_moving = False
             if error is not None and not isinstance(error, Closed):
-                self._tell(queue, str(error))
+                self._log(queue, str(error))
                 self._server.notice(error)
             for name in targets:
                 target = self._server.queues.by_key.get(name.encode("utf-8", "surrogateescape"))
                 if target is not None:
                     serve_waiters(target)
             if error is None:
-                self._told.pop(queue.key, None)
+                self._logged.pop(queue.key, None)
             if error is None and not queue.is_gone:
                 serve_waiters(queue)
                 self.sweep(queue)
 
         queue.is_moving = self._server.queues.move(queue, moved)
 
-    def _tell(self, queue: Served, error: str) -> None:
+    def _log(self, queue: Served, error: str) -> None:
         """Log why items were not moved, once: every sweep tries again."""
-        if self._told.get(queue.key) != error:
-            self._told[queue.key] = error
+        if self._logged.get(queue.key) != error:
+            self._logged[queue.key] = error
             reason = "items that expired or failed too often could not be moved"
             logger.warning("%s: %s: %s", queue.engine.path, reason, error)
 

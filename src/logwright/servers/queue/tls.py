@@ -17,7 +17,7 @@ from typing import Final
 
 from ..safety import Address
 
-MOST_STANDING: Final = 256
+MOST_HANDSHAKES: Final = 256
 GRACE_SECONDS: Final = 1.0
 BACKLOG: Final = 1024
 """The backlog of the listening socket. Clients beyond it retry after a second."""
@@ -25,7 +25,7 @@ _PAUSE_SECONDS: Final = 0.05
 """The pause in accepting when there are too many clients, or no free file descriptors."""
 
 
-class Door:
+class TlsListener:
     """Listens at an address until it is closed."""
 
     def __init__(
@@ -33,7 +33,7 @@ class Door:
     ) -> None:
         self._context, self._handshake_seconds, self._protocol = context, handshake_seconds, protocol
         self._listening: list[asyncio.Task[None]] = []
-        self.standing: dict[socket.socket, float] = {}
+        self.handshakes: dict[socket.socket, float] = {}
         """Clients in a handshake with their start times, oldest first."""
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -44,11 +44,11 @@ class Door:
         with contextlib.ExitStack() as stack:
             sockets = [stack.enter_context(_bound(family, place)) for family, _, _, _, place in found]
             stack.pop_all()
-        self._listening = [loop.create_task(self._let_in(listener)) for listener in sockets]
+        self._listening = [loop.create_task(self._accept(listener)) for listener in sockets]
         port: int = sockets[0].getsockname()[1]
         return port
 
-    async def _let_in(self, listener: socket.socket) -> None:
+    async def _accept(self, listener: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         with listener:
             while True:
@@ -57,22 +57,22 @@ class Door:
                 except OSError:
                     await asyncio.sleep(_PAUSE_SECONDS)
                     continue
-                self.standing[client] = time.monotonic()
-                task = loop.create_task(self._set_up(client))
+                self.handshakes[client] = time.monotonic()
+                task = loop.create_task(self._handshake(client))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
-                await self._until_fewer()
+                await self._wait_for_place()
 
-    async def _until_fewer(self) -> None:
+    async def _wait_for_place(self) -> None:
         """Wait until another client can be accepted."""
-        while len(self.standing) >= MOST_STANDING:
-            oldest, since = next(iter(self.standing.items()))
+        while len(self.handshakes) >= MOST_HANDSHAKES:
+            oldest, since = next(iter(self.handshakes.items()))
             if time.monotonic() - since >= GRACE_SECONDS:
-                self._send_away(oldest)
+                self._disconnect(oldest)
             else:
                 await asyncio.sleep(_PAUSE_SECONDS)
 
-    async def _set_up(self, client: socket.socket) -> None:
+    async def _handshake(self, client: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         try:
             await loop.connect_accepted_socket(
@@ -81,17 +81,17 @@ class Door:
         except OSError:  # includes errors of TLS and timeouts
             client.close()
         finally:
-            self.standing.pop(client, None)
+            self.handshakes.pop(client, None)
 
-    def _send_away(self, client: socket.socket) -> None:
-        del self.standing[client]
+    def _disconnect(self, client: socket.socket) -> None:
+        del self.handshakes[client]
         with contextlib.suppress(OSError):
             client.shutdown(socket.SHUT_RDWR)  # ends the handshake
 
     async def close(self) -> None:
         """Stop listening, and disconnect clients in a handshake."""
-        for client in list(self.standing):
-            self._send_away(client)
+        for client in list(self.handshakes):
+            self._disconnect(client)
         for task in self._listening:
             task.cancel()
         await asyncio.gather(*self._listening, return_exceptions=True)
