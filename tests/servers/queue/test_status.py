@@ -59,7 +59,7 @@ def test_a_status_is_not_kept_among_the_queues(tmp_path: Path) -> None:
 
 def test_a_file_in_a_directory_that_there_is_not_is_refused_at_the_start(tmp_path: Path) -> None:
     file = tmp_path / "missing" / "status"
-    with pytest.raises(WrongUse, match="there is no directory"), serving(tmp_path / "queues", status_file=file):
+    with pytest.raises(WrongUse, match="its directory does not exist"), serving(tmp_path / "queues", status_file=file):
         pass
 
 
