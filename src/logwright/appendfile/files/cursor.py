@@ -214,6 +214,8 @@ class Cursor:
             self.pair, self._most = PAIR.unpack_from(room, HEADER_BYTES), 1
         if self.pair != (pair[0], pair[1]):
             self.pair, self._most, self._is_confirmed = (pair[0], pair[1]), 1, True
+        elif self._most > 1 and len(chunk.turns()[0]):
+            self._most = 1
         self.position += end
         return chunk
 

@@ -92,6 +92,8 @@ class _Salvage(PiecesSalvage):
     """All files of its generation."""
     pair_before: _Pair | None = None
     """The ids at the end of the files before this one; None where nothing says them."""
+    checked: int | None = None
+    """The oldest segment that was not checked at the end of its generation, once something has asked for it."""
 
     def walk(self) -> None:
         """Go through the file."""
@@ -314,7 +316,9 @@ class _Salvage(PiecesSalvage):
         self, file_id: int, before: _Pair | None, after: _Pair | None, suspect: int | None
     ) -> tuple[str, dict[str, Any]]:
         """`what` and `fields` of a loss: from the segment of the pair before it to that of the pair after it."""
-        checked = pair_of(self.reader.disk, self.generation)[0]
+        if self.checked is None:
+            self.checked = pair_of(self.reader.disk, self.generation)[0]
+        checked = self.checked
         fields = {"file_id": file_id, "segments": None, "checked": checked, "suspect": suspect}
         if before is None and after is None:
             return "all of it, of an unknown segment", fields
