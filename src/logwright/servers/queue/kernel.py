@@ -1,4 +1,4 @@
-"""What is done for every request: compiled where that was built, by `lane.py` elsewhere; see core/bytes/compiled.py."""
+"""The lane: compiled if that was built, otherwise `lane.py`; see core/bytes/compiled.py."""
 
 from __future__ import annotations
 

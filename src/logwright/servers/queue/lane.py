@@ -1,3 +1,4 @@
+# cython: annotation_typing=False, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """How requests arrive and answers are sent, with a fast path (the lane) for the simplest requests.
 
 A `Line` is the part of a client that is used for every request. The clients share a `Lane`: the queues, and the changes
@@ -7,18 +8,37 @@ A request may take the lane if it is a complete `set` without expiry or `get` wi
 for an open queue that has no children, no waiting clients and no items to move, and whose files are not being changed.
 The result is the same as on the general path, `receive`. The first other request leaves the lane.
 
-This is the reference for the compiled `_lane.pyx`. Here no request takes the lane.
+This source runs interpreted, and compiled as `_lane` with the C types of `_lane.pxd`. Indexes are not checked there, so
+every advance is checked against the end of the bytes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from .answers import END, STORED
+
+try:
+    import cython
+except ModuleNotFoundError:
+    from ...core.bytes import cython_shim as cython
 
 if TYPE_CHECKING:
     import asyncio
 
     from .queues import Served
+
+if not cython.compiled:
+    SPACE, SLASH, ZERO, NINE, DELETE, CARRIAGE_RETURN, LINE_FEED = b" /09\x7f\r\n"
+
+    def item_answer(key: bytes, item: bytes) -> bytes:
+        """The answer to a `get` with an item."""
+        return b"VALUE %b 0 %d\r\n%b\r\nEND\r\n" % (key, len(item), item)
+
+
+MOST_DIGITS: Final = 9
+"""Of the flags and of the size of a `set` that takes the lane."""
 
 
 class Lane:
@@ -56,6 +76,9 @@ class Lane:
         self.commits = 0
         self.commit_now = commit_now
         self._commit_later = commit_later
+        self._queues = queues
+        self._max_line = max_line
+        self._max_item = max_item
 
     def change(self, queue: Served) -> None:
         """Write the changes of a queue with the next commit."""
@@ -68,19 +91,24 @@ class Lane:
 
     def taken(self) -> tuple[list[Served], list[Line]]:
         """Take the changed queues and the talking clients; both are empty afterwards."""
-        found = self.changed, self.talking
+        changed, talking = self.changed, self.talking
         self.changed, self.talking = [], []
         self.is_due = False
-        for queue in found[0]:
+        for queue in changed:
             queue.is_dirty = False
-        self.commits += bool(found[0])
-        return found
+        if changed:
+            self.commits += 1
+        return changed, talking
 
     def unwritten(self, queues: tuple[Served, ...]) -> tuple[Served, ...]:
         """The queues whose operations wait for the commit. Others are written already."""
         if not self.is_written_at_once:
             return queues
-        return () if self.is_at_once or not any(queue.is_dirty for queue in queues) else queues
+        if not self.is_at_once:
+            for queue in queues:
+                if queue.is_dirty:
+                    return queues
+        return ()
 
     def become_due(self) -> None:
         """Ask for a commit, once."""
@@ -88,6 +116,13 @@ class Lane:
             self.is_due = True
             if not self.is_at_once:
                 self._commit_later()
+
+    def _find(self, key: bytes) -> Served | None:
+        """The queue of a key; None if there is none, or if it may not take the lane."""
+        queue = self._queues.get(key)
+        if queue is None or queue.is_changing or queue.waiters or queue.handle.has_children or queue.can_move:
+            return None
+        return queue
 
 
 class Line:
@@ -111,13 +146,17 @@ class Line:
     def data_received(self, data: bytes) -> None:
         """Carry out the requests in these bytes. A single client does not wait for others to commit with."""
         lane = self.lane
+        if type(data) is not bytes:
+            data = bytes(data)
         self.heard = lane.now
         lane.bytes_read += len(data)
         lane.fresh_bytes += len(data)
         lane.is_at_once = lane.last is self and not lane.is_due
         lane.last = self
         try:
-            self.receive(data)
+            done = self._take_lane(data) if self.is_plain and lane.is_open else 0
+            if done < len(data):
+                self.receive(data[done:] if done else data)
         finally:
             if lane.is_at_once:
                 lane.is_at_once = False
@@ -149,10 +188,10 @@ class Line:
 
     def taken_answers(self) -> tuple[list[bytes], list[tuple[Served, ...]]]:
         """Take the waiting answers and their queues; none are left afterwards."""
-        found = self.answers, self.owners
+        answers, owners = self.answers, self.owners
         self.answers, self.owners = [], []
         self.unsent_bytes = 0
-        return found
+        return answers, owners
 
     def send(self, lines: list[bytes]) -> None:
         """Send answers."""
@@ -169,8 +208,109 @@ class Line:
         """Answers have been sent; continue requests that waited for that."""
         raise NotImplementedError
 
+    # --- the lane ---------------------------------------------------------------------------------------------------
+
+    def _take_lane(self, data: bytes) -> int:
+        """Carry out the simple requests at the beginning of these bytes; returns the number of bytes."""
+        text = data
+        stop = len(data)
+        at = 0
+        while stop - at >= 6 and not self.holds:
+            if text[at + 1] != 101 or text[at + 2] != 116 or text[at + 3] != SPACE:  # "et "
+                break
+            if text[at] == 103:  # "g"
+                after = self._take_get(data, at, stop)
+            elif text[at] == 115:  # "s"
+                after = self._take_set(data, at, stop)
+            else:
+                break
+            if after < 0:
+                break
+            at = after
+        return at
+
+    def _take_set(self, data: bytes, at: int, stop: int) -> int:
+        r"""`set KEY FLAGS 0 SIZE\r\n` and data; returns the beginning of the next request, -1 if it is not simple."""
+        text = data
+        lane = self.lane
+        key_end = _past_key(data, at + 4, stop)
+        if key_end == at + 4 or stop - key_end < 9 or text[key_end] != SPACE:
+            return -1
+        flags_end = _past_digits(data, key_end + 1, stop)
+        if flags_end < 0 or stop - flags_end < 6:
+            return -1
+        if text[flags_end] != SPACE or text[flags_end + 1] != ZERO or text[flags_end + 2] != SPACE:
+            return -1
+        number = flags_end + 3
+        start = _past_digits(data, number, stop)
+        if start < 0 or stop - start < 2 or text[start] != CARRIAGE_RETURN or text[start + 1] != LINE_FEED:
+            return -1
+        size = 0
+        while number < start:
+            size = size * 10 + text[number] - ZERO
+            number += 1
+        if start - at >= lane._max_line or size > lane._max_item:
+            return -1
+        start += 2
+        end = start + size
+        if stop - end < 2 or text[end] != CARRIAGE_RETURN or text[end + 1] != LINE_FEED:
+            return -1
+        queue = lane._find(text[at + 4 : key_end])
+        if queue is None:
+            return -1
+        try:
+            queue.put(text[start:end])
+        except Exception:
+            return -1  # the general path meets the error again, and reports it
+        lane.sets += 1
+        self.answer(STORED, queue.alone)
+        return end + 2
+
+    def _take_get(self, data: bytes, at: int, stop: int) -> int:
+        r"""`get KEY\r\n`; returns the beginning of the next request, -1 if it is not simple."""
+        text = data
+        lane = self.lane
+        key_end = _past_key(data, at + 4, stop)
+        if key_end == at + 4 or stop - key_end < 2 or key_end - at >= lane._max_line:
+            return -1
+        if text[key_end] != CARRIAGE_RETURN or text[key_end + 1] != LINE_FEED:
+            return -1
+        key = text[at + 4 : key_end]
+        queue = lane._find(key)
+        if queue is None:
+            return -1
+        try:
+            item = queue.take()
+        except Exception:
+            return -1
+        if item is None:
+            lane.misses += 1
+            self.answer(END)
+        else:
+            lane.hits += 1
+            self.answer(item_answer(key, item), queue.alone)
+        return key_end + 2
+
+
+def _past_key(text: bytes, at: int, stop: int) -> int:
+    """The end of a key without options that begins here."""
+    while at < stop and text[at] > SPACE and text[at] != SLASH and text[at] != DELETE:
+        at += 1
+    return at
+
+
+def _past_digits(text: bytes, at: int, stop: int) -> int:
+    """The end of a number that begins here; -1 if there is none, or if it has too many digits."""
+    start = at
+    while at < stop and ZERO <= text[at] <= NINE:
+        at += 1
+    return at if 0 < at - start <= MOST_DIGITS else -1
+
 
 def send_all(lines: list[Line]) -> None:
     """Send the answers of clients for whom nothing has failed."""
     for line in lines:
-        line.send(line.taken_answers()[0])
+        answers = line.answers
+        line.answers, line.owners = [], []
+        line.unsent_bytes = 0
+        line.send(answers)

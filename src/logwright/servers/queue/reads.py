@@ -151,7 +151,6 @@ class Reads:
         self._keys: deque[KeyRequest] = deque()
         """The remaining keys of the current `get`."""
         self._with_number = False
-        self._is_single = True
         self._parts: list[bytes] = []
         self._parts_bytes = 0
         """The data so far: a `get` of many keys returns no more items than fit into the output buffer."""
