@@ -14,7 +14,8 @@ counts only as far as it proves itself. Three things do, in this order:
 Of operations that only lead up to an item or to the end the first two are given up: the last bytes of a damaged item
 look like a removal in one of a hundred cases. To deliver an item twice is better than to lose one to a made-up removal.
 
-A torn tail is what a crash can leave at the end of the newest file, and nothing of the above follows it. One removal
+A torn tail is what a crash can leave at the end of the newest file, and nothing of the above follows it, nor does an
+item that begins within the operation before it lead to the end of the file. One removal
 at the very end is evidence after a single bad byte only: any noise ends with such a byte in 1 of 128 cases. A file that
 cannot be read from its first byte on has no torn tail: a crash leaves that, such as a file of zeros, only where nothing
 was ever synced, and it cannot be distinguished from a queue that was overwritten.
