@@ -97,7 +97,7 @@ def test_zeros_within_a_sector_are_damage_for_a_power_cut_leaves_none_there() ->
     span = next(span for span in spans(whole)[5:] if span.start % SECTOR_BYTES < 256)
     damage(disk, overwrite(whole, span.start, bytes(40)))
     assert kinds(disk) == ["malformed"]
-    with pytest.raises(DamagedJournal, match="entries follow"):
+    with pytest.raises(DamagedJournal, match="no torn tail"):
         opened(disk)
 
 
@@ -119,7 +119,7 @@ def test_a_changed_entry_before_sectors_that_never_reached_the_disk_is_damage() 
     data = overwrite(whole, 5 * SECTOR_BYTES, bytes(SECTOR_BYTES))
     damage(disk, flip_bits(data, spans(whole)[2].start + 3, 0xFF))
     assert kinds(disk)[0] == "malformed"
-    with pytest.raises(DamagedJournal, match="entries follow"):
+    with pytest.raises(DamagedJournal, match="no torn tail"):
         opened(disk)
 
 
@@ -138,6 +138,44 @@ def test_a_missing_sector_that_ends_at_the_mark_is_a_torn_tail() -> None:
     assert kinds(damaged) == ["torn_tail"]
     with VersionedKVStore.open(HOME, "cars", 1024, 1.0, disk=damaged, background=False, clock=Clock()) as again:
         assert again.get("a") == "x" * 20
+
+
+# --- a position that is wrong -----------------------------------------------------------------------------------------
+
+
+def closed() -> SimulatedDisk:
+    """A store that was closed."""
+    disk = SimulatedDisk()
+    disk.make_directory(HOME)
+    with opened(disk) as store:
+        for number in range(COUNT):
+            store.insert(f"key {number}", "x" * 60)
+    return disk
+
+
+def damage_position(disk: SimulatedDisk, position: int) -> bytes:
+    damage(disk, overwrite(read_file(disk, PATH), POSITION_AT, position.to_bytes(8, "little")))
+    return read_file(disk, PATH)
+
+
+def position_of(disk: SimulatedDisk) -> int:
+    return int.from_bytes(read_file(disk, PATH)[POSITION_AT : POSITION_AT + 8], "little")
+
+
+@pytest.mark.parametrize("was_closed", [True, False], ids=["closed", "killed"])
+@pytest.mark.parametrize("less", [1, 5, 60, 200, 1024, 2100])
+def test_a_position_within_an_entry_is_damage_and_the_entry_is_not_cut(less: int, was_closed: bool) -> None:
+    disk = closed() if was_closed else killed()
+    position = position_of(disk) - less
+    assert position not in [span.end for span in spans(read_file(disk, PATH))]
+    data = damage_position(disk, position)
+    assert kinds(disk) == ["malformed"]
+    with pytest.raises(DamagedJournal, match="logwright repair"):
+        opened(disk)
+    assert read_file(disk, PATH) == data
+    repair.apply(PATH, repair.plan(PATH, disk=disk), disk=disk)
+    assert [(loss.kind, loss.what) for loss in account(disk)] == [("restored", "the position in the header")]
+    assert keys(disk) == all_but()
 
 
 # --- a file that is shorter than its position -------------------------------------------------------------------------

@@ -14,7 +14,7 @@ that end anywhere else may be part of a value, and do not count.
 In the active journal bad bytes that no whole entry follows are a torn tail: the position reached the disk, and what it
 speaks of did not. So is a position past the end of the file. But where the position lies within an entry that is whole,
 the position is what is wrong, and nothing is torn. After our mark (see `buffer.py`) an entry of which a sector is
-missing is the work of a power cut, whatever follows it (see `tearing.py`).
+missing is the work of a power cut, whatever follows it (see `lacks_sector`).
 """
 
 from __future__ import annotations

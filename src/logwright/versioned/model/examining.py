@@ -1,7 +1,7 @@
 """Examining: what a journal looks like, wherever it comes from: how far its entries are whole, and what follows them.
 
 Entries end at the position, or before the first that is not whole. What a power cut can leave is described in
-`buffer.py`, and how that differs from damage in `tearing.py`.
+`buffer.py`, and how that differs from damage in `cursor.py`.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ...core.bytes.outcome import Malformed
+from ...core.bytes.outcome import Damage, Malformed
 from ...core.io.disk import Disk
 from ..bytes import codec, kernel
 from ..bytes.layout import ENTRY_START, HEADER_BYTES
 from ..bytes.records import Entry
 from ..files.buffer import Buffer, last_byte, mark_at, read_mark
-from ..files.cursor import lacks_sector
+from ..files.cursor import Cursor
+from ..files.files import JournalFile
 from .kernel import Table
 
 _MOST_ATTEMPTS: Final = 1000
@@ -120,10 +121,7 @@ def later_entries(buffer: Buffer, start: int, end: int) -> Iterator[Entry | None
             return
 
 
-def is_torn(buffer: Buffer, examined: Examined) -> bool:
-    """Whether what follows the whole entries is the work of a power cut, or ends the journal."""
-    start, stop, memory = examined.end, min(examined.position, buffer.size), buffer.memory
-    is_after_mark = examined.mark is not None and start >= examined.mark
-    if is_after_mark and lacks_sector(lambda first, end: memory[first:end], start, stop, buffer.size):
-        return True
-    return not any(True for _ in later_entries(buffer, start, stop))
+def find_damages(buffer: Buffer) -> list[Damage]:
+    """What is wrong with an active journal, judged as `verify` and `repair` do it."""
+    path = buffer.file.path
+    return [item for item in Cursor(buffer.file, JournalFile("", path.name, path)).items() if isinstance(item, Damage)]

@@ -3,10 +3,10 @@
 Which file that is, and what becomes of the others, is said in `leftovers.py`. Where there is nothing a new journal is
 made, under its name only when it is whole.
 
-The active journal is read. Where it does not end with a whole entry at its position, the rest is a torn tail: it
-is kept beside the journal, reported, and overwritten with zeros. It is none, and nothing is changed, if whole entries
-follow and nothing says that a power cut did this: then bytes have changed that were on the disk, which is for `repair`.
-What a power cut does is described in `buffer.py`. No crash makes a file shorter than its position: its entries count,
+The active journal is read. Where it does not end with a whole entry at its position, the rest may be a torn tail: then
+it is kept beside the journal, reported, and overwritten with zeros. Whether it is one is judged as `verify` does it, by
+`cursor.py`. If it is not, bytes have changed that were on the disk: nothing is changed, for that is for `repair`. What
+a power cut does is described in `buffer.py`. No crash makes a file shorter than its position: its entries count,
 and what is lost is written to the account of losses before the position changes, as `repair` does it.
 
 All of this may itself be interrupted at any point, and done again.
@@ -27,7 +27,7 @@ from ...errors import DamagedJournal, StorageFailed, is_no_space
 from ..files.buffer import LEAST_BYTES, Buffer, garbage_end, last_byte, mark_at
 from ..files.files import Listing, active_name, list_files, parse_name, temporary_name
 from ..files.repair import lost_at_end
-from .examining import Examined, examine, is_blank, is_torn
+from .examining import Examined, examine, find_damages, is_blank
 from .kernel import Table
 from .leftovers import refuse_to_lose, remove_leftovers, settle
 from .rotation import Sizes, new_journal, write_journal
@@ -114,12 +114,13 @@ def _open_active(disk: Disk, listing: Listing, table: Table, sizes: Sizes) -> Op
         try:
             examined = examine(buffer, table)
         except Malformed as malformed:
-            raise DamagedJournal(path, malformed.position, malformed.reason) from None
+            raise DamagedJournal(path, malformed.position, f"{malformed.reason} (see logwright repair)") from None
         opened = Opened(buffer, examined.initialized, examined.end)
         if examined.reason:
-            if not is_torn(buffer, examined):
-                reason = f"{examined.reason}; entries follow, so nothing is cut off (see logwright repair)"
-                raise DamagedJournal(path, examined.end, reason)
+            for damage in find_damages(buffer):
+                if damage.kind != "torn_tail":
+                    reason = f"{damage.reason}; this is no torn tail, so nothing is cut off (see logwright repair)"
+                    raise DamagedJournal(path, damage.start, reason)
             stop = min(examined.position, buffer.size)
             opened.recovered = Damage(path.name, examined.end, stop, examined.reason, "torn_tail")
         _clear_the_rest(disk, directory, buffer, examined, opened)
