@@ -79,7 +79,7 @@ def test_a_buffer_that_has_grown_is_durable_with_its_mark() -> None:
     buffer.sync()
     buffer.grow(8192, 3600)
     assert disk.unsynced() == []
-    assert (buffer.size, read_mark(buffer.memory, 8192)) == (8192, 3600)
+    assert (buffer.size, read_mark(buffer.memory, 8192)) == (8192, (3600, False))
     assert read_file(disk, ACTIVE)[mark_at(4096) : 4096] == bytes(16), "the old mark is gone"
     buffer.close()
 
@@ -151,7 +151,7 @@ def test_zeros_end_at_the_mark_and_then_none_are_missing() -> None:
     buffer = Buffer.open(disk, ACTIVE)
     buffer.set_mark(4096)
     buffer.zero_ahead(4096)
-    assert read_mark(buffer.memory, AHEAD_BYTES) == 4096
+    assert read_mark(buffer.memory, AHEAD_BYTES) == (4096, False)
     assert buffer.zeroed == AHEAD_BYTES
     buffer.close()
 
@@ -190,7 +190,7 @@ def test_archives_go_from_the_old_end_in_whatever_order_names_reach_the_disk() -
 def test_the_smallest_buffer_has_room_for_a_mark() -> None:
     memory = bytearray(LEAST_BYTES)
     MARK.pack_into(memory, mark_at(LEAST_BYTES), MARK_MAGIC, 77)
-    assert read_mark(memory, LEAST_BYTES) == 77
+    assert read_mark(memory, LEAST_BYTES) == (77, False)
     assert read_mark(memory[:-1], LEAST_BYTES - 1) is None
 
 
@@ -225,9 +225,9 @@ def test_an_entry_with_a_sector_of_zeros_is_synced_before_the_position_counts_it
     buffer = Buffer.create(disk, disk.open(HOME / "new", "create"), 8192, 100)
     buffer.sync()
     buffer.append(100, b"x" + bytes(1500) + b"x", has_zeros=True)
-    assert read_mark(buffer.memory, buffer.size) == 1602
+    assert read_mark(buffer.memory, buffer.size) == (1602, False)
     buffer.append(1602, b"plain", has_zeros=False)
-    assert read_mark(buffer.memory, buffer.size) == 1602
+    assert read_mark(buffer.memory, buffer.size) == (1602, False)
     assert bytes(buffer.memory[8:16]) == (1607).to_bytes(8, "little")
     buffer.close()
 

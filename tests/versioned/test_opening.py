@@ -13,7 +13,7 @@ from logwright.errors import StorageFailed, WrongUse
 from logwright.versioned import Reader, VersionedKVStore
 from logwright.versioned.files import buffer as buffer_module
 from logwright.versioned.files import repair
-from logwright.versioned.files.buffer import LEAST_BYTES, mark_at
+from logwright.versioned.files.buffer import CLOSED_MAGIC, LEAST_BYTES, MARK, mark_at
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.mapping_disk import MappingDisk
 from tests.support.simulated_disk import SimulatedDisk
@@ -96,7 +96,7 @@ def test_what_another_program_has_left_after_the_entries_is_kept_and_cleared(at:
         assert store.recovered is None
         assert store.kept is not None
         assert read_file(inner, store.kept) == data[END : at + 1]
-    assert read_file(inner, ACTIVE) == journal(ENTRIES, size=1024)
+    assert read_file(inner, ACTIVE) == journal(ENTRIES, size=1008) + MARK.pack(CLOSED_MAGIC, END)
 
 
 @pytest.mark.parametrize("mapped", [True, False])

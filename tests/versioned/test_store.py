@@ -16,7 +16,7 @@ from logwright.core.bytes.compiled import COMPILED
 from logwright.core.io.disk import RealFile
 from logwright.errors import CapacityExceeded, Closed, Locked, Poisoned, StorageFailed, WrongUse
 from logwright.versioned.bytes import bonjson
-from logwright.versioned.files.buffer import MARK_MAGIC, mark_at
+from logwright.versioned.files.buffer import CLOSED_MAGIC, MARK_MAGIC, mark_at
 from logwright.versioned.model.store import VersionedKVStore
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.simulated_disk import SimulatedDisk
@@ -194,14 +194,15 @@ def test_the_bytes_of_a_journal_are_those_of_the_contract(tmp_path: Path) -> Non
     data = (tmp_path / "cars.jrn").read_bytes()
     objects = [{"initialized": 1000, "format_version": 2}, {"t": 1001, "k": "key1", "o": "value1"}]
     body = b"".join(map(bonjson.dumps, [*objects, {"t": 1002, "k": "key1", "o": None}]))
-    assert data == (b"\2" + bytes(7) + (17 + len(body)).to_bytes(8, "little") + b"\x99" + body).ljust(256, b"\0")
+    end = (17 + len(body)).to_bytes(8, "little")
+    assert data == (b"\2" + bytes(7) + end + b"\x99" + body).ljust(240, b"\0") + b"lw-close" + end
 
 
-def test_the_mark_is_there_while_the_store_is_open_and_behind_all_entries(tmp_path: Path) -> None:
+def test_the_mark_is_there_while_the_store_is_open_and_another_one_when_it_was_closed(tmp_path: Path) -> None:
     with opened(tmp_path, capacity=1024) as store:
         store.insert("k", 1)
         assert (tmp_path / "cars.jrn").read_bytes()[mark_at(1024) :].startswith(MARK_MAGIC)
-    assert MARK_MAGIC not in (tmp_path / "cars.jrn").read_bytes()
+    assert (tmp_path / "cars.jrn").read_bytes()[mark_at(1024) :].startswith(CLOSED_MAGIC)
 
 
 def test_a_change_is_with_the_system_when_the_call_returns(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 
 import pytest
 
@@ -13,7 +14,7 @@ from logwright.versioned import Reader, VersionedKVStore
 from logwright.versioned.bytes import codec, kernel
 from logwright.versioned.bytes.layout import HEADER_BYTES, POSITION_AT
 from logwright.versioned.files import repair
-from logwright.versioned.files.buffer import SECTOR_BYTES, mark_at
+from logwright.versioned.files.buffer import SECTOR_BYTES, mark_at, read_mark
 from tests.support.damage import cut, flip_bits, overwrite
 from tests.support.simulated_disk import SimulatedDisk
 from tests.support.trees import read_file, write_file
@@ -27,14 +28,15 @@ def opened(disk: SimulatedDisk) -> VersionedKVStore:
     return VersionedKVStore.open(HOME, "cars", 1 << 14, disk=disk, background=False, clock=Clock())
 
 
-def killed() -> SimulatedDisk:
-    """A store of a process that was killed after it had synced all of its entries."""
+def killed(*, synced: bool = True) -> SimulatedDisk:
+    """A store of a process that was killed after it had synced all of its entries, or none of them."""
     disk = SimulatedDisk()
     disk.make_directory(HOME)
     store = opened(disk)
     for number in range(COUNT):
         store.insert(f"key {number}", "x" * 60)
-    store.sync()
+    if synced:
+        store.sync()
     data = read_file(disk, PATH)
     found = SimulatedDisk()
     found.make_directory(HOME)
@@ -103,7 +105,7 @@ def test_zeros_within_a_sector_are_damage_for_a_power_cut_leaves_none_there() ->
 
 @pytest.mark.parametrize("sectors", [1, 3])
 def test_sectors_that_never_reached_the_disk_are_a_torn_tail_whatever_follows_them(sectors: int) -> None:
-    disk = killed()
+    disk = killed(synced=False)
     whole = read_file(disk, PATH)
     start = 3 * SECTOR_BYTES
     damage(disk, overwrite(whole, start, bytes(sectors * SECTOR_BYTES)))
@@ -114,7 +116,7 @@ def test_sectors_that_never_reached_the_disk_are_a_torn_tail_whatever_follows_th
 
 
 def test_a_changed_entry_before_sectors_that_never_reached_the_disk_is_damage() -> None:
-    disk = killed()
+    disk = killed(synced=False)
     whole = read_file(disk, PATH)
     data = overwrite(whole, 5 * SECTOR_BYTES, bytes(SECTOR_BYTES))
     damage(disk, flip_bits(data, spans(whole)[2].start + 3, 0xFF))
@@ -178,6 +180,114 @@ def test_a_position_within_an_entry_is_damage_and_the_entry_is_not_cut(less: int
     assert keys(disk) == all_but()
 
 
+# --- what was synced --------------------------------------------------------------------------------------------------
+
+
+def killed_while_always() -> SimulatedDisk:
+    """A store whose process was killed after each change was synced by itself."""
+    disk = SimulatedDisk()
+    disk.make_directory(HOME)
+    store = VersionedKVStore.open(HOME, "cars", 1 << 14, disk=disk, background=False, clock=Clock(), sync="always")
+    for number in range(COUNT):
+        store.insert(f"key {number}", "x" * 60)
+    *_, found = disk.process_kills(format="")
+    store.close()
+    return found
+
+
+@pytest.mark.parametrize("sectors", [1, 3])
+@pytest.mark.parametrize("at", ["middle", "end"])
+@pytest.mark.parametrize("make", [closed, killed_while_always], ids=["closed", "killed"])
+def test_zeros_in_the_place_of_sectors_that_were_synced_are_damage(
+    make: Callable[[], SimulatedDisk], at: str, sectors: int
+) -> None:
+    disk = make()
+    whole = read_file(disk, PATH)
+    position = position_of(disk)
+    stop = (position - 1) // SECTOR_BYTES * SECTOR_BYTES
+    start = 2 * SECTOR_BYTES if at == "middle" else stop - (sectors - 1) * SECTOR_BYTES
+    end = start + sectors * SECTOR_BYTES if at == "middle" else position
+    gone = [number for number, span in enumerate(spans(whole)) if span.end > start and span.start < end]
+    damage(disk, overwrite(whole, start, bytes(end - start)))
+    damaged = read_file(disk, PATH)
+    assert kinds(disk) == ["malformed"]
+    with pytest.raises(DamagedJournal, match="logwright repair"):
+        opened(disk)
+    assert read_file(disk, PATH) == damaged
+    repair.apply(PATH, repair.plan(PATH, disk=disk), disk=disk)
+    assert [(loss.kind, loss.at_least) for loss in account(disk)] == [("lost", 1)]
+    assert keys(disk) == all_but(*gone)
+
+
+def test_noise_in_the_last_entry_of_a_store_that_was_closed_is_damage() -> None:
+    disk = closed()
+    whole = read_file(disk, PATH)
+    damage(disk, flip_bits(whole, spans(whole)[-1].start + 3, 0xFF))
+    assert kinds(disk) == ["malformed"]
+    with pytest.raises(DamagedJournal, match="no torn tail"):
+        opened(disk)
+
+
+def test_a_sync_raises_the_mark_with_each_sector_and_needs_no_other_sync() -> None:
+    disk = SimulatedDisk()
+    disk.make_directory(HOME)
+    with VersionedKVStore.open(
+        HOME, "cars", 1 << 14, disk=disk, background=False, clock=Clock(), sync="always"
+    ) as store:
+        before = len(disk.operations)
+        ends = []
+        for number in range(COUNT):
+            store.insert(f"key {number}", "x" * 60)
+            ends.append(store.position)
+            mark = read_mark(bytearray(read_file(disk, PATH)), 1 << 14)
+            assert mark is not None
+            assert not mark.is_closed
+            assert mark.synced <= store.position
+            assert mark.synced // SECTOR_BYTES == store.position // SECTOR_BYTES
+        calls = [str(operation) for operation in disk.operations[before:]]
+        assert sum(call.startswith("sync") for call in calls) == COUNT
+        marks = sum(f"at {mark_at(1 << 14)} " in call for call in calls)
+        assert marks == ends[-1] // SECTOR_BYTES
+    assert read_mark(bytearray(read_file(disk, PATH)), 1 << 14) == (ends[-1], True)
+
+
+@pytest.mark.parametrize("make", [closed, killed_while_always], ids=["closed", "killed"])
+def test_a_position_before_entries_that_were_synced_is_damage(make: Callable[[], SimulatedDisk]) -> None:
+    disk = make()
+    ends = [span.end for span in spans(read_file(disk, PATH))]
+    data = damage_position(disk, ends[20])
+    assert kinds(disk) == ["malformed"]
+    with pytest.raises(DamagedJournal, match="logwright repair"):
+        opened(disk)
+    assert read_file(disk, PATH) == data
+    repair.apply(PATH, repair.plan(PATH, disk=disk), disk=disk)
+    assert [(loss.kind, loss.what) for loss in account(disk)] == [("restored", "the position in the header")]
+    assert keys(disk) == all_but()
+
+
+@pytest.mark.parametrize("bit", range(0, 64, 7))
+def test_a_mark_that_is_wrong_costs_no_entry(bit: int) -> None:
+    disk = closed()
+    whole = read_file(disk, PATH)
+    damage(disk, flip_bits(whole, mark_at(len(whole)) + 8 + bit // 8, 1 << bit % 8))
+    assert kinds(disk) == []
+    assert keys(disk) == all_but()
+
+
+def test_what_another_program_appends_after_closing_is_what_it_looks_like() -> None:
+    disk = closed()
+    whole = bytearray(read_file(disk, PATH))
+    position = position_of(disk)
+    entry = codec.pack_entry(2 * 10**18, "zeros", "\0" * 2000)
+    whole[position : position + len(entry)] = entry
+    damage(disk, overwrite(bytes(whole), POSITION_AT, (position + len(entry)).to_bytes(8, "little")))
+    assert kinds(disk) == []
+    with opened(disk) as store:
+        assert store.get("zeros") == "\0" * 2000
+    damage(disk, overwrite(read_file(disk, PATH), spans(bytes(whole))[5].start + 3, b"\xff"))
+    assert kinds(disk) == ["malformed"]
+
+
 # --- a file that is shorter than its position -------------------------------------------------------------------------
 
 
@@ -222,7 +332,7 @@ def test_the_account_of_a_file_that_was_cut_short_is_there_before_its_position_c
 
 
 def test_opening_after_a_torn_tail_writes_no_account() -> None:
-    disk = killed()
+    disk = killed(synced=False)
     whole = read_file(disk, PATH)
     span = spans(whole)[-1]
     damage(disk, overwrite(whole, span.start + 10, bytes(span.size - 10)))

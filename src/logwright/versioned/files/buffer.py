@@ -18,18 +18,21 @@ which within a long string or a list of numbers would look like part of the valu
     an entry behind the mark that has a whole sector of zeros was never written completely, and does not count.
 
 The mark says up to where everything was on the disk at some time, and is in the last bytes of the file, where nothing
-of the format is. An entry that does have a sector of zeros, for there are such strings and lists, is synced before the
-position counts it, and the mark is set behind it. A journal without a mark was closed, or is another program's: then
-its entries are what they look like.
+of the format is. What is wrong before it is damage and no torn tail: it was on the disk once. A sync raises the mark
+when it has brought another sector to the disk. That is written with the next sync, and costs none of its own. An entry
+that does have a sector of zeros, for there are such strings and lists, is synced before the position counts it, and the
+mark is set behind it. Closing leaves another mark, behind the last entry: what follows that is another program's, and
+its entries are what they look like, as in a journal without a mark.
 
-    lw-trust | u64: up to where           16 bytes, within one sector
+    lw-trust | u64: up to where           16 bytes, within one sector; the store is open, or was not closed
+    lw-close | u64: up to where           the store was closed
 """
 
 from __future__ import annotations
 
 import struct
 from pathlib import Path
-from typing import Final, TypeAlias, cast
+from typing import Final, NamedTuple, TypeAlias, cast
 
 from ...core.io.disk import Disk, File, Mappable, write_all, write_zeros
 from ...errors import LogwrightError
@@ -41,13 +44,13 @@ Memory: TypeAlias = bytearray
 SECTOR_BYTES: Final = 512
 MARK: Final = struct.Struct("<8sQ")
 MARK_MAGIC: Final = b"lw-trust"
+CLOSED_MAGIC: Final = b"lw-close"
 LEAST_BYTES: Final = 128
 """A buffer cannot be smaller: header, metadata and mark, and a little room."""
 AHEAD_BYTES: Final = 1 << 20
 """How far ahead of the entries zeros are written at once. What was only reserved reads as zeros too."""
 _PIECE_BYTES: Final = 1 << 20
 _ZERO_SECTOR: Final = bytes(SECTOR_BYTES)
-_NO_MARK: Final = bytes(MARK.size)
 
 assert MARK.size == 16
 
@@ -57,12 +60,29 @@ def mark_at(size: int) -> int:
     return (size - MARK.size) & -MARK.size
 
 
-def read_mark(memory: Memory, size: int) -> int | None:
-    """Up to where the entries were on the disk when the mark was set; None when there is no mark."""
-    if size < LEAST_BYTES:
+class Mark(NamedTuple):
+    """Up to where the entries were on the disk when the mark was set, and whether that was when the store was closed."""
+
+    synced: int
+    is_closed: bool
+
+    @property
+    def torn_from(self) -> int | None:
+        """From where on an entry with a whole sector of zeros was never written completely; None for nowhere."""
+        return None if self.is_closed else self.synced
+
+
+def parse_mark(data: bytes | Memory) -> Mark | None:
+    """The mark that some bytes are, if they are one."""
+    if len(data) != MARK.size:
         return None
-    magic, trusted = MARK.unpack_from(memory, mark_at(size))
-    return trusted if magic == MARK_MAGIC else None
+    magic, synced = MARK.unpack(data)
+    return Mark(synced, magic == CLOSED_MAGIC) if magic in (MARK_MAGIC, CLOSED_MAGIC) else None
+
+
+def read_mark(memory: Memory, size: int) -> Mark | None:
+    """The mark of a file; None when there is none."""
+    return None if size < LEAST_BYTES else parse_mark(memory[mark_at(size) : mark_at(size) + MARK.size])
 
 
 def has_zero_sector(memory: Memory | bytes, start: int, end: int, base: int = 0) -> bool:
@@ -105,6 +125,7 @@ class Buffer:
         self.is_mapped = not isinstance(self.memory, bytearray)
         """Whether storing is writing."""
         self.zeroed = zeroed if self.is_mapped else size
+        self._synced = 0  # what the mark says
 
     @classmethod
     def create(cls, disk: Disk, file: File, size: int, used: int) -> Buffer:
@@ -181,16 +202,27 @@ class Buffer:
         """Let the entries end here: those before it are with the system already."""
         self.put(POSITION_AT, POSITION.pack(position))
 
-    def set_mark(self, trusted: int) -> None:
+    @property
+    def position(self) -> int:
+        """Where the entries end that were stored by now."""
+        while True:  # a call may be writing it at this moment, from another thread
+            found = bytes(self.memory[POSITION_AT : POSITION_AT + POSITION.size])
+            if found == self.memory[POSITION_AT : POSITION_AT + POSITION.size]:
+                return int(POSITION.unpack(found)[0])
+
+    def set_mark(self, synced: int) -> None:
         """Say that everything up to here is on the disk."""
-        self._put_mark(MARK.pack(MARK_MAGIC, trusted))
+        self._synced = synced
+        self.put(mark_at(self.size), MARK.pack(MARK_MAGIC, synced))
 
-    def remove_mark(self) -> None:
-        """Say that the entries are what they look like."""
-        self._put_mark(_NO_MARK)
+    def raise_mark(self, synced: int) -> None:
+        """Say so if these are more sectors than the mark says."""
+        if synced // SECTOR_BYTES > self._synced // SECTOR_BYTES:
+            self.set_mark(synced)
 
-    def _put_mark(self, data: bytes) -> None:
-        self.put(mark_at(self.size), data)
+    def set_closed(self) -> None:
+        """Say that all entries are on the disk, and that nothing follows them."""
+        self.put(mark_at(self.size), MARK.pack(CLOSED_MAGIC, self.position))
 
     def clear(self, start: int, end: int) -> None:
         """Write zeros."""

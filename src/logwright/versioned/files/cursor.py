@@ -13,8 +13,9 @@ that end anywhere else may be part of a value, and do not count.
 
 In the active journal bad bytes that no whole entry follows are a torn tail: the position reached the disk, and what it
 speaks of did not. So is a position past the end of the file. But where the position lies within an entry that is whole,
-the position is what is wrong, and nothing is torn. After our mark (see `buffer.py`) an entry of which a sector is
-missing is the work of a power cut, whatever follows it (see `lacks_sector`).
+the position is what is wrong, and nothing is torn. Nor is anything torn before our mark (see `buffer.py`), which was on
+the disk. After it an entry of which a sector is missing is the work of a power cut, whatever follows it (see
+`lacks_sector`).
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from ..bytes import codec, kernel
 from ..bytes.layout import ARRAY_AT, ARRAY_START, ENTRY_START, HEADER, HEADER_BYTES, POSITION, POSITION_AT, VERSION
 from ..bytes.records import Metadata
 from .archives import DEFAULT_LIMITS, READ_BYTES, ArchiveLimits, InflatedStream, PlainStream, open_stream
-from .buffer import LEAST_BYTES, MARK, MARK_MAGIC, SECTOR_BYTES, has_zero_sector, mark_at
+from .buffer import LEAST_BYTES, MARK, SECTOR_BYTES, Mark, has_zero_sector, mark_at, parse_mark
 from .files import JournalFile
 
 _LEAST_WINDOW_BYTES: Final = 4 << 10
@@ -104,8 +105,8 @@ class Cursor:
         self.position = 0
         self.limit = 0
         self.metadata: Metadata | None = None
-        self.mark: int | None = None
-        """From where on a whole sector of zeros is one that never reached the disk; None for nowhere."""
+        self.mark: Mark | None = None
+        self._torn_from: int | None = None
         self._at = at
         self._latest = latest
         self._read_bytes = read_bytes
@@ -171,6 +172,7 @@ class Cursor:
             return False
         version, self.limit, array_start = HEADER.unpack_from(self._buffer)
         self.mark = self._read_mark()  # after the position: what that counts by now, the mark knows
+        self._torn_from = None if self.mark is None else self.mark.torn_from
         found = self._read_metadata()
         wrong = self._wrong_in_header(version, array_start)
         if wrong is not None and found is None:
@@ -195,15 +197,13 @@ class Cursor:
         yield Head(self.source, self.metadata, span, self.limit)
         return True
 
-    def _read_mark(self) -> int | None:
+    def _read_mark(self) -> Mark | None:
         if self.source.compressed:
             return None
         size = self.file.size()
         if size < LEAST_BYTES or self.limit > mark_at(size):  # an entry is in its place
             return None
-        data = self.file.read_at(mark_at(size), MARK.size)
-        magic, trusted = MARK.unpack(data) if len(data) == MARK.size else (b"", 0)
-        return trusted if magic == MARK_MAGIC else None
+        return parse_mark(self.file.read_at(mark_at(size), MARK.size))
 
     def _wrong_in_header(self, version: int, array_start: int) -> tuple[int, str] | None:
         """The position of the byte that is wrong, and why; what the position says is judged elsewhere."""
@@ -283,24 +283,25 @@ class Cursor:
 
     def _has_zeros(self, start: int, end: int) -> bool:
         """Whether a range of the buffer has a whole sector of zeros behind the mark."""
-        if self.mark is None or self._base + end <= self.mark + SECTOR_BYTES:
+        if self._torn_from is None or self._base + end <= self._torn_from + SECTOR_BYTES:
             return False
-        return has_zero_sector(self._buffer, max(start, self.mark - self._base), end, self._base)
+        return has_zero_sector(self._buffer, max(start, self._torn_from - self._base), end, self._base)
 
     def _first_torn(self, start: int, end: int, count: int) -> tuple[int, int] | None:
         """How many entries are before the first one of which a sector is missing, and where that begins."""
-        if self.mark is None or not count or not self._has_zeros(start, end):
+        if self._torn_from is None or not count or not self._has_zeros(start, end):
             return None
         base = self._base
         starts = kernel.spans(self._buffer, start, end, count)
         for row in range(count):
-            if base + starts[row] >= self.mark and has_zero_sector(self._buffer, starts[row], starts[row + 1], base):
+            is_after = base + starts[row] >= self._torn_from
+            if is_after and has_zero_sector(self._buffer, starts[row], starts[row + 1], base):
                 return row, starts[row]
         return None
 
     def _is_torn_by_power(self, start: int) -> bool:
         """Whether the bad bytes at `start` are what a power cut leaves, whatever follows them."""
-        if self.mark is None or start < self.mark or not self.source.is_newest:
+        if self._torn_from is None or start < self._torn_from or not self.source.is_newest:
             return False
         size = self._size()
         return lacks_sector(
@@ -310,7 +311,7 @@ class Cursor:
     def _tear(self, start: int, reason: str) -> Damage:
         """All that is left before the position is a torn tail."""
         self.position = end = max(start, min(self.limit, self._size()))
-        return self._damage(start, end, reason, self._kind())
+        return self._damage(start, end, reason, self._kind(start))
 
     def _finish(self) -> Iterator[Damage]:
         """All entries were whole; what remains is whether the file ends as it should."""
@@ -319,13 +320,31 @@ class Cursor:
         if self._stream.problem:
             yield self._damage(self.position, self.position, self._stream.problem, "checksum")
         elif self.position < self.limit:
-            yield self._damage(self.position, self.position, self._short(), self._kind())
+            yield self._damage(self.position, self.position, self._short(), self._kind(self.position))
+        elif self.mark is not None and self.limit < self.mark.synced and self._is_position_low(self.mark):
+            reason = f"the position is {self.limit}, and the entries up to {self.mark.synced} were on the disk"
+            yield self._damage(POSITION_AT, ARRAY_AT, reason)
+
+    def _is_position_low(self, mark: Mark) -> bool:
+        """Whether whole entries follow the position up to the mark, so that the position must be wrong.
+
+        One that has a sector of zeros is synced before the position counts it: a crash can leave that.
+        """
+        start, end = self.limit, mark.synced
+        if end > self._size() or self.file.read_at(POSITION_AT, POSITION.size) != POSITION.pack(start):
+            return False  # what the mark says is wrong, or a writer has raised both since we have read the position
+        data = self.file.read_at(start, end - start)
+        stop, count, _, smallest, _ = kernel.walk(data, 0, len(data))
+        is_whole = count > 0 and stop == len(data) == end - start and smallest >= self._least_time()
+        return is_whole and (mark.is_closed or not has_zero_sector(data, 0, len(data), start))
 
     def _short(self) -> str:
         return f"the position is {self.limit}, and the file ends at {self._base + self._have}"
 
-    def _kind(self) -> str:
-        return "torn_tail" if self.source.is_newest else "malformed"
+    def _kind(self, start: int) -> str:
+        """What bad bytes are that no entry follows: damage if they were on the disk once."""
+        was_synced = self.mark is not None and start < self.mark.synced
+        return "torn_tail" if self.source.is_newest and not was_synced else "malformed"
 
     # --- behind damage ----------------------------------------------------------------------------------------------
 
@@ -345,7 +364,7 @@ class Cursor:
             yield self._damage(start, end, reason)
         else:
             past = f"{reason}; {self._short()}" if self._base + self._have < self.limit else reason
-            yield self._damage(start, end, past, "malformed" if self._is_followed else self._kind())
+            yield self._damage(start, end, past, "malformed" if self._is_followed else self._kind(start))
         return False
 
     def _find_next(self, position: int) -> int | None:

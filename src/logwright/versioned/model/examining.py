@@ -17,7 +17,7 @@ from ...core.io.disk import Disk
 from ..bytes import codec, kernel
 from ..bytes.layout import ENTRY_START, HEADER_BYTES
 from ..bytes.records import Entry
-from ..files.buffer import Buffer, last_byte, mark_at, read_mark
+from ..files.buffer import Buffer, Mark, last_byte, mark_at, read_mark
 from ..files.cursor import Cursor
 from ..files.files import JournalFile
 from .kernel import Table
@@ -32,10 +32,15 @@ class Examined:
 
     initialized: int
     position: int
-    mark: int | None
+    mark: Mark | None
     end: int
     count: int
     reason: str = ""
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether `find_damages` must be asked before anything is changed."""
+        return bool(self.reason) or (self.mark is not None and self.mark.synced > self.position)
 
 
 def examine(buffer: Buffer, table: Table) -> Examined:
@@ -56,7 +61,8 @@ def examine(buffer: Buffer, table: Table) -> Examined:
         mark = None  # an entry is in its place
     table.attach(memory, start)
     table.last_timestamp = max(table.last_timestamp, metadata[0].initialized)
-    end, count = table.scan(start, stop, size if mark is None else mark)
+    torn_from = None if mark is None else mark.torn_from
+    end, count = table.scan(start, stop, size if torn_from is None else torn_from)
     examined = Examined(metadata[0].initialized, position, mark, end, count)
     if end < stop:
         whole = entry_at(buffer, end, stop) is not None

@@ -116,11 +116,11 @@ def _open_active(disk: Disk, listing: Listing, table: Table, sizes: Sizes) -> Op
         except Malformed as malformed:
             raise DamagedJournal(path, malformed.position, f"{malformed.reason} (see logwright repair)") from None
         opened = Opened(buffer, examined.initialized, examined.end)
+        for damage in find_damages(buffer) if examined.is_doubtful else ():
+            if damage.kind != "torn_tail":
+                reason = f"{damage.reason}; this is no torn tail, so nothing is cut off (see logwright repair)"
+                raise DamagedJournal(path, damage.start, reason)
         if examined.reason:
-            for damage in find_damages(buffer):
-                if damage.kind != "torn_tail":
-                    reason = f"{damage.reason}; this is no torn tail, so nothing is cut off (see logwright repair)"
-                    raise DamagedJournal(path, damage.start, reason)
             stop = min(examined.position, buffer.size)
             opened.recovered = Damage(path.name, examined.end, stop, examined.reason, "torn_tail")
         _clear_the_rest(disk, directory, buffer, examined, opened)

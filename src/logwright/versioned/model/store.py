@@ -253,7 +253,7 @@ class VersionedKVStore(Appending, Table):
                     self._make_room(size, removes=value is None)
                 t, entry, has_zeros = self.entry(tail)
                 try:
-                    end = self._buffer.append(self.position, entry, has_zeros)
+                    end = self._append(entry, has_zeros)
                     self.accept(key, value, t, end, len(tail))
                 except BaseException as error:
                     self._poison(error)
@@ -263,6 +263,13 @@ class VersionedKVStore(Appending, Table):
         if self.always:
             self._group.wait()
         return t
+
+    def _append(self, entry: bytes, has_zeros: bool) -> int:
+        """Give entries to the system; where they end."""
+        if not has_zeros:
+            return self._buffer.append(self.position, entry, has_zeros)
+        with self._syncing:  # or a sync of earlier entries could take the mark back
+            return self._buffer.append(self.position, entry, has_zeros)
 
     def append_packed(self, data: bytes, starts: Sequence[int]) -> None:
         """Append changes that are packed already: where each of these entries begins, and where the last one ends.
@@ -287,7 +294,7 @@ class VersionedKVStore(Appending, Table):
     def _take_packed(self, entries: bytes) -> None:
         """Give entries to the system, then take them over from there."""
         start = self.position
-        end = self._buffer.append(start, entries, has_zero_sector(entries, 0, len(entries), start))
+        end = self._append(entries, has_zero_sector(entries, 0, len(entries), start))
         taken, _ = self.scan(start, end, end)
         assert taken == end
         self.position = end
@@ -299,7 +306,7 @@ class VersionedKVStore(Appending, Table):
         """Nothing gathers: what was stored, or published, is with the system."""
 
     def _sync(self) -> None:
-        """Sync the buffer that is there. One that a rotation has replaced was synced by it.
+        """Sync the buffer that is there, and raise its mark. One that a rotation has replaced was synced by it.
 
         Nothing has to be written first, so this waits for no change. A buffer is closed only with `_syncing` held.
         """
@@ -307,7 +314,19 @@ class VersionedKVStore(Appending, Table):
         with self._syncing:
             if self._failure is not None:
                 self._refuse()  # another thread's sync failed meanwhile: ours could succeed and mean nothing
-            self._or_poison(self._buffer.file.sync, resumes=True)
+            if not self._is_released:  # else it was closed meanwhile, and synced for that
+                self._or_poison(self._sync_buffer, resumes=True)
+
+    def _sync_buffer(self) -> None:
+        buffer = self._buffer
+        position = buffer.position
+        buffer.sync()
+        buffer.raise_mark(position)
+
+    def _finish(self) -> None:
+        super()._finish()
+        if self._failure is None:
+            self._buffer.set_closed()
 
     # --- room for more ------------------------------------------------------------------------------------------------
 
@@ -491,9 +510,6 @@ class VersionedKVStore(Appending, Table):
             stack.callback(self._buffer.close)
             stack.callback(self.detach)
             stack.callback(self._archiver.wait)
-            # A child shares the memory of its parent. Where closing was interrupted, the buffer may be closed by now.
-            if self._failure is None and os.getpid() == self._process and self._buffer.memory:
-                self._buffer.remove_mark()
 
 
 def _checked(clock: Callable[[], int]) -> Callable[[], int]:
