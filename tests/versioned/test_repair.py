@@ -14,16 +14,17 @@ from logwright.core.io.disk import REAL_DISK
 from logwright.core.repair.losses import add_losses
 from logwright.core.repair.plan import Create, Cut, Patch, Remove, Rename
 from logwright.core.times import shown_time
-from logwright.errors import HistoryUnavailable, WrongUse
+from logwright.errors import DamagedJournal, HistoryUnavailable, WrongUse
 from logwright.versioned import Entry, Reader, Retention, VersionedKVStore, VersionedRecovery
 from logwright.versioned.bytes.layout import HEADER_BYTES
 from logwright.versioned.files.files import archive_name
 from logwright.versioned.files.lost import NEVER
 from logwright.versioned.files.repair import apply, plan, undo
 from logwright.versioned.model import states
-from tests.support.damage import damage_file, flip_bits, shrink
+from tests.support.damage import damage_file, flip_bits, overwrite, shrink
 from tests.support.trees import differences, read_tree
 from tests.versioned.samples import START, Model, journal, with_position
+from tests.versioned.stores import Clock
 
 ENTRIES = [Entry(START + number, f"key {number % 3}", number) for number in range(12)]
 
@@ -120,7 +121,7 @@ def test_what_cannot_be_repaired_is_said_and_left(tmp_path: Path) -> None:
     found = plan(path)
     assert found.empty
     assert len(found.left) == 1
-    assert "when it began is lost" in found.left[0]
+    assert "no whole entry can be found in it" in found.left[0]
 
 
 def test_nothing_is_planned_for_what_is_sound_and_a_part_is_not_repaired_alone(tmp_path: Path) -> None:
@@ -232,7 +233,11 @@ def test_a_question_that_depends_on_a_lost_archive_is_refused(tmp_path: Path) ->
         Reader(path).history("key 1")
     for at in (START, first - 1, second, second + 1, START + 10**6):
         assert recovery.recover_at(at).with_timestamps() == model.state(at)
-    assert recovery.diff(START, second)["changed"].keys() == {"key 0"}
+    with pytest.raises(HistoryUnavailable, match="every change"):
+        recovery.diff(START, second)
+    kept = VersionedRecovery.load(tmp_path, mode="permissive")
+    assert kept.diff(START, second)["changed"].keys() == {"key 0"}
+    assert [damage.kind for damage in kept.damages] == ["lost"]
     assert len(list(recovery.changes(START, first - 1))) == 2
     lenient = VersionedRecovery.load(tmp_path, mode="permissive")
     assert [entry.o for entry in lenient.history("key 1")] == ["value 1", "value 7", "value 10"]
@@ -351,3 +356,55 @@ def test_a_large_archive_is_not_searched_for_a_changed_bit_and_the_account_says_
     (loss,) = plan(path).losses
     assert loss.kind == "lost"
     assert loss.reason.endswith("; it is too large to be searched for one changed bit")
+
+
+# --- a journal without a beginning ------------------------------------------------------------------------------------
+
+
+def without_beginning(tmp_path: Path, size: int, count: int = 40) -> Path:
+    """A store without archives, whose journal has zeros in the place of its first bytes."""
+    with VersionedKVStore.open(tmp_path, "cars", clock=Clock(), background=False) as store:
+        for number in range(count):
+            store.insert(f"key {number}", "x" * 60)
+    path = tmp_path / "cars.jrn"
+    path.write_bytes(overwrite(path.read_bytes(), 0, bytes(size)))
+    return path
+
+
+@pytest.mark.parametrize(("size", "gone"), [(56, 0), (60, 1), (512, 6)])
+def test_without_an_archive_a_journal_without_a_beginning_is_known_from_its_last_entry_on(
+    tmp_path: Path, size: int, gone: int
+) -> None:
+    path = without_beginning(tmp_path, size)
+    with pytest.raises(DamagedJournal, match="logwright repair"):
+        VersionedKVStore.open(tmp_path, "cars")
+    apply(path, plan(path))
+    losses = Reader(path).losses()
+    assert [loss.kind for loss in losses] == ["restored"] + ["lost"] * (gone > 0)
+    assert losses[0].what.endswith("a guess of when it began: the time of its last entry")
+    assert Reader(path).verify().sound
+    with VersionedKVStore.open(tmp_path, "cars", background=False) as store:
+        assert store.keys() == [f"key {number}" for number in range(gone, 40)]
+    last = 1_000_000_000_000_000_000 + 41
+    recovery = VersionedRecovery.load(tmp_path)
+    assert recovery.earliest() == last
+    with pytest.raises(HistoryUnavailable):
+        recovery.recover_at(last - 1)
+
+
+def test_a_journal_in_which_no_entry_can_be_found_is_left_with_advice(tmp_path: Path) -> None:
+    path = without_beginning(tmp_path, 1 << 20)
+    found = plan(path)
+    assert found.steps == found.losses == ()
+    (line,) = found.left
+    assert line.endswith("no whole entry can be found in it; restore it from a copy, or move it away")
+
+
+def test_a_position_past_a_file_of_which_nothing_is_missing_is_restored_without_a_loss(tmp_path: Path) -> None:
+    path = without_beginning(tmp_path, 0)
+    data = path.read_bytes()
+    path.write_bytes(overwrite(data, 8, (1 << 40).to_bytes(8, "little")))
+    found = plan(path)
+    assert [(loss.kind, loss.what) for loss in found.losses] == [("restored", "the position in the header")]
+    apply(path, found)
+    assert path.read_bytes() == data

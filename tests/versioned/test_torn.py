@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable
 
 import pytest
@@ -14,8 +15,8 @@ from logwright.versioned import Reader, VersionedKVStore
 from logwright.versioned.bytes import codec, kernel
 from logwright.versioned.bytes.layout import HEADER_BYTES, POSITION_AT
 from logwright.versioned.files import repair
-from logwright.versioned.files.buffer import SECTOR_BYTES, mark_at, read_mark
-from tests.support.damage import cut, flip_bits, overwrite
+from logwright.versioned.files.buffer import MARK, SECTOR_BYTES, mark_at, read_mark
+from tests.support.damage import cut, flip_bits, insert, overwrite
 from tests.support.simulated_disk import SimulatedDisk
 from tests.support.trees import read_file, write_file
 from tests.versioned.stores import HOME, Clock
@@ -155,6 +156,14 @@ def closed() -> SimulatedDisk:
     return disk
 
 
+def without_mark() -> SimulatedDisk:
+    """A store that another program has closed."""
+    disk = closed()
+    whole = read_file(disk, PATH)
+    damage(disk, overwrite(whole, mark_at(len(whole)), bytes(MARK.size)))
+    return disk
+
+
 def damage_position(disk: SimulatedDisk, position: int) -> bytes:
     damage(disk, overwrite(read_file(disk, PATH), POSITION_AT, position.to_bytes(8, "little")))
     return read_file(disk, PATH)
@@ -178,6 +187,27 @@ def test_a_position_within_an_entry_is_damage_and_the_entry_is_not_cut(less: int
     repair.apply(PATH, repair.plan(PATH, disk=disk), disk=disk)
     assert [(loss.kind, loss.what) for loss in account(disk)] == [("restored", "the position in the header")]
     assert keys(disk) == all_but()
+
+
+@pytest.mark.parametrize("before", [130, 200, 500])
+@pytest.mark.parametrize("inserted", [bytes(512), bytes(1000), b"\xff" * 700])
+@pytest.mark.parametrize("make", [closed, killed, without_mark], ids=["closed", "killed", "no mark"])
+def test_entries_that_inserted_bytes_have_moved_past_the_position_are_not_cut_off(
+    make: Callable[[], SimulatedDisk], inserted: bytes, before: int
+) -> None:
+    disk = make()
+    whole = read_file(disk, PATH)
+    at = position_of(disk) - before
+    split = [number for number, span in enumerate(spans(whole)) if span.start < at < span.end]
+    damage(disk, insert(whole, at, inserted))
+    damaged = read_file(disk, PATH)
+    assert kinds(disk) == ["malformed"]
+    with pytest.raises(DamagedJournal, match="logwright repair"):
+        opened(disk)
+    assert read_file(disk, PATH) == damaged
+    repair.apply(PATH, repair.plan(PATH, disk=disk), disk=disk)
+    assert [loss.kind for loss in account(disk)] == ["lost"]
+    assert keys(disk) == all_but(*split)
 
 
 # --- what was synced --------------------------------------------------------------------------------------------------
@@ -306,10 +336,24 @@ def test_opening_a_file_that_was_cut_short_writes_the_account_that_repair_writes
     assert keys(disk) == all_but(*range(30, COUNT))
     (wanted,), (found,) = account(repaired), account(disk)
     assert found.fields["from"] == wanted.fields["from"]
+    assert found.fields["from"] < found.fields["to"] <= time.time_ns() + 1
     assert {**found.as_json(), "fields": {}} == {**wanted.as_json(), "fields": {}}
     assert (found.file, found.position, found.bytes, found.part) == ("cars.jrn", span.start, 20 * within, "cars")
     assert keys(disk) == all_but(*range(30, COUNT))
     assert account(disk) == [found]
+
+
+def test_a_loss_at_the_end_has_no_end_in_a_plan_and_that_of_the_repair_in_the_account() -> None:
+    disk = shortened(spans(read_file(killed(), PATH))[30].start)
+    plan = repair.plan(PATH, disk=disk)
+    assert plan == repair.plan(PATH, disk=disk)
+    (planned,) = plan.losses
+    assert planned.fields["to"] is None
+    before = time.time_ns()
+    repair.apply(PATH, plan, disk=disk)
+    (written,) = account(disk)
+    assert before < written.fields["to"] <= time.time_ns() + 1
+    assert account(disk) == [written]
 
 
 def test_the_account_of_a_file_that_was_cut_short_is_there_before_its_position_changes(

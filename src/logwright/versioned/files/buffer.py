@@ -61,7 +61,7 @@ def mark_at(size: int) -> int:
 
 
 class Mark(NamedTuple):
-    """Up to where the entries were on the disk when the mark was set, and whether that was when the store was closed."""
+    """Up to where the entries were on the disk when the mark was set, and whether that was by closing the store."""
 
     synced: int
     is_closed: bool

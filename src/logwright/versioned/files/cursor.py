@@ -5,16 +5,18 @@ buffer that hold only whole entries, and a `Damage` where there is something els
 are all made from chunks, so there is one place that judges what is valid. Files are read as streams into a buffer that
 is used again and again, never mapped: a map of a file that another process cuts short ends this one with SIGBUS.
 
-How far the entries go is said by the position in the header, and what lies after it is not looked at. Bad bytes before
-it end at the next place from which on whole entries follow up to the position, each as every known writer begins one,
-and none earlier than the last one before the damage. Where bytes are gone, zeros may have come up between the last of
-them and the position; where bytes were inserted, the position lies within an entry, or before the last ones. Entries
-that end anywhere else may be part of a value, and do not count.
+How far the entries go is said by the position in the header, and what lies after it is not looked at. Where neither the
+header nor the metadata is whole, or the position lies past a file that has its mark, entries go to the zeros at the end
+of the file. Bad bytes before the position end at the next place from which on whole entries follow up to it, each as
+every known writer begins one, and none earlier than the last one before the damage. Where bytes are gone, zeros may
+have come up between the last of them and the position; where bytes were inserted, the position lies within an entry, or
+before the last ones. Entries that end anywhere else may be part of a value, and do not count.
 
 In the active journal bad bytes that no whole entry follows are a torn tail: the position reached the disk, and what it
 speaks of did not. So is a position past the end of the file. But where the position lies within an entry that is whole,
-the position is what is wrong, and nothing is torn. Nor is anything torn before our mark (see `buffer.py`), which was on
-the disk. After it an entry of which a sector is missing is the work of a power cut, whatever follows it (see
+the position is what is wrong, and nothing is torn. Where whole entries follow after the position, up to the zeros at
+the end of the file, bytes were inserted before them. Nor is anything torn before our mark (see `buffer.py`), which was
+on the disk. After it an entry of which a sector is missing is the work of a power cut, whatever follows it (see
 `lacks_sector`).
 """
 
@@ -32,7 +34,17 @@ from ..bytes import codec, kernel
 from ..bytes.layout import ARRAY_AT, ARRAY_START, ENTRY_START, HEADER, HEADER_BYTES, POSITION, POSITION_AT, VERSION
 from ..bytes.records import Metadata
 from .archives import DEFAULT_LIMITS, READ_BYTES, ArchiveLimits, InflatedStream, PlainStream, open_stream
-from .buffer import LEAST_BYTES, MARK, SECTOR_BYTES, Mark, has_zero_sector, mark_at, parse_mark
+from .buffer import (
+    CLOSED_MAGIC,
+    LEAST_BYTES,
+    MARK,
+    MARK_MAGIC,
+    SECTOR_BYTES,
+    Mark,
+    has_zero_sector,
+    mark_at,
+    parse_mark,
+)
 from .files import JournalFile
 
 _LEAST_WINDOW_BYTES: Final = 4 << 10
@@ -175,9 +187,9 @@ class Cursor:
         self._torn_from = None if self.mark is None else self.mark.torn_from
         found = self._read_metadata()
         wrong = self._wrong_in_header(version, array_start)
-        if wrong is not None and found is None:
-            yield self._damage(wrong[0], self._size(), wrong[1])
-            return False
+        if found is None and (wrong is not None or self.limit < HEADER_BYTES):
+            start, reason = wrong or (POSITION_AT, _reason(self._buffer[:HEADER_BYTES]))
+            return (yield from self._begin_without_head(start, reason))
         if wrong is not None:
             yield self._damage(wrong[0], wrong[0] + (POSITION.size if wrong[0] < ARRAY_AT else 1), wrong[1])
         if self.limit < HEADER_BYTES:
@@ -185,6 +197,9 @@ class Cursor:
             reason = _reason(self._buffer[:HEADER_BYTES])
             yield self._damage(POSITION_AT, ARRAY_AT, f"{reason}; so no entry counts")
             return False
+        if self.mark is not None and self.limit > self._size():
+            yield self._damage(POSITION_AT, ARRAY_AT, f"{self._past()}, of which nothing is missing")
+            self.limit = self._end_of_data()
         self.position = HEADER_BYTES
         if found is None:
             yield Head(self.source, None, Span(HEADER_BYTES, HEADER_BYTES), self.limit)
@@ -197,11 +212,39 @@ class Cursor:
         yield Head(self.source, self.metadata, span, self.limit)
         return True
 
+    def _begin_without_head(self, start: int, reason: str) -> Generator[Head | Damage, None, bool]:
+        """Neither the header nor the metadata is whole: entries count if they go to the end of what is in the file."""
+        if not self.source.compressed:
+            self.limit = self._end_of_data()
+            self.mark = self._read_mark()
+        self.position = HEADER_BYTES
+        found = None if self.source.compressed else self._find_next(start + 1)
+        if found is None:
+            yield self._damage(start, self._size(), reason)
+            return False
+        yield Head(self.source, None, Span(HEADER_BYTES, HEADER_BYTES), self.limit)
+        yield self._damage(start, found, reason)
+        self.position = found
+        return True
+
+    def _end_of_data(self) -> int:
+        """Behind the last byte of the file that is not zero, and not the mark."""
+        size = self.file.size()
+        is_marked = size >= LEAST_BYTES and parse_mark(self.file.read_at(mark_at(size), MARK.size)) is not None
+        end = mark_at(size) if is_marked else size
+        while end > 0:
+            start = max(0, end - READ_BYTES)
+            found = self.file.read_at(start, end - start).rstrip(b"\0")
+            if found:
+                return start + len(found)
+            end = start
+        return 0
+
     def _read_mark(self) -> Mark | None:
         if self.source.compressed:
             return None
         size = self.file.size()
-        if size < LEAST_BYTES or self.limit > mark_at(size):  # an entry is in its place
+        if size < LEAST_BYTES or mark_at(size) < self.limit <= size:  # an entry is in its place
             return None
         return parse_mark(self.file.read_at(mark_at(size), MARK.size))
 
@@ -341,6 +384,9 @@ class Cursor:
     def _short(self) -> str:
         return f"the position is {self.limit}, and the file ends at {self._base + self._have}"
 
+    def _past(self) -> str:
+        return f"the position is {self.limit}, past the end of the file, {self._size()}"
+
     def _kind(self, start: int) -> str:
         """What bad bytes are that no entry follows: damage if they were on the disk once."""
         was_synced = self.mark is not None and start < self.mark.synced
@@ -362,6 +408,8 @@ class Cursor:
         elif (whole := self._end_of_whole(start)) is not None:
             reason = f"the position {self.limit} lies within this entry, which ends at {whole}"
             yield self._damage(start, end, reason)
+        elif (beyond := self._find_beyond(start)) is not None:
+            yield self._damage(start, end, f"{reason}; whole entries follow the position, from {beyond.start} on")
         else:
             past = f"{reason}; {self._short()}" if self._base + self._have < self.limit else reason
             yield self._damage(start, end, past, "malformed" if self._is_followed else self._kind(start))
@@ -404,8 +452,35 @@ class Cursor:
         end, count, _, _, _ = kernel.walk(data, 0, len(data), 1)
         return start + end if count else None
 
+    def _find_beyond(self, start: int) -> Span | None:
+        if self.source.compressed or self._size() <= self.limit:
+            return None
+        return find_beyond(self.file, start, self.limit, self._least_time())
+
     def _damage(self, start: int, end: int, reason: str, kind: str = "malformed") -> Damage:
         return Damage(self.source.name, start, end, reason, kind)
+
+
+def find_beyond(file: File, start: int, position: int, least_time: int) -> Span | None:
+    """Whole entries beyond the position up to where a file has only zeros, or a mark: bytes were inserted before them.
+
+    They begin after `start`, where bad bytes begin, and none is earlier than `least_time`.
+    """
+    base = max(start + 1, position - _BEYOND_BYTES)
+    data = file.read_at(base, position - base + _BEYOND_BYTES)
+    at = data.find(ENTRY_START)
+    while at >= 0:
+        end, count, _, smallest, _ = kernel.walk(data, at, len(data))
+        if count and base + end > position and smallest >= least_time and _is_unused(data[end:]):
+            return Span(base + at, base + end)
+        at = data.find(ENTRY_START, max(at + 1, end))
+    return None
+
+
+def _is_unused(data: bytes) -> bool:
+    """Whether bytes are zeros, but for a mark at their end."""
+    rest = data.strip(b"\0")
+    return not rest or (len(rest) <= MARK.size and rest.startswith((MARK_MAGIC, CLOSED_MAGIC)))
 
 
 def _reason(header: bytes | bytearray) -> str:

@@ -5,13 +5,16 @@ A loss of a store has these fields:
     store       its name
     from, to    nanoseconds: changes with from <= t <= to may be missing, and the state at from <= t < to is not known
 
-Any key may have changed then.
+Any key may have changed then. `to` is None in a plan if only its repair will end the loss: what is lost at the end of
+the active journal may be of any time until then. The account has that time (`settled`).
 From `to` on the state is known again: a later journal begins with it, or the store has continued from what is left.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -31,9 +34,19 @@ class LostRange(NamedTuple):
     loss: Loss
 
 
-def loss_fields(store: str, start: int, stop: int) -> dict[str, Any]:
+def loss_fields(store: str, start: int, stop: int | None) -> dict[str, Any]:
     """The fields of a loss."""
     return {"store": store, "from": start, "to": stop}
+
+
+def settled(losses: Iterable[Loss]) -> tuple[Loss, ...]:
+    """Losses as they are written to the account now: each has an end."""
+    return tuple(
+        replace(loss, fields={**loss.fields, "to": max(time.time_ns(), loss.fields["from"]) + 1})
+        if "to" in loss.fields and loss.fields["to"] is None
+        else loss
+        for loss in losses
+    )
 
 
 class LostTimes:

@@ -26,7 +26,6 @@ from ..bytes import kernel
 from ..bytes.codec import plain_value
 from ..bytes.layout import HEADER_BYTES
 from ..bytes.records import Entry, Metadata
-from ..model.replay import difference
 from .archives import DEFAULT_LIMITS, ArchiveLimits, is_compressed
 from .cursor import Chunk, Cursor, Head
 from .files import POSITION_BITS, JournalFile, Kind, Listing, arrange, list_files, parse_name
@@ -351,10 +350,9 @@ class Reader(FilesReader[Chunk, JournalFile, Entry]):
 
     def diff(self, start: int, stop: int) -> dict[str, Any]:
         """What changed between two times (ns), by key, as JSON."""
-        before = self.latest(start).state()
-        damages = self.damages
-        changes: dict[str, Any] = plain_value(difference(before, self.latest(stop).state()))
-        self.damages += [damage for damage in damages if damage not in self.damages]
+        timeline = self.timeline()
+        changes: dict[str, Any] = plain_value(timeline.diff(start, stop))
+        self._take_damages(timeline)
         return changes
 
     def history(self, key: str) -> list[dict[str, Any]]:

@@ -3,6 +3,8 @@
     a torn tail                     the position is put before it; its bytes stay where they are, and do not count
     a position that cannot be       it is put after the last of the whole entries that follow each other
     a wrong version or array start  is restored, where the metadata after it is whole
+    damaged metadata                one changed bit is restored, if no other one makes it whole; else the header and the
+                                    metadata are made again, with a guess of when the journal began
     other bad bytes                 go: the file is put together from the whole entries before and after them
     bytes after an archive          are cut off: the checksum of the archive fits
     a damaged archive               one changed bit is restored, if no other one makes all of it whole and its checksum
@@ -20,15 +22,15 @@ written again. A journal that is missing between two others is reported, and sta
 
 from __future__ import annotations
 
-import time
 import zlib
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 from ...core.bytes.outcome import Damage, Malformed, Span
-from ...core.io.disk import Disk, File
+from ...core.io.disk import REAL_DISK, Disk, File
 from ...core.read.snapshot import Snapshot
 from ...core.repair.losses import Loss, listed
 from ...core.repair.plan import Create, Cut, Patch, Plan, Remove, Rename, Repair, Step
@@ -45,10 +47,11 @@ from ..bytes.layout import (
     POSITION_AT,
     VERSION_AT,
 )
+from ..bytes.records import Metadata
 from .archives import InflatedStream
-from .cursor import Chunk, Cursor, Head
+from .cursor import Chunk, Cursor, Head, find_beyond
 from .files import JournalFile, Kind, active_name, agree, list_stores, lock_name, parse_name
-from .lost import NEVER, loss_fields
+from .lost import NEVER, loss_fields, settled
 from .reader import Reader
 
 __all__ = ["Plan", "Repair", "apply", "plan", "undo"]
@@ -57,6 +60,8 @@ _MOST_ARCHIVE_BYTES: Final = 64 << 20
 """An archive that becomes larger than this is not remade: its bytes would have to be in memory, and in the log."""
 _MOST_TRIED_BYTES: Final = 1 << 30
 """How many bytes are decompressed at most to find the one bit of an archive that has changed."""
+_MOST_METADATA_BYTES: Final = 4096
+"""Of more bytes no single bit is searched for."""
 _SUFFIX: Final = ".repair"
 _FIELDS: Final = {VERSION_AT: "the version", POSITION_AT: "the position", ARRAY_AT: "the start of the array"}
 
@@ -100,11 +105,14 @@ class _Salvage:
     entries: int = 0
     keys: dict[str, None] = field(default_factory=dict)
     size: int = 0
+    limit: int = 0
+    """Where the header says that the entries end; where it cannot be read, where they do."""
 
     def walk(self) -> None:
         """Go through the file."""
         self.size = self.file.size()
-        for item in Cursor(self.file, self.source, limits=self.reader.limits).items():
+        cursor = Cursor(self.file, self.source, limits=self.reader.limits)
+        for item in cursor.items():
             if isinstance(item, Damage):
                 self.damages.append(item)
             elif isinstance(item, Head):
@@ -112,6 +120,7 @@ class _Salvage:
             else:
                 self._take(Span(item.position, item.end), item.smallest, item.largest)
                 self._keep(item)
+        self.limit = cursor.limit
 
     def _take(self, span: Span, smallest: int, largest: int) -> None:
         last = self.runs[-1] if self.runs else None
@@ -158,11 +167,47 @@ class _Salvage:
                 found = codec.decode_metadata(self.file.read_at(0, 64 << 10), HEADER_BYTES)
             except Malformed:
                 found = None
-        if not isinstance(found, tuple):
-            for damage in self.damages:
-                self.left.append(f"{damage.file} @ {damage.start}: {damage.reason}; when it began is lost with it")
+        return self._plain_steps(found[1].end) if isinstance(found, tuple) else self._steps_with_new_head()
+
+    def _steps_with_new_head(self) -> list[Step]:
+        """The metadata is damaged, and the header perhaps as well: both are made from what is known elsewhere."""
+        first = self.damages[0]
+        if not self.runs:
+            advice = "no whole entry can be found in it; restore it from a copy, or move it away"
+            self.left.append(f"{first.file} @ {first.start}: {first.reason}; {advice}")
             return []
-        return self._plain_steps(found[1].end)
+        self._drop_shortened()
+        start = self.runs[0].span.start
+        metadata, what = self._find_metadata(start)
+        head = codec.encode_header(HEADER_BYTES) + codec.encode_metadata(metadata)
+        self.head = Head(self.source, metadata, Span(HEADER_BYTES, len(head)), 0)
+        self.losses.append(Loss(first.file, first.start, first.size, 0, 0, what, first.reason, "restored"))
+        is_lost = start - len(head) >= LEAST_ENTRY_BYTES
+        self.damages[:1] = [replace(first, start=len(head))] if is_lost else []
+        end = self._take_beyond(start) if self.damages else self.runs[-1].span.end
+        self._account(end)
+        head = codec.encode_header(end - start + len(head)) + head[HEADER_BYTES:]
+        if len(self.runs) == 1 and start == len(head):
+            return [Patch(self.source.name, 0, self.file.read_at(0, start), head, what)]
+        name = self.source.name
+        spans = tuple(run.span for run in self.runs)
+        head = codec.encode_header(len(head) + sum(span.size for span in spans)) + head[HEADER_BYTES:]
+        return self._replaced(first.reason, Create(name + _SUFFIX, name, spans, what, inserts=((0, head),)))
+
+    def _find_metadata(self, start: int) -> tuple[Metadata, str]:
+        """The metadata of a journal whose entries begin at `start`, and how it was found.
+
+        A bit is restored if no other one makes it whole. Else the journal began when the archive before it ended. If
+        there is none, the state is known from the last entry on at least: entries before it may be copies.
+        """
+        data = bytearray(self.file.read_at(0, start))
+        found = [metadata for metadata in _with_one_bit_changed(data) if metadata is not None]
+        if len(found) == 1:
+            return found[0], "the metadata: no other bit makes it whole"
+        begun, known_by = self.source.before, "when the archive before it ended"
+        if not begun or self.reader.is_single_file:
+            begun, known_by = max(run.largest for run in self.runs), "the time of its last entry"
+        return Metadata(begun), f"the header and the metadata, with a guess of when it began: {known_by}"
 
     def _drop_shortened(self) -> None:
         """Take out the entry before bad bytes that are too few for one: it may be what they belong to."""
@@ -186,21 +231,22 @@ class _Salvage:
         """
         end = self.runs[-1].span.end if self.runs else start
         wrong = self.damages[-1]
-        is_moved = wrong.start >= HEADER_BYTES and self._limit() == end
+        is_moved = wrong.start >= HEADER_BYTES and self.limit == end
         if wrong.kind == "torn_tail" or not (wrong.start in (POSITION_AT, end) or is_moved):
             return end
         last = max((run.largest for run in self.runs), default=0)
         while True:
             data = self.file.read_at(end, 1 << 20)
             size, count, _, smallest, largest = kernel.walk(data, 0, len(data))
-            if not count or smallest < last:
+            if count and smallest >= last:
+                self._take(Span(end, end + size), smallest, largest)
+                end, last = end + size, largest
+                continue
+            beyond = find_beyond(self.file, end, self.limit, last) if wrong.start == end else None
+            if beyond is None:
                 return end
-            self._take(Span(end, end + size), smallest, largest)
-            end, last = end + size, largest
-
-    def _limit(self) -> int:
-        """Where the header says that the entries end."""
-        return int.from_bytes(self.file.read_at(POSITION_AT, 8), "little")
+            self.damages[-1] = replace(wrong, end=beyond.start)
+            end = beyond.start
 
     def _patched(self, name: str, end: int, reason: str) -> list[Step]:
         """Patches of the header of a file, whose entries end somewhere."""
@@ -216,11 +262,16 @@ class _Salvage:
         name = self.source.name
         replacement = name + _SUFFIX
         end = sum(span.size for span in spans)
+        create = Create(replacement, name, tuple(spans), "the whole entries before and after the damage")
+        return self._replaced(self.damages[0].reason, create, *self._patched(replacement, end, "the entries end here"))
+
+    def _replaced(self, reason: str, *steps: Step) -> list[Step]:
+        """Let the file that these steps make take the place of the damaged one."""
+        name = self.source.name
         return [
-            Create(replacement, name, tuple(spans), "the whole entries before and after the damage"),
-            *self._patched(replacement, end, "the entries end here"),
-            Remove(name, self.damages[0].reason),
-            Rename(replacement, name, "it takes the place of the damaged file"),
+            *steps,
+            Remove(name, reason),
+            Rename(name + _SUFFIX, name, "it takes the place of the damaged file"),
         ]
 
     # --- an archive -------------------------------------------------------------------------------------------------
@@ -297,7 +348,7 @@ class _Salvage:
         account, although it looks like a torn tail.
         """
         for damage in self.damages:
-            if damage.kind == "torn_tail" and self._limit() <= self.size:
+            if damage.kind == "torn_tail" and self.limit <= self.size:
                 continue
             if damage.start in _FIELDS and damage.end <= HEADER_BYTES:
                 self._account_field(damage)
@@ -310,7 +361,7 @@ class _Salvage:
 
     def _account_range(self, damage: Damage, end: int) -> None:
         """Bytes that go. Where entries end before the position, they were moved up by bytes that are gone as well."""
-        limit = self._limit() if not self.source.compressed else 0
+        limit = self.limit if not self.source.compressed else 0
         is_within = any(run.span.start >= damage.end for run in self.runs)
         if not is_within and damage.start < end:  # it was the position that was wrong
             self.losses.append(
@@ -328,21 +379,24 @@ class _Salvage:
         start = min(start, begun) if not before else start
         until = min((run.smallest for run in after), default=None)
         what = f"changes {_times(start, until)}: any key may have an older value, or be there again, until it changes"
+        if not before and until is not None and until <= start:
+            what = f"entries of the state that the journal began with at {shown_time(start)}"
+            what += ": keys that have not changed since may be missing"
         stop = self._known_again(is_within=is_within)
         fields = loss_fields(self.reader.store, start, stop)
         self.losses.append(
             Loss(damage.file, damage.start, damage.size, least, max(least, most), what, damage.reason, fields=fields)
         )
 
-    def _known_again(self, *, is_within: bool) -> int:
+    def _known_again(self, *, is_within: bool) -> int | None:
         """From when on the state is known: an archive's at its end, the active one's after what it has by now.
 
-        What it has lost at its end may be of any time until now.
+        None if it has lost something at its end, which may be of any time until it is repaired.
         """
         if self.source.timestamp is not None and not self.reader.is_single_file:
             return self.source.timestamp
         last = max((run.largest for run in self.runs), default=0)
-        return min(MAX_TIMESTAMP, last if is_within else max(last, time.time_ns())) + 1
+        return min(MAX_TIMESTAMP, last) + 1 if is_within else None
 
 
 def _times(start: int, stop: int | None) -> str:
@@ -355,6 +409,19 @@ def _times(start: int, stop: int | None) -> str:
 
 
 # --- the only bit ---------------------------------------------------------------------------------------------------
+
+
+def _with_one_bit_changed(data: bytearray) -> Iterator[Metadata | None]:
+    """What the metadata is with each bit changed that makes it end where the data ends; None where it is none."""
+    for position in range(HEADER_BYTES, len(data) if len(data) <= _MOST_METADATA_BYTES else 0):
+        for bit in range(8):
+            data[position] ^= 1 << bit
+            try:
+                found = codec.decode_metadata(data, HEADER_BYTES)
+                yield found[0] if isinstance(found, tuple) and found[1].end == len(data) else None
+            except Malformed:
+                pass
+            data[position] ^= 1 << bit
 
 
 def find_changed_bit(data: bytes) -> tuple[int, int] | None:
@@ -412,7 +479,7 @@ def lost_at_end(disk: Disk, path: Path) -> list[Loss]:
         salvage = _Salvage(reader, source, file)
         salvage.walk()
         salvage.steps()
-    return [replace(loss, part=reader.part) for loss in salvage.losses]
+    return [replace(loss, part=reader.part) for loss in settled(salvage.losses)]
 
 
 def _missing(reader: Reader, files: Snapshot[JournalFile]) -> list[str]:
@@ -423,7 +490,12 @@ def _missing(reader: Reader, files: Snapshot[JournalFile]) -> list[str]:
     return [f"{gap.file} @ {gap.start}: {gap.reason}" for gap in gaps if gap is not None]
 
 
-REPAIRS: Final = SideBySideRepair(
+class _Repairs(SideBySideRepair):
+    def apply(self, path: Path | str, plan: Plan, *, disk: Disk = REAL_DISK) -> Repair | None:
+        return super().apply(path, replace(plan, losses=settled(plan.losses)), disk=disk)
+
+
+REPAIRS: Final = _Repairs(
     "versioned",
     list_stores,
     "no journal of a store is here",

@@ -18,6 +18,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -28,7 +29,7 @@ from ...errors import DamagedJournal, HistoryUnavailable, NotFound, WrongUse
 from ..bytes import codec, kernel
 from ..bytes.layout import MAX_TIMESTAMP
 from ..bytes.records import Entry, Metadata, check_key
-from ..model.replay import Copies
+from ..model.replay import Copies, difference
 from .archives import DEFAULT_LIMITS, ArchiveLimits
 from .cursor import Chunk, Cursor, Head
 from .files import MOST_TAKEN_NS, JournalFile, agree, parse_name
@@ -76,6 +77,37 @@ class Timeline:
         """The last entry of each key at a time, or now."""
         at = None if at is None else check_time(at)
         return self._again(lambda files: self._fold(self._choose(files, at), at))
+
+    def diff(self, start: int | datetime, stop: int | datetime) -> dict[str, dict[str, Any]]:
+        """What changed between two times: `added`, `changed` (with `before` and `after`) and `removed`, by key.
+
+        Refused if the account says that changes between them are lost. Where a journal is missing, that is damage.
+        """
+        start, stop = check_time(start), check_time(stop)
+        first, last = min(start, stop), max(start, stop)
+        question = f"the changes from {shown_time(first)} to {shown_time(last)}"
+        self.damages = []
+        self._refuse_lost(self._lost(self._files()).between(first, last), question)
+        damages = self.damages
+        states = []
+        for time in (start, stop):
+            states.append(self.latest(time).state())
+            damages += self.damages
+        damages += self._again(lambda files: self._gaps(self._in_order(files), first, last))
+        self.damages = []
+        for damage in damages:
+            self._note(damage)
+        return difference(*states)
+
+    def _gaps(self, files: list[JournalFile], start: int, stop: int) -> list[Damage]:
+        """What is missing of the journals between two times."""
+        lost = self._lost(files)
+        found = []
+        for before, source in pairwise(files):
+            begun = self._begun(source)
+            if begun is not None and (before.ended or 0) < stop and start < begun:
+                found.append(find_gap(self._items_of, before, source, begun, lost))
+        return [gap for gap in found if gap is not None]
 
     def _lost(self, files: list[JournalFile]) -> LostTimes:
         """The account of losses of the store."""
@@ -245,7 +277,8 @@ class Timeline:
             files = self._files()
             first = files[0]
             self.damages = []
-            lost = self._lost(files).between(self._begun(self._in_order(files)[0]) or 0, MAX_TIMESTAMP)
+            begun = self._begun(self._in_order(files)[0]) or 0
+            lost = self._lost(files).between(begun - 1, MAX_TIMESTAMP)  # what ended when it began belongs to it
             self._refuse_lost(lost, f"the history of {key!r}")
             try:
                 found = list(self._history(key))

@@ -57,7 +57,7 @@ def examine(buffer: Buffer, table: Table) -> Examined:
         raise Malformed(HEADER_BYTES, "the metadata is not there, or not all of it")
     start = metadata[1].end
     mark = read_mark(memory, size)
-    if mark is not None and position > mark_at(size):
+    if mark is not None and mark_at(size) < position <= size:
         mark = None  # an entry is in its place
     table.attach(memory, start)
     table.last_timestamp = max(table.last_timestamp, metadata[0].initialized)

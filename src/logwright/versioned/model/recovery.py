@@ -33,7 +33,6 @@ from ..files.archives import DEFAULT_LIMITS, ArchiveLimits, is_compressed
 from ..files.files import JournalFile, Kind, active_name, check_store_name, list_files, list_stores, parse_name
 from ..files.surroundings import counting_files
 from ..files.timeline import Timeline, check_time
-from .replay import difference
 
 Paths: TypeAlias = str | Path | Iterable[str | Path]
 
@@ -105,9 +104,7 @@ class VersionedRecovery:
 
     def diff(self, start: int | datetime, stop: int | datetime) -> dict[str, dict[str, Any]]:
         """What changed between two times: `added`, `changed` (with `before` and `after`) and `removed`, by key."""
-        start, stop = check_time(start), check_time(stop)
-        before = self._timeline.latest(start)
-        return difference(before.state(), self._timeline.latest(stop).state())
+        return self._timeline.diff(start, stop)
 
     def changes(self, start: int | datetime, stop: int | datetime) -> Iterator[Entry]:
         """Every change after `start`, up to and with `stop`, in order."""
