@@ -12,7 +12,7 @@ import random
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -109,6 +109,11 @@ def entries_in(data: bytes) -> dict[str, Entry]:
     return {repr(entry): entry for entry in kernel.entries(data, start, stop, count)}
 
 
+def planned(loss: Loss) -> dict[str, Any]:
+    """A loss as it is in a plan, apart from its end: only the account has that of a loss at the end of a journal."""
+    return {**loss.as_json(), "fields": {**loss.fields, "to": None}}
+
+
 @dataclass
 class Trial:
     """One store, one file of it that is damaged, and what a repair makes of it."""
@@ -141,8 +146,8 @@ class Trial:
         plan = repair.plan(PATH, disk=self.disk)
         done = repair.apply(PATH, plan, disk=self.disk)
         self.is_repaired = done is not None
-        losses = list(plan.losses)
-        assert [loss.as_json() for loss in Reader(PATH, disk=self.disk).losses()] == [loss.as_json() for loss in losses]
+        losses = Reader(PATH, disk=self.disk).losses()
+        assert [planned(loss) for loss in losses] == [planned(loss) for loss in plan.losses]
         if self.is_undetected:
             self.check_undetected()
         elif plan.left:
@@ -280,6 +285,6 @@ def test_a_repair_that_keeps_what_is_not_proven_is_noticed(monkeypatch: pytest.M
 
 
 def test_a_repair_that_does_not_account_for_what_it_takes_out_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(repair._Salvage, "_account_range", lambda salvage, damage, end: None)
+    monkeypatch.setattr(repair._Salvage, "_account_range", lambda salvage, damage, end, **options: None)
     with pytest.raises(AssertionError, match="is not in the account"):
         try_seeds(range(200))

@@ -19,10 +19,10 @@ which within a long string or a list of numbers would look like part of the valu
 
 The mark says up to where everything was on the disk at some time, and is in the last bytes of the file, where nothing
 of the format is. What is wrong before it is damage and no torn tail: it was on the disk once. A sync raises the mark
-when it has brought another sector to the disk. That is written with the next sync, and costs none of its own. An entry
-that does have a sector of zeros, for there are such strings and lists, is synced before the position counts it, and the
-mark is set behind it. Closing leaves another mark, behind the last entry: what follows that is another program's, and
-its entries are what they look like, as in a journal without a mark.
+when it has brought another sector to the disk, with `always` each fourth one does; it is written with the next sync. An
+entry that does have a sector of zeros, for there are such strings and lists, is synced before the position counts it,
+and the mark is set behind it. Closing leaves another mark, behind the last entry: what follows that is another
+program's, and its entries are what they look like, as in a journal without a mark.
 
     lw-trust | u64: up to where           16 bytes, within one sector; the store is open, or was not closed
     lw-close | u64: up to where           the store was closed

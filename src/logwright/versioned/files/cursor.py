@@ -52,6 +52,8 @@ _SEARCH_BYTES: Final = 16 << 20
 """An entry that begins behind bad bytes and is larger than this is not found: most that claim so are none."""
 _BEYOND_BYTES: Final = 1 << 20
 """How far behind the position we look for the end of the entry that it lies in."""
+_MOST_ATTEMPTS: Final = 10_000
+"""At how many places we look there for a whole entry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -468,12 +470,15 @@ def find_beyond(file: File, start: int, position: int, least_time: int) -> Span 
     """
     base = max(start + 1, position - _BEYOND_BYTES)
     data = file.read_at(base, position - base + _BEYOND_BYTES)
-    at = data.find(ENTRY_START)
-    while at >= 0:
+    at = -1
+    for _ in range(_MOST_ATTEMPTS):
+        at = data.find(ENTRY_START, at + 1)
+        if at < 0:
+            break
         end, count, _, smallest, _ = kernel.walk(data, at, len(data))
         if count and base + end > position and smallest >= least_time and _is_unused(data[end:]):
             return Span(base + at, base + end)
-        at = data.find(ENTRY_START, max(at + 1, end))
+        at = max(at, end - 1)
     return None
 
 

@@ -107,6 +107,7 @@ class _Salvage:
     size: int = 0
     limit: int = 0
     """Where the header says that the entries end; where it cannot be read, where they do."""
+    is_begin_known: bool = True
 
     def walk(self) -> None:
         """Go through the file."""
@@ -182,10 +183,11 @@ class _Salvage:
         head = codec.encode_header(HEADER_BYTES) + codec.encode_metadata(metadata)
         self.head = Head(self.source, metadata, Span(HEADER_BYTES, len(head)), 0)
         self.losses.append(Loss(first.file, first.start, first.size, 0, 0, what, first.reason, "restored"))
-        is_lost = start - len(head) >= LEAST_ENTRY_BYTES
-        self.damages[:1] = [replace(first, start=len(head))] if is_lost else []
-        end = self._take_beyond(start) if self.damages else self.runs[-1].span.end
-        self._account(end)
+        self.damages[0] = replace(first, start=min(start, len(head)))
+        end = self._take_beyond(start)
+        if start == len(head) and self.limit <= end:
+            del self.damages[0]  # nothing is missing, and nothing too much
+        self._account(end, is_header_lost=first.start < HEADER_BYTES)
         head = codec.encode_header(end - start + len(head)) + head[HEADER_BYTES:]
         if len(self.runs) == 1 and start == len(head):
             return [Patch(self.source.name, 0, self.file.read_at(0, start), head, what)]
@@ -207,6 +209,7 @@ class _Salvage:
         begun, known_by = self.source.before, "when the archive before it ended"
         if not begun or self.reader.is_single_file:
             begun, known_by = max(run.largest for run in self.runs), "the time of its last entry"
+            self.is_begin_known = False
         return Metadata(begun), f"the header and the metadata, with a guess of when it began: {known_by}"
 
     def _drop_shortened(self) -> None:
@@ -341,7 +344,7 @@ class _Salvage:
 
     # --- what is lost -----------------------------------------------------------------------------------------------
 
-    def _account(self, end: int) -> None:
+    def _account(self, end: int, *, is_header_lost: bool = False) -> None:
         """Account for what the damages cost, where the entries are going to end at `end`.
 
         A torn tail costs nothing that was durable. But no crash makes a file shorter than its position: that is in the
@@ -353,14 +356,17 @@ class _Salvage:
             if damage.start in _FIELDS and damage.end <= HEADER_BYTES:
                 self._account_field(damage)
             else:
-                self._account_range(damage, end)
+                self._account_range(damage, end, is_header_lost=is_header_lost)
 
     def _account_field(self, damage: Damage) -> None:
         what = f"{_FIELDS[damage.start]} in the header"
         self.losses.append(Loss(damage.file, damage.start, damage.size, 0, 0, what, damage.reason, "restored"))
 
-    def _account_range(self, damage: Damage, end: int) -> None:
-        """Bytes that go. Where entries end before the position, they were moved up by bytes that are gone as well."""
+    def _account_range(self, damage: Damage, end: int, *, is_header_lost: bool = False) -> None:
+        """Bytes that go. Where entries end before the position, they were moved up by bytes that are gone as well.
+
+        Without the header nothing says how many these are.
+        """
         limit = self.limit if not self.source.compressed else 0
         is_within = any(run.span.start >= damage.end for run in self.runs)
         if not is_within and damage.start < end:  # it was the position that was wrong
@@ -371,10 +377,11 @@ class _Salvage:
         gone = max(0, limit - end) if is_within else max(damage.end, limit) - damage.end
         most = (damage.size + gone) // LEAST_ENTRY_BYTES
         has_bytes = self.source.compressed or any(self.file.read_at(damage.start, min(damage.size, 1 << 20)))
-        least = 1 if has_bytes and end <= limit and most else 0
+        least = 1 if has_bytes and end <= limit and most and not is_header_lost else 0
         before = [run for run in self.runs if run.span.end <= damage.start]
         after = [run for run in self.runs if run.span.start >= damage.end]
         begun = 0 if self.head is None or self.head.metadata is None else self.head.metadata.initialized
+        begun = begun if self.is_begin_known else 0
         start = max((run.largest for run in before), default=begun)
         start = min(start, begun) if not before else start
         until = min((run.smallest for run in after), default=None)
@@ -385,7 +392,16 @@ class _Salvage:
         stop = self._known_again(is_within=is_within)
         fields = loss_fields(self.reader.store, start, stop)
         self.losses.append(
-            Loss(damage.file, damage.start, damage.size, least, max(least, most), what, damage.reason, fields=fields)
+            Loss(
+                damage.file,
+                damage.start,
+                damage.size,
+                least,
+                None if is_header_lost else max(least, most),
+                what,
+                damage.reason,
+                fields=fields,
+            )
         )
 
     def _known_again(self, *, is_within: bool) -> int | None:

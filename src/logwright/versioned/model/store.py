@@ -62,6 +62,8 @@ from .rotation import Sizes, head_bytes, new_journal, put_away, put_in_place, ro
 logger = logging.getLogger("logwright.versioned")
 _HEAD_BYTES: Final = 12
 """At most so many bytes of an entry are before its key."""
+_SYNCS_PER_MARK: Final = 4
+"""With `always` so many syncs share a mark, for the next sync has to write one more page then."""
 _open_stores: weakref.WeakSet[VersionedKVStore] = weakref.WeakSet()
 
 
@@ -101,6 +103,7 @@ class VersionedKVStore(Appending, Table):
         self._retention = retention
         self.clock = None if clock is None else _checked(clock)
         self.always = self.policy == ALWAYS
+        self._syncs = 0
         make_directories(disk, self.directory / HOME_DIRECTORY)  # and syncs the names that a killed process has given
         self._lock = self._take_lock()
         try:
@@ -321,7 +324,9 @@ class VersionedKVStore(Appending, Table):
         buffer = self._buffer
         position = buffer.position
         buffer.sync()
-        buffer.raise_mark(position)
+        self._syncs += 1
+        if not self.always or self._syncs % _SYNCS_PER_MARK == 0:
+            buffer.raise_mark(position)
 
     def _finish(self) -> None:
         super()._finish()
