@@ -465,3 +465,17 @@ def test_a_forked_child_that_closes_its_parents_store_leaves_the_mark_in_its_jou
         store.insert("k", 2)
     with opened(tmp_path) as store:
         assert store.get("k") == 2
+
+
+# --- imports ----------------------------------------------------------------------------------------------------------
+
+
+def test_an_archive_is_made_without_importing_anything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interrupt within an import can leave the lock of all imports locked, for every other thread."""
+    with opened(tmp_path, background=False) as store:
+        store.insert("k", 1)
+        imported: list[str] = []
+        monkeypatch.setattr("importlib.import_module", lambda name, package=None: imported.append(name))
+        timestamp = store.rotate()
+        assert imported == []
+    assert (tmp_path / f"cars.jrn.t{timestamp}.zz").exists()

@@ -46,12 +46,18 @@ def _library(name: str) -> Any:
         return None
 
 
+# Imported here, and not when an archive is made: an interrupt within an import can leave the lock of the interpreter's
+# imports locked, and then every thread waits that imports something.
+_ISAL: Final = _library("isal.isal_zlib")
+_ZLIB_NG: Final = _library("zlib_ng.zlib_ng")
+
+
 def new_compressor() -> Any:
     """What compresses fastest of all that are installed, as small as zlib does it."""
-    if (isal_zlib := _library("isal.isal_zlib")) is not None:
-        return isal_zlib.compressobj(_ISAL_LEVEL)
-    if (zlib_ng := _library("zlib_ng.zlib_ng")) is not None:
-        return zlib_ng.compressobj(ARCHIVE_LEVEL)
+    if _ISAL is not None:
+        return _ISAL.compressobj(_ISAL_LEVEL)
+    if _ZLIB_NG is not None:
+        return _ZLIB_NG.compressobj(ARCHIVE_LEVEL)
     return zlib.compressobj(ARCHIVE_LEVEL)
 
 
