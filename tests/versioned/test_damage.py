@@ -286,5 +286,5 @@ def test_a_repair_that_keeps_what_is_not_proven_is_noticed(monkeypatch: pytest.M
 
 def test_a_repair_that_does_not_account_for_what_it_takes_out_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(repair._Salvage, "_account_range", lambda salvage, damage, end, **options: None)
-    with pytest.raises(AssertionError, match="is not in the account|the account says at most"):
+    with pytest.raises(AssertionError, match=r"is not in the account|the account says at most"):
         try_seeds(range(200))
