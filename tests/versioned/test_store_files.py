@@ -12,6 +12,7 @@ import pytest
 
 from logwright.errors import DamagedJournal, StorageFailed, WrongUse
 from logwright.versioned.files import archiving
+from logwright.versioned.files.buffer import CLOSED_MAGIC, MARK
 from logwright.versioned.files.files import MAX_STORE_NAME_BYTES
 from logwright.versioned.model.recovery import VersionedRecovery
 from logwright.versioned.model.retention import Retention, choose
@@ -353,7 +354,8 @@ def test_what_lies_behind_the_position_means_nothing_and_is_kept(tmp_path: Path)
         assert content_of(store) == STATE
         assert store.recovered is None
         assert kept(tmp_path) == [b"from an earlier life"]
-    assert (tmp_path / "cars.jrn").read_bytes() == whole.ljust(1 << 20, b"\0")
+    mark = MARK.pack(CLOSED_MAGIC, len(whole))
+    assert (tmp_path / "cars.jrn").read_bytes() == whole.ljust((1 << 20) - MARK.size, b"\0") + mark
 
 
 def test_damage_with_entries_behind_it_cuts_nothing(tmp_path: Path) -> None:
