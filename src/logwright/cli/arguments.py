@@ -17,7 +17,17 @@ from typing import Any, Final, TypeVar
 import click
 
 from ..core.bytes.outcome import MODES, Mode
-from ..core.format import FORMATS, Consumers, Format, Located, Reader, detect, find_format, open_journal
+from ..core.format import (
+    FORMATS,
+    Consumers,
+    Format,
+    Located,
+    Reader,
+    detect,
+    find_format,
+    find_half_done,
+    open_journal,
+)
 from ..core.io.disk import REAL_DISK
 from ..errors import DamagedJournal, StorageFailed, WrongUse
 from ..values import DECODINGS
@@ -31,6 +41,8 @@ Example = tuple[str, str]
 GOOD: Final = 0
 DAMAGE_FOUND: Final = 1
 WRONG_USE: Final = 2
+_HALF_DONE: Final = "logwright.half_done"
+"""Set in the context of a verb that has opened a journal whose repair is half done."""
 CONTEXT_SETTINGS: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
@@ -40,6 +52,10 @@ class Verb(click.Command):
     def __init__(self, *arguments: Any, examples: Sequence[Example] = (), **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.examples = tuple(examples)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        code = super().invoke(ctx)
+        return DAMAGE_FOUND if _HALF_DONE in ctx.meta and not code else code
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         if self.examples:
@@ -163,8 +179,15 @@ def chosen_format(path: Path, format_name: str | None) -> Format:
 
 @contextmanager
 def opened(path: Path, format_name: str | None) -> Iterator[Reader]:
-    """Open a journal for reading. Damage is raised with the path that the user gave."""
+    """Open a journal for reading. Damage is raised with the path that the user gave.
+
+    If a repair of it is half done, the verb says how to go on, and exits with 1.
+    """
     with naming_path(path), open_journal(path, format_name) as reader:
+        half_done = find_half_done(path)
+        if half_done is not None:
+            warn(f"{half_done.log}: {half_done.describe()}; {half_done.ways_on()}")
+            click.get_current_context().meta[_HALF_DONE] = True
         yield reader
 
 
@@ -175,7 +198,7 @@ def naming_path(path: Path) -> Iterator[None]:
         yield
     except DamagedJournal as error:
         file = Path(error.file)
-        if file.is_relative_to(path):
+        if file.is_relative_to(path if path.is_dir() else path.parent):
             raise
         raise type(error)(place(path, str(file)), error.position, error.reason) from error
 

@@ -13,11 +13,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol, Self, overload
 
-from ..errors import NotFound, UnknownFormat, WrongUse
+from ..errors import DamagedJournal, LogwrightError, NotFound, UnknownFormat, WrongUse
 from .bytes.outcome import Damage, Mode, RecordsOnly, Span
 from .io.disk import REAL_DISK, Disk
 from .read.report import Progress, Report, Summary
 from .repair.losses import Loss
+from .repair.plan import Repair, Repairs, find_interrupted
 from .write.closing import Closing
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from .publish.restore import Restore
     from .read.columns import Columns
     from .read.splits import Splits
-    from .repair.plan import Repairs
 
 
 @dataclass(frozen=True, slots=True)
@@ -510,9 +510,30 @@ def is_there(disk: Disk, path: Path) -> bool:
     return any(format.names_journal(disk, path) for format in FORMATS.values())
 
 
+def find_half_done(path: Path, *, disk: Disk = REAL_DISK) -> Repair | None:
+    """The interrupted repair of the journal at a path, or its undoing: files may be missing until it is done."""
+    homes = [(path, "")] if disk.is_directory(path) else []
+    for home, name in [*homes, (path.parent, path.name)]:
+        try:
+            repair = find_interrupted(disk, home)
+        except LogwrightError:  # `verify` reports a log that cannot be read
+            continue
+        if repair is not None and repair.plan.format in FORMATS:
+            journal = FORMATS[repair.plan.format].journal_of(name)
+            if repair.concerns(name) or repair.concerns(journal):
+                return repair
+    return None
+
+
 def detect(path: Path | str, *, disk: Disk = REAL_DISK) -> Format:
-    """The format of a path, by names and bytes. `UnknownFormat` if none fits, or if two fit equally well."""
+    """The format of a path, by names and bytes. `UnknownFormat` if none fits, or if two fit equally well.
+
+    The log of an interrupted repair names the format of what it repairs.
+    """
     path = Path(path)
+    half_done = find_half_done(path, disk=disk)
+    if half_done is not None:
+        return FORMATS[half_done.plan.format]
     named = [format for format in FORMATS.values() if format.names_journal(disk, path)]
     if not named:
         raise NotFound(f"{path}: no such file or directory")
@@ -538,6 +559,13 @@ def open_journal(path: Path | str, format: str | None = None, *, disk: Disk = RE
     """Open a journal of any format for reading. Detects the format when it is not given."""
     path = Path(path)
     chosen = detect(path, disk=disk) if format is None else find_format(format)
-    if not chosen.names_journal(disk, path):
-        raise NotFound(f"{path}: no such file or directory")
-    return chosen.open(path, disk=disk)
+    try:
+        if not chosen.names_journal(disk, path):
+            raise NotFound(f"{path}: no such file or directory")
+        return chosen.open(path, disk=disk)
+    except NotFound as error:
+        half_done = find_half_done(path, disk=disk)
+        if half_done is None:
+            raise
+        reason = f"{half_done.describe()}, and a file is away; {half_done.ways_on()}"
+        raise DamagedJournal(half_done.log, 0, reason) from error

@@ -32,6 +32,7 @@ from ...errors import DamagedJournal, Gap, LogwrightError, NotFound, WrongUse
 from ..bytes.outcome import Damage, Mode, RecordsOnly, Span, check_mode
 from ..format import Located, Reader
 from ..repair.losses import Loss, read_losses
+from ..repair.plan import find_interrupted
 from .chunk import POSITION_BITS
 from .report import SOUND_SO_FAR, Progress, Summary
 from .snapshot import Listed, Snapshot, snapshot
@@ -218,8 +219,12 @@ class ChunkReader(Reader, Generic[C, R]):
         found = self.summarize()
         try:
             found.losses = self.losses()
+            half_done = find_interrupted(self.disk, self.directory)
         except LogwrightError as error:
             found.damaged, found.health = True, str(error)
+        else:
+            if half_done is not None and half_done.concerns(self.part):
+                found.damaged, found.health = True, half_done.describe()
         if found.losses and found.health == SOUND_SO_FAR:
             found.health = f"{SOUND_SO_FAR}, with known losses"
         return found

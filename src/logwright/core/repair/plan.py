@@ -213,6 +213,25 @@ class Repair:
         """The paths of the copies, beside the log."""
         return [self.log.parent / entry.kept for entry in self.entries if entry.kept]
 
+    def describe(self) -> str:
+        """That it is half done, in words."""
+        what = "undoing a repair" if self.state == UNDOING else "a repair"
+        return f"{what} was interrupted after {self.done} of {len(self.entries)} steps"
+
+    def ways_on(self) -> str:
+        """The commands that finish it."""
+        home = self.log.parents[2]
+        undo = f"`logwright repair {home} --undo`"
+        if self.state == UNDOING:
+            return f"{undo} finishes that"
+        return f"`logwright repair {home}` finishes it, {undo} takes it back"
+
+    def concerns(self, part: str) -> bool:
+        """Whether it changes files of a part, which are `part`, `part.…` or `part/…`. An empty part is all files."""
+        return not part or any(
+            step.file == part or step.file.startswith((f"{part}.", f"{part}/")) for step in self.plan.steps
+        )
+
     def as_json(self) -> dict[str, Any]:
         return {**self._progress(), "steps": [entry.as_json() for entry in self.entries]}
 
@@ -303,7 +322,7 @@ def find_interrupted(disk: Disk, home: Path) -> Repair | None:
 
 
 def report_repairs(disk: Disk, home: Path, report: Report, part: str | None = None) -> None:
-    """Add the losses of a journal to a report, and an anomaly for a repair that was not finished."""
+    """Add the losses of a journal to a report, and a problem for a repair of it that was not finished."""
     try:
         report.losses += read_losses(disk, home, part)
     except LogwrightError as error:
@@ -314,11 +333,8 @@ def report_repairs(disk: Disk, home: Path, report: Report, part: str | None = No
     except LogwrightError as error:
         report.anomalies.append(Problem("", 0, "repair", str(error)))
         return
-    if repair is not None:
-        what = "taking a repair back" if repair.state == UNDOING else "a repair"
-        file = repair.log.relative_to(home).as_posix()
-        message = f"{what} was interrupted after {repair.done} of {len(repair.entries)} steps"
-        report.anomalies.append(Problem(file, 0, "repair", message))
+    if repair is not None and repair.concerns(part or ""):
+        report.problems.append(Problem(repair.log.relative_to(home).as_posix(), 0, "repair", repair.describe()))
 
 
 def refuse_half_repaired(disk: Disk, home: Path, what: str, concerns: Callable[[Plan], bool]) -> None:

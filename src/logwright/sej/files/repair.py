@@ -52,7 +52,7 @@ from .lost import lost_messages, messages_between, restored
 from .reader import Reader
 from .salvage import Piece, Salvage, find_other_beginning
 from .segment import Segment, list_segments, open_segment
-from .shard import find_shards
+from .shard import find_shards, parse_shard_name
 
 __all__ = ["Plan", "Repair", "apply", "plan", "rebuild", "undo"]
 
@@ -70,6 +70,7 @@ def plan(path: Path | str, *, disk: Disk = REAL_DISK, accept_checksums: bool = F
     """
     path = Path(path)
     home = _home(path, disk)
+    _refuse_half_done_root(disk, home)
     interrupted = core.resume_plan(disk, home)
     if interrupted is not None:
         return interrupted
@@ -97,7 +98,16 @@ def apply(path: Path | str, plan: Plan, *, disk: Disk = REAL_DISK) -> Repair | N
 
 def undo(path: Path | str, *, disk: Disk = REAL_DISK) -> Repair:
     """Take back the latest repair, holding the writer's lock."""
-    return core.undo(disk, _home(Path(path), disk))
+    home = _home(Path(path), disk)
+    _refuse_half_done_root(disk, home)
+    return core.undo(disk, home)
+
+
+def _refuse_half_done_root(disk: Disk, home: Path) -> None:
+    """A repair of the root whose shard this is must be finished there first."""
+    half_done = core.find_interrupted(disk, home.parent) if parse_shard_name(home.name) is not None else None
+    if half_done is not None and half_done.concerns(home.name):
+        raise WrongUse(f"{half_done.log}: {half_done.describe()}; {half_done.ways_on()}")
 
 
 def rebuild(path: Path | str, *, only: Container[Path] | None = None, disk: Disk = REAL_DISK) -> list[str]:

@@ -1,0 +1,110 @@
+"""A repair that was killed half-way: every verb says so, and the journal can be finished or taken back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from logwright.core.io.disk import REAL_DISK
+from logwright.core.repair import plan as core
+from logwright.core.repair.plan import Create, Plan, Remove
+from tests.cli.support import assert_one_error_line, run
+from tests.support.trees import differences, read_tree
+
+SEGMENT = "jnl/0000000000000000.jnl"
+SHARD = "events/web.2.001"
+JOURNALS = [
+    ("orders", SEGMENT, "sej", "orders"),
+    ("events", f"web.2.001/{SEGMENT}", "sej", "events"),
+    ("events", f"web.2.001/{SEGMENT}", "sej", SHARD),
+    ("queues", "mail", "kestrel", "queues"),
+    ("queues", "mail", "kestrel", "queues/mail"),
+    ("readings", "4.journal", "appendfile", "readings"),
+    ("stores", "fleet.jrn", "versioned", "stores"),
+    ("stores", "fleet.jrn", "versioned", "stores/fleet.jrn"),
+    ("pages", "accounts.jrnl", "yeltsin", "pages"),
+    ("pages", "accounts.jrnl", "yeltsin", "pages/accounts.jrnl"),
+]
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+def _kill(*arguments: object) -> None:
+    raise Killed
+
+
+@pytest.fixture
+def half_done(demo: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The sample journals, each with a repair that moves a file away, and was killed before it put another in place."""
+    with monkeypatch.context() as patch:
+        patch.setattr(core, "_put", _kill)
+        for directory, file, name in sorted({journal[:3] for journal in JOURNALS}):
+            data = (demo / directory / file).read_bytes()
+            plan = Plan(name, (Remove(file, "it is damaged"), Create(file, "", (), "it is put right", data)))
+            with pytest.raises(Killed):
+                core.apply(REAL_DISK, demo / directory, plan)
+    return demo
+
+
+@pytest.mark.parametrize(("directory", "file", "name", "path"), JOURNALS)
+def test_every_verb_says_that_a_repair_is_half_done_and_how_to_go_on(
+    half_done: Path, directory: str, file: str, name: str, path: str
+) -> None:
+    home = half_done / directory
+    assert not (home / file).exists()
+    for verb in ("verify", "inspect", "count", "dump", "state"):
+        outcome = run(verb, half_done / path)
+        assert outcome.code == 1, (verb, outcome)
+        assert "a repair was interrupted after 1 of 2 steps" in outcome.err
+        assert f"`logwright repair {home}` finishes it, `logwright repair {home} --undo` takes it back" in outcome.err
+    if path != SHARD:
+        plan = run("repair", half_done / path, "--plan", "--json").object
+        assert (plan["format"], plan["interrupted"]) == (name, True)
+
+
+@pytest.mark.parametrize(("directory", "file", "name", "path"), [one for one in JOURNALS if one[3] != SHARD])
+@pytest.mark.parametrize("verb", [("repair", "--yes"), ("repair", "--undo", "--yes")])
+def test_a_repair_that_is_half_done_is_finished_or_taken_back_without_naming_the_format(
+    samples: Path, half_done: Path, directory: str, file: str, name: str, path: str, verb: tuple[str, ...]
+) -> None:
+    assert run(verb[0], half_done / path, *verb[1:]).code == 0
+    assert (half_done / directory / file).read_bytes() == (samples / directory / file).read_bytes()
+    assert run("verify", half_done / path).code == 0
+
+
+@pytest.mark.parametrize("options", [["--plan"], ["--yes"], ["--undo", "--yes"]])
+def test_the_repair_of_a_root_is_not_finished_or_taken_back_in_one_of_its_shards(
+    half_done: Path, options: list[str]
+) -> None:
+    before = read_tree(REAL_DISK, half_done / "events")
+    outcome = run("repair", half_done / SHARD, *options)
+    assert_one_error_line(outcome, 2, f"`logwright repair {half_done / 'events'}` finishes it")
+    assert differences(before, read_tree(REAL_DISK, half_done / "events")) == []
+
+
+def test_journals_beside_it_are_not_concerned(half_done: Path) -> None:
+    for path in ("queues/jobs", "events/web.2.002"):
+        outcome = run("verify", half_done / path)
+        assert (outcome.code, outcome.err) == (0, "")
+
+
+def test_a_repair_whose_undoing_was_interrupted_can_only_be_undone(
+    half_done: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = half_done / "orders"
+    with monkeypatch.context() as patch:
+        patch.setattr(core, "_put", _kill)
+        with pytest.raises(Killed):
+            core.undo(REAL_DISK, home)
+    outcome = run("verify", home)
+    assert outcome.code == 1
+    assert "undoing a repair was interrupted after" in outcome.err
+    assert outcome.err.endswith(f"`logwright repair {home} --undo` finishes that\n")
+    before = read_tree(REAL_DISK, home / "jnl")
+    assert run("repair", home, "--yes").code == 2
+    assert differences(before, read_tree(REAL_DISK, home / "jnl")) == []
+    assert run("repair", home, "--undo", "--yes").code == 0
+    assert run("verify", home).code == 0
