@@ -95,7 +95,8 @@ class StorageFailed(LogwrightError, OSError):
     """The operating system refused a file operation: disk full, input/output error, no permission."""
 
     def __init__(self, action: str, path: PurePath | str, cause: OSError) -> None:
-        super().__init__(cause.errno, f"{action} {path}: {cause.strerror or cause}")
+        hint = "; give this user access to it, then run this again" if cause.errno in _NO_ACCESS else ""
+        super().__init__(cause.errno, f"{action} {path}: {cause.strerror or cause}{hint}")
         self.action = action
         self.path = path
 

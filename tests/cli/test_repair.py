@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from logwright import sej
+from logwright import kestrel, sej, versioned
 from logwright.core.io.disk import REAL_DISK
 from tests.cli.support import GOLDEN, Terminal, assert_one_error_line, run
 from tests.support.damage import damage_file, increment_byte
@@ -130,6 +130,25 @@ def test_a_journal_that_is_being_written_is_not_repaired(demo: Path) -> None:
     with sej.Writer(path):
         outcome = run("repair", path, "--yes")
     assert_one_error_line(outcome, 2, "is locked by another")
+
+
+def test_a_sound_journal_that_is_being_written_is_said_to_be_locked(demo: Path) -> None:
+    with sej.Writer(demo / "orders"):
+        assert_one_error_line(run("repair", demo / "orders", "--yes"), 2, "is locked by another")
+        assert run("repair", demo / "orders", "--plan").lines[-1].endswith("nothing to repair")
+    with kestrel.Queue(demo / "queues", "mail"):
+        assert_one_error_line(run("repair", demo / "queues" / "mail", "--yes"), 2, "is locked by another")
+        assert run("repair", demo / "queues" / "jobs", "--yes").code == 0
+    with versioned.VersionedKVStore.open(demo / "stores", "fleet"):
+        assert_one_error_line(run("repair", demo / "stores", "--yes"), 2, "is locked by another")
+
+
+def test_a_queue_is_repaired_while_another_one_beside_it_is_open(demo: Path) -> None:
+    with (demo / "queues" / "jobs").open("ab") as file:
+        file.write(b"\x00\x01")
+    with kestrel.Queue(demo / "queues", "mail"):
+        outcome = run("repair", demo / "queues", "--yes")
+    assert (outcome.code, outcome.lines[-1].split(": ")[1][:9]) == (1, "repaired;")
 
 
 def test_blocks_that_do_not_match_their_checksum_can_be_accepted(tmp_path: Path) -> None:

@@ -60,6 +60,24 @@ def test_the_way_back_over_damage_is_an_error_or_goes_forward(samples: Path) -> 
     assert [record["offset"] for record in shown.objects[1:]] == [*range(1501, 3000)]
 
 
+def test_a_segment_that_is_missing_before_the_last_records_is_told_as_dump_tells_it(tmp_path: Path) -> None:
+    with sej.Writer(tmp_path, segment_size=1000) as writer:
+        for number in range(45):
+            writer.append(b"%032d" % number)
+    segments = sorted((tmp_path / "jnl").glob("*.jnl"))
+    segments[-2].unlink()
+    whole = "jnl/0000000000000024.jnl @ 0: the segment begins with offset 36 where 18 was expected"
+    assert whole in run("dump", tmp_path).err
+    for count, shown in ((9, list(range(36, 45))), (3, [42, 43, 44])):
+        outcome = run("tail", tmp_path, "-n", count, "--json")
+        assert [record["offset"] for record in outcome.objects] == shown
+        assert outcome.code == 1
+        assert whole in outcome.err
+    assert_one_error_line(run("tail", tmp_path, "-n", 10), 1, whole)
+    assert run("repair", tmp_path, "--yes").code == 1
+    assert run("tail", tmp_path, "-n", 3).code == 0
+
+
 def test_the_last_of_all_shards_come_by_time(samples: Path) -> None:
     everything = run("dump", samples / "events", "--json").objects
     everything.sort(key=lambda record: record["timestamp"])

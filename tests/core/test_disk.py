@@ -432,3 +432,10 @@ def test_a_file_that_nobody_holds_any_more_gives_its_lock_back(tmp_path: Path) -
     del forgotten
     other.lock()
     other.close()
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM])
+def test_a_file_that_this_user_may_not_use_comes_with_advice(number: int) -> None:
+    error = StorageFailed("open", Path("jnl/a"), OSError(number, "Permission denied"))
+    assert str(error) == "open jnl/a: Permission denied; give this user access to it, then run this again"
+    assert str(StorageFailed("open", Path("a"), OSError(errno.EIO, "bad"))) == "open a: bad"

@@ -377,7 +377,7 @@ def test_a_directory_that_may_not_be_read_is_damage_and_the_rest_is_read(tmp_pat
     assert {journal.name for journal, _ in parts} == {"a"}
     ((format, name, reason),) = unreadable
     assert (format, name) == ("", "private")
-    assert reason.endswith("Permission denied")
+    assert reason.endswith("Permission denied; give this user access to it, then run this again")
     done = work(
         replace(plan, settings=replace(plan.settings, journals=str(tmp_path)), end={}, unreadable=tuple(unreadable))
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from logwright.sej.bytes import codec
@@ -63,7 +65,10 @@ def test_a_tail_that_is_torn_behind_messages_in_its_value_is_torn(simulated_disk
 
 def test_messages_in_step_with_offsets_that_cannot_be_here_are_walked(simulated_disk: SimulatedDisk) -> None:
     data = b"".join(message(10_000 + number) for number in range(STEPS_BACK + 4))
-    assert end_of(simulated_disk, data) == End(len(data), 10_000 + STEPS_BACK + 4)
+    found = end_of(simulated_disk, data)
+    assert replace(found, passed=None) == End(len(data), 10_000 + STEPS_BACK + 4)
+    assert found.passed is not None
+    assert (found.passed.start, found.passed.kind) == (0, "gap")
 
 
 def test_an_offset_is_plausible_if_so_many_messages_fit_before_it(simulated_disk: SimulatedDisk) -> None:

@@ -164,7 +164,7 @@ def test_a_torn_middle_segment_is_cut_and_leaves_a_gap(journal_directory: Path) 
 def test_where_nothing_is_wrong_there_is_nothing_to_do(name: str, journal_directory: Path) -> None:
     golden(name, journal_directory)
     found = plan(journal_directory)
-    assert (found.empty, found.left, found.locks) == (True, (), ())
+    assert (found.empty, found.left, found.locks) == (True, (), ("jnl.lck",))
     assert apply(journal_directory, found) is None
     assert not (journal_directory / ".logwright").exists()
     with pytest.raises(NotFound):
@@ -685,6 +685,90 @@ def test_side_files_of_no_segment_are_moved_away(journal: Path) -> None:
     (journal / "idx" / "0000000000000099.idx").write_bytes(b"index")
     assert kinds(repaired(journal)) == ["Remove", "Remove"]
     assert Reader(journal).verify().anomalies == []
+
+
+@pytest.mark.parametrize("checksums", [False, True])
+def test_a_last_segment_that_was_removed_is_a_loss_and_a_writer_does_not_use_its_offsets(
+    journal_directory: Path, checksums: bool
+) -> None:
+    with Writer(journal_directory, segment_size=400, checksums=checksums) as writer:
+        for offset in range(25):
+            writer.append(value_of(offset), timestamp=offset)
+    name = f"jnl/{segment_name(20)}"
+    (journal_directory / name).unlink()
+    reason = "the segment is missing, and files beside it show that it was there"
+    problem = (name, 0, "missing_segment")
+    assert problems(journal_directory) == [problem]
+    with pytest.raises(DamagedJournal, match=f"{segment_name(20)} @ 0: {reason} \\(see logwright repair\\)"):
+        Writer(journal_directory)
+    before = files(journal_directory)
+    found = repaired(journal_directory)
+    (loss,) = found.losses
+    assert (loss.what, loss.reason) == ("whatever there was from message 20 on", reason)
+    assert (loss.file, loss.at_least, loss.at_most) == (name, int(checksums), None)
+    assert loss.fields == {"first": 20, "next": None}
+    report = Reader(journal_directory).verify()
+    assert (report.sound, report.anomalies, len(report.losses)) == (True, [], 1)
+    undo(journal_directory)
+    assert files(journal_directory) == before
+    apply(journal_directory, plan(journal_directory))
+    with Writer(journal_directory) as writer:
+        assert writer.append(b"goes on") == 20
+
+
+def test_the_index_of_a_finished_segment_says_exactly_which_messages_are_lost_with_it(indexed: Path) -> None:
+    segments = list_segments(REAL_DISK, indexed)
+    segments[-1].path.unlink()
+    index_path(segments[-1]).unlink()
+    segments[-2].path.unlink()
+    first, after = segments[-2].first_offset, segments[-1].first_offset
+    (loss,) = repaired(indexed).losses
+    assert (loss.what, loss.at_least, loss.at_most) == (
+        f"messages {first} to {after - 1}",
+        after - first,
+        after - first,
+    )
+
+
+def test_the_index_of_an_unfinished_segment_says_how_many_messages_are_lost_at_least(indexed: Path) -> None:
+    segment = list_segments(REAL_DISK, indexed)[-1]
+    index = Index.load(REAL_DISK, segment, segment.path.stat().st_size)
+    assert index is not None
+    least = index.entries[-1].offset + 1 - segment.first_offset
+    segment.path.unlink()
+    (loss,) = repaired(indexed).losses
+    assert (loss.at_least, loss.at_most) == (least, None)
+
+
+def test_a_missing_segment_whose_offsets_were_used_again_is_still_a_loss(journal: Path) -> None:
+    with Writer(journal, segment_size=1000) as writer:
+        for _ in range(40):
+            writer.append(noise(40, 1))
+    last = list_segments(REAL_DISK, journal)[-2]
+    index = index_path(last).read_bytes()
+    for segment in list_segments(REAL_DISK, journal)[-2:]:
+        segment.path.unlink()
+        index_path(segment).unlink()
+    with Writer(journal) as writer:
+        for _ in range(40):
+            writer.append(b"other")
+    index_path(last).write_bytes(index)
+    assert problems(journal) == [(last.name, 0, "missing_segment")]
+    assert [loss.fields["first"] for loss in repaired(journal).losses] == [last.first_offset]
+
+
+def test_a_missing_segment_between_two_others_is_one_loss(indexed: Path) -> None:
+    segments = list_segments(REAL_DISK, indexed)
+    segments[1].path.unlink()
+    assert problems(indexed) == [(segments[2].name, 0, "gap")]
+    assert lost(repaired(indexed)) == [(segments[1].first_offset, segments[2].first_offset)]
+
+
+def test_what_is_left_beside_segments_that_were_cleaned_away_is_no_loss(indexed: Path) -> None:
+    list_segments(REAL_DISK, indexed)[0].path.unlink()
+    report = Reader(indexed).verify()
+    assert (report.problems, [anomaly.kind for anomaly in report.anomalies]) == ([], ["side_file"])
+    Writer(indexed).close()
 
 
 @pytest.fixture

@@ -19,9 +19,10 @@ from logwright.sej.bytes.layout import DEFAULT_SEGMENT_BYTES, LOCK_NAME, MAX_OFF
 from logwright.sej.bytes.records import Message
 from logwright.sej.files.reader import Reader
 from logwright.sej.files.writer import Writer
+from tests.sej.samples import MESSAGE_BYTES, make_journal
 from tests.sej.subject import SejSubject
 from tests.support.counting_disk import CountingDisk
-from tests.support.damage import cut, zeros_after
+from tests.support.damage import cut, damage_file, overwrite, zeros_after
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.simulated_disk import SimulatedDisk
 from tests.support.trees import read_tree, write_file
@@ -463,3 +464,18 @@ def test_a_write_that_fails_half_way_leaves_whole_messages_only(simulated_disk: 
     writer.close()
     assert simulated_disk.file_size(FIRST) == size + room // message_bytes * message_bytes
     assert len(values(HOME, simulated_disk)) == 1 + room // message_bytes
+
+
+def test_damage_before_the_end_does_not_prevent_writing_and_is_logged(
+    journal_directory: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    make_journal(journal_directory, 8)
+    segment = journal_directory / "jnl" / segment_name(0)
+    damage_file(segment, overwrite, 2 * MESSAGE_BYTES, b"\xa5" * 20)
+    before = segment.read_bytes()
+    with caplog.at_level(logging.WARNING, logger="logwright.sej"), Writer(journal_directory) as writer:
+        assert writer.append(b"goes on") == 8
+    assert segment.read_bytes().startswith(before)
+    (logged,) = [record.getMessage() for record in caplog.records]
+    assert logged.startswith("jnl/0000000000000000.jnl @ 80: ")
+    assert logged.endswith(": damage before the end of the journal; see logwright verify")

@@ -90,7 +90,7 @@ def test_a_directory_that_may_not_be_read_is_told_and_the_others_are_found() -> 
         assert found == [Journal("sej", str(root / "orders"), "orders")]
         ((name, reason),) = told
         assert name == "private"
-        assert reason.endswith("Permission denied")
+        assert reason.endswith("Permission denied; give this user access to it, then run this again")
 
 
 def test_a_link_that_cannot_be_followed_is_told_and_the_others_are_found(tmp_path: Path) -> None:

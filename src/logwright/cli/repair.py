@@ -66,6 +66,8 @@ def command(
     if undo:
         return _undo(repairs, path, yes, as_json)
     plan = (repairs.accepting_checksums() if accept_checksums else repairs).plan(path)
+    if plan.empty and not only_plan:
+        repairs.apply(path, plan)  # refuses if a writer is active
     if plan.empty or only_plan:
         return _describe_plan(path, plan, as_json)
     asking = must_ask(f"repairing {path}", yes)

@@ -96,6 +96,8 @@ def command(
         for item in found:
             if isinstance(item, Damage) or _is_before(reader, item, ends):
                 _print(printer, item, mode)
+        for damage in reader.damages if since is None and mode == "failfast" else ():
+            printer.damage(damage, show=False)
         printer.flush()
         warn_of_torn_tails(reader)
         if follow:

@@ -81,10 +81,10 @@ class Plan:
     """What a repair would do. Names are relative to the journal's directory, with forward slashes.
 
     `losses` are the records that it removes and the fields that it restores by inference. `left` describes what it
-    cannot repair. `locks` are the lock files to hold. `derived` are files that can be rebuilt from the journal at any
-    time, such as indexes: changes to them do not prevent `undo`. `interrupted` is set for a repair that was interrupted
-    and is to be finished. `accounts` are the directories below this one with an account of their own: losses in their
-    files go there.
+    cannot repair. `locks` are the lock files to hold; those of an empty plan must be free. `derived` are files that can
+    be rebuilt from the journal at any time, such as indexes: changes to them do not prevent `undo`. `interrupted` is
+    set for a repair that was interrupted and is to be finished. `accounts` are the directories below this one with an
+    account of their own: losses in their files go there.
     """
 
     format: str
@@ -133,11 +133,12 @@ class Plan:
 
     def __add__(self, other: Plan) -> Plan:
         """Both plans as one, for journals of one format in one directory."""
+        locks = self.locks + other.locks if self.empty == other.empty else (other if self.empty else self).locks
         return replace(
             self,
             steps=self.steps + other.steps,
             left=self.left + other.left,
-            locks=self.locks + other.locks,
+            locks=locks,
             derived=self.derived + other.derived,
             losses=self.losses + other.losses,
             accounts=self.accounts + other.accounts,
@@ -398,6 +399,13 @@ def apply(disk: Disk, home: Path, plan: Plan) -> Repair:
     return repair
 
 
+def check_unlocked(disk: Disk, home: Path, plan: Plan) -> None:
+    """Raise `Locked` if a writer is active: what an empty plan is based on may be incomplete."""
+    for path in [_at(home, name) for name in plan.locks]:
+        if disk.exists(path):
+            Lock.acquire(disk, path).release()
+
+
 def undo(disk: Disk, home: Path) -> Repair:
     """Undo the latest repair. `NotFound` if there is none, `WrongUse` if the journal has changed since."""
     repair = _latest(disk, home)
@@ -422,9 +430,10 @@ def _revert(disk: Disk, home: Path, repair: Repair) -> None:
         _take_back(disk, home, repair.entries[start : repair.done], repair.plan.derived)
         repair.done = start
         repair.save(disk)
-    for name in repair.plan.derived:
-        if name not in _removed(repair.plan):
-            disk.remove(_at(home, name))
+    for path in [_at(home, name) for name in repair.plan.derived if name not in _removed(repair.plan)]:
+        if disk.exists(path):
+            disk.remove(path)
+            disk.sync_directory(path.parent)  # or it would be a file of something that is not there any more
     for name in repair.plan.losses_by_account():
         remove_losses(disk, _at(home, name) if name else home, repair.log.name)
     repair.state = UNDONE

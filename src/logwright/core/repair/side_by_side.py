@@ -88,9 +88,10 @@ class SideBySideRepair(Repairs):
         return whole
 
     def apply(self, path: Path | str, plan: Plan, *, disk: Disk = REAL_DISK) -> Repair | None:
-        if plan.empty:
-            return None
         home = self._home(Path(path), disk)
+        if plan.empty:
+            repair.check_unlocked(disk, home, plan)
+            return None
         make_directories(disk, home / DIRECTORY)
         return repair.apply(disk, home, plan)
 
@@ -137,5 +138,5 @@ class FileByFile:
                 left += salvage.left
                 losses += [replace(loss, part=reader.part) for loss in salvage.losses]
                 files.done_with(source)
-        locks = (self.lock_name(reader.part),) if steps and not reader.is_single_file else ()
+        locks = () if reader.is_single_file else (self.lock_name(reader.part),)
         return Plan(self.format, tuple(steps), tuple(left), locks, losses=tuple(losses))

@@ -71,7 +71,7 @@ def _plan(reader: Reader) -> Plan:
     if lost:
         losses += tuple(_missing(name, size, reader) for name, size in lost.items())
         steps.append(Remove(rotated_note_name(reader.queue), "it names files that are missing"))
-    locks = (lock_name(reader.part),) if steps and not reader.is_single_file else ()
+    locks = () if reader.is_single_file else (lock_name(reader.part),)
     return Plan("kestrel", tuple(steps), left=tuple(left), locks=locks, losses=losses)
 
 

@@ -4,13 +4,14 @@ A problem loses messages or the position of a consumer: bytes that are not a mes
 not match its checksum, an offset file that cannot be read. An anomaly loses nothing: the journal stays sound. A problem
 never hides the next one: reading continues after it.
 
-    problems    torn_tail malformed unexpected_offset gap overlap checksum offset_file unreadable
+    problems    torn_tail malformed unexpected_offset gap overlap missing_segment checksum offset_file unreadable repair
     anomalies   timestamp empty_segment doubled_name index checksum_file consumer_ahead consumer_behind side_file
-                leftover foreign_file lock_file repair
+                leftover foreign_file lock_file repair (of a log that cannot be read)
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
 from operator import gt
@@ -44,6 +45,7 @@ from ..bytes.records import Message
 from .checksums import CheckedFile, checksum_path
 from .ending import End, find_end, plausible_last
 from .index import ENTRY_BYTES, HEADER_BYTES, Entry, Index, Stretch, header_of, index_path, last_timestamp
+from .missing import find_missing
 from .offset_file import passed_from, read_consumers, stored_offset
 from .segment import Chunk, Cursor, Segment, judge, message_span, open_segment, step_back, unchecked
 
@@ -64,6 +66,7 @@ def verify(reader: Reader, *, progress: Progress | None = None) -> Report:
     sizes = [_size_or_nothing(reader, segment) for segment in segments]
     report.bytes = sum(sizes)
     expected: int | None = None
+    ends: dict[str, int] = {}
     times = _Times(report)
     for number, segment in enumerate(segments):
         following = segments[number + 1] if number + 1 < len(segments) else None
@@ -72,8 +75,9 @@ def verify(reader: Reader, *, progress: Progress | None = None) -> Report:
             message = "no message is in it, and another segment follows"
             report.anomalies.append(Problem(segment.name, 0, "empty_segment", message))
         check = _SegmentCheck(reader, report, times, segment, following)
-        expected = check.run(progress, sum(sizes[:number]), report.bytes)
+        expected = ends[segment.name] = check.run(progress, sum(sizes[:number]), report.bytes)
     if not reader.is_single_file:
+        _check_missing(reader, report, segments, ends)
         _check_other_files(reader.disk, reader.directory, segments, expected, report)
     return report
 
@@ -105,6 +109,19 @@ def _check_transition(
     else:
         message = f"the segment begins with offset {first}, but the one before it goes up to {expected - 1}"
         report.problems.append(Problem(segment.name, 0, "overlap", message))
+
+
+def _check_missing(reader: Reader, report: Report, segments: list[Segment], ends: dict[str, int]) -> None:
+    """Segments of which only other files are left, unless a gap or other damage there is reported or known."""
+    bad = {problem.file for problem in report.problems}
+    for missing in find_missing(reader.disk, reader.directory, segments):
+        number = bisect_left(segments, missing.first_offset, key=lambda segment: segment.first_offset)
+        if number < len(segments):
+            preceding, following = segments[number - 1].name, segments[number].name
+            if {preceding, following} & bad or ends[preceding] <= missing.first_offset:
+                continue
+        message = f"{missing.reason}; lost: {missing.what}"
+        report.problems.append(Problem(missing.name, 0, "missing_segment", message))
 
 
 def _lost(first: int, after: int) -> str:
@@ -155,8 +172,7 @@ class _SegmentCheck:
         except (StorageFailed, NotFound) as error:
             if is_refusal(error):
                 raise
-            hint = "its messages were not checked: make the file readable, then run this again"
-            self._problem(position, "unreadable", f"{error}; {hint}")
+            self._problem(position, "unreadable", f"{error}; its messages were not checked")
             expected = self._following.first_offset if self._following is not None else expected
         self._times.finish(segment)
         return expected

@@ -40,7 +40,7 @@ class Walked:
 class End:
     """Where to continue writing. `torn` is the tail to cut first; with `damage` the segment must not be written.
 
-    `walked` is set if the segment was walked and no damage was found.
+    `walked` is set if the segment was walked and no damage was found, `passed` if it was walked over damage.
     """
 
     position: int
@@ -48,6 +48,7 @@ class End:
     torn: Damage | None = None
     damage: Damage | None = None
     walked: Walked | None = None
+    passed: Damage | None = None
 
 
 def find_end(disk: Disk, segment: Segment, file: File, *, walk_bytes: int = 0) -> End:
@@ -108,7 +109,7 @@ def _walk_to_end(cursor: Cursor, size: int) -> End:
             smallest, largest = min(smallest, chunk.smallest_timestamp), max(largest, chunk.largest_timestamp)
         if cursor.ending == CLEAN:
             walked = Walked(start, smallest, largest) if damage is None else None
-            return End(size, cursor.expected, damage=doubt, walked=walked)
+            return End(size, cursor.expected, damage=doubt, walked=walked, passed=damage)
         position, next_offset = cursor.position, cursor.expected
         found, goes_on_at = judge(cursor, None)
         if found.kind == "torn_tail":

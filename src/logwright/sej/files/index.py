@@ -106,27 +106,8 @@ class Index:
     @classmethod
     def load(cls, disk: Disk, segment: Segment, size_of_segment: int) -> Index | None:
         """The index of a segment; None if it is missing or invalid. Reads no more than a segment of this size needs."""
-        try:
-            file = disk.open(index_path(segment), "read")
-        except LogwrightError:
-            return None
-        try:
-            most = _HEADER.size + _ENTRY.size * (size_of_segment // _LEAST_BYTES + 16)
-            data = file.read_at(0, most)
-        except LogwrightError:
-            return None
-        finally:
-            file.close()
-        if len(data) < _HEADER.size or _HEADER.unpack_from(data) != (MAGIC, segment.first_offset):
-            return None
-        entries: list[Entry] = []
-        since = 0
-        for at in range(_HEADER.size, len(data) - _ENTRY.size + 1, _ENTRY.size):
-            entry = Entry.unpack(data[at : at + _ENTRY.size], segment.first_offset, since)
-            if entry is None or entry.position > size_of_segment or not _rises(entries, entry):
-                break
-            entries.append(entry)
-            since = entry.position
+        most_bytes = _HEADER.size + _ENTRY.size * (size_of_segment // _LEAST_BYTES + 16)
+        entries = read_entries(disk, segment, most_bytes, size_of_segment)
         return cls(segment, entries) if entries else None
 
     def before_offset(self, file: File, offset: int) -> Entry | None:
@@ -166,6 +147,33 @@ class Index:
                 return entry
             at //= 2
         return None
+
+
+def read_entries(disk: Disk, segment: Segment, most_bytes: int, most_position: int | None = None) -> list[Entry] | None:
+    """The valid entries of the index of a segment, up to a position; None if there is no index of this segment."""
+    try:
+        file = disk.open(index_path(segment), "read")
+    except LogwrightError:
+        return None
+    try:
+        data = file.read_at(0, min(most_bytes, file.size()))
+    except LogwrightError:
+        return None
+    finally:
+        file.close()
+    if len(data) < _HEADER.size or _HEADER.unpack_from(data) != (MAGIC, segment.first_offset):
+        return None
+    entries: list[Entry] = []
+    since = 0
+    for at in range(_HEADER.size, len(data) - _ENTRY.size + 1, _ENTRY.size):
+        entry = Entry.unpack(data[at : at + _ENTRY.size], segment.first_offset, since)
+        if entry is None or not _rises(entries, entry):
+            break
+        if most_position is not None and entry.position > most_position:
+            break
+        entries.append(entry)
+        since = entry.position
+    return entries
 
 
 def _rises(entries: list[Entry], entry: Entry) -> bool:

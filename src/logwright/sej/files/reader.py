@@ -24,7 +24,7 @@ from ..bytes import codec, kernel
 from ..bytes.layout import CHECKSUM_SUFFIX, HEAD, NO_TIMESTAMP, OVERHEAD, SEGMENT_DIRECTORY, parse_segment_name
 from ..bytes.records import Message
 from .checksums import CheckedFile, Checksums
-from .ending import End, find_end
+from .ending import End, find_end, plausible_last
 from .index import Index, build_entries
 from .lost import are_known, messages_between
 from .segment import (
@@ -336,7 +336,10 @@ class Reader(ChunkReader[Chunk, Message]):
                     return message.offset
 
     def last(self, count: int) -> list[Located]:
-        """The last `count` messages, oldest first, read backwards by their trailing sizes."""
+        """The last `count` messages, oldest first, read backwards by their trailing sizes.
+
+        `damages` has the gap before the oldest segment that was read, if there is one.
+        """
         if count < 0:
             raise WrongUse(f"cannot give the last {count} messages")
         found: list[Located] = []
@@ -346,7 +349,24 @@ class Reader(ChunkReader[Chunk, Message]):
                 break
             found.extend(self._last_of(segments, number, count - len(found)))
         found.reverse()
+        names = [segment.name for segment in segments]
+        self.damages = self._gap_at(segments, names.index(found[0].file)) if found else ()
         return found
+
+    def _gap_at(self, segments: list[Segment], number: int) -> tuple[Damage, ...]:
+        """The gap before a segment, by the last message of the preceding one."""
+        if not number:
+            return ()
+        file = open_segment(self.disk, segments[number - 1])
+        try:
+            last = plausible_last(file, file.size(), segments[number - 1])
+        finally:
+            file.close()
+        segment = segments[number]
+        if last is None or last + 1 == segment.first_offset:
+            return ()
+        gap = self.gap_before(segment, last + 1)
+        return (gap,) if gap.kind == "gap" else ()
 
     def _last_of(self, segments: list[Segment], number: int, count: int) -> list[Located]:
         """The last messages of one segment, newest first."""

@@ -5,11 +5,11 @@
                                     `fixes`), or if a checksum proves the change
     one flipped bit                 is flipped back if a checksum shows which (see `find_flipped_bit`)
     other bad bytes                 the file is split: the messages before them stay, the whole messages after them move
-    to
-                                    a new segment, named by their first offset; the bad bytes are removed
+                                    to a new segment, named by their first offset; the bad bytes are removed
     a block that does not match     gets a new checksum if another program has cut the segment there and appended, or
       its checksum                  if the caller accepts it; otherwise it is left
     messages missing between files  nothing is changed: they are lost
+    a last segment that is missing  its messages are lost; its index and checksums, which show it, are moved away
     a damaged offset file           is moved away: the consumer begins again at its default
     wrong indexes, orphaned ones    are moved away, and rebuilt
     a file with messages of another is left: only its owner knows the right name
@@ -49,6 +49,7 @@ from .checksums import ENTRY, HEADER, checksum_path
 from .ending import find_end
 from .index import Index, build_entries, index_path, write_index
 from .lost import lost_messages, messages_between, restored
+from .missing import find_missing
 from .reader import Reader
 from .salvage import Piece, Salvage, find_other_beginning
 from .segment import Segment, list_segments, open_segment
@@ -86,9 +87,10 @@ def plan(path: Path | str, *, disk: Disk = REAL_DISK, accept_checksums: bool = F
 
 def apply(path: Path | str, plan: Plan, *, disk: Disk = REAL_DISK) -> Repair | None:
     """Carry out a plan, holding the writer's lock; None when there was nothing to do."""
-    if plan.empty:
-        return None
     home = _home(Path(path), disk)
+    if plan.empty:
+        core.check_unlocked(disk, home, plan)
+        return None
     repair = core.apply(disk, home, plan)
     indexes = {home / name for name in plan.derived}
     for directory in sorted({path.parent.parent for path in indexes}):
@@ -185,8 +187,7 @@ class _Planner:
                 preceding = segments[number - 1] if number else None
                 self._plan_segment(preceding, segment, following, found, segments[-1])
         self._plan_surroundings(report)
-        locks = tuple(self._locks) if self._steps or self._losses else ()
-        losses = tuple(self._losses)
+        locks, losses = tuple(self._locks), tuple(self._losses)
         return Plan("sej", tuple(self._steps), tuple(self._left), locks, tuple(self._derived), losses=losses)
 
     def _plan_segment(
@@ -342,6 +343,10 @@ class _Planner:
     # --- around the segments ----------------------------------------------------------------------------------------
 
     def _plan_surroundings(self, report: Report) -> None:
+        lost = {problem.file for problem in report.problems if problem.kind == "missing_segment"}
+        if lost:
+            missing = find_missing(self._disk, self._reader.directory, self._reader.segments())
+            self._losses += [one.as_loss() for one in missing if one.name in lost]
         for problem in report.problems:
             if problem.kind == "offset_file":
                 self._steps.append(Remove(problem.file, problem.message))

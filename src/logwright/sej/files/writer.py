@@ -11,6 +11,9 @@ cuts off and keeps (`recovered`, `kept`). A segment is synced before the next on
 torn. A committed batch that a killed publisher left incomplete is completed before the writer accepts messages: see
 `core/publish/staging.py`.
 
+Opening reads the end of the last segment only. Damage before it does not prevent writing: nothing is cut, and the
+damage can be repaired later. If opening meets it, it is logged.
+
 If the end of the journal was lost, consumers may have passed the offsets that new messages get: opening notes these
 consumers (see `offset_file.py`).
 
@@ -46,6 +49,7 @@ from ..bytes.layout import DEFAULT_SEGMENT_BYTES, HEAD, LOCK_NAME, MAX_OFFSET, S
 from .checksums import ChecksumWriter, checksum_path
 from .ending import End, find_end
 from .index import STRIDE_BYTES, Index, IndexWriter
+from .missing import find_missing
 from .offset_file import note_ahead
 from .segment import Cursor, Segment, list_segments
 from .shard import parse_shard_name
@@ -124,6 +128,7 @@ class Writer(Appending, kernel.AppendBuffer):
     def _open_last_segment(self) -> End:
         """Open the last segment where its messages end, cutting off a torn tail; that end."""
         segments = list_segments(self._disk, self.directory)
+        self._refuse_missing(segments)
         if not segments:
             self._create_segment(0)
             return End(0, 0)
@@ -134,6 +139,8 @@ class Writer(Appending, kernel.AppendBuffer):
             follow = "valid messages follow, so " if end.position > end.damage.start else ""
             reason = f"{end.damage.reason}; {follow}nothing is cut off (see logwright repair)"
             raise DamagedJournal(segment.path, end.damage.start, reason)
+        if end.passed is not None:
+            logger.warning("%s: damage before the end of the journal; see logwright verify", end.passed)
         if end.next_offset > MAX_OFFSET:
             raise TooLarge(f"{segment.path}: the journal has used up its 64-bit offsets")
         if end.torn is not None:
@@ -147,6 +154,12 @@ class Writer(Appending, kernel.AppendBuffer):
         self._resume_index(segment, file, end)
         self._open_checksums(end.position)
         return end
+
+    def _refuse_missing(self, segments: list[Segment]) -> None:
+        """A missing last segment is damage: new messages would get its offsets."""
+        for missing in find_missing(self._disk, self.directory, segments):
+            if not segments or missing.first_offset > segments[-1].first_offset:
+                raise DamagedJournal(self.directory / missing.name, 0, f"{missing.reason} (see logwright repair)")
 
     def _resume_index(self, segment: Segment, file: File, end: End) -> None:
         """Go on with the segment's index where that takes a short walk only, over messages that are all whole."""
