@@ -1,4 +1,4 @@
-"""The loss account: kept durably, added to by repairs, taken back by undo."""
+"""The account of losses: kept durably, added to by repairs, taken back by undo."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ class JournalPath(click.Path):
 
 
 path_argument = click.argument("path", type=JournalPath())
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, one object a line.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, one object per line.")
 local_option = click.option("--local", is_flag=True, help="Show and read times in local time instead of UTC.")
 since_option = click.option(
     "--since", metavar="TIME", help="Begin with the first record that is not earlier than this."

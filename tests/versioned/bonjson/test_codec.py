@@ -209,7 +209,7 @@ def test_what_is_no_finite_number_is_read_on_request(twin: ModuleType, text: str
     assert repr(twin.decode(data, allow_nan=True)) == f"[{number}]"
     assert twin.size_of(data, allow_nan=True) == len(data)
     for read in (twin.decode, twin.size_of):
-        with pytest.raises(DecodeError, match=r"^@ 1: the number is infinite or none at all"):
+        with pytest.raises(DecodeError, match=r"^@ 1: the number is infinite or NaN"):
             read(data)
 
 
@@ -226,7 +226,7 @@ BAD: dict[str, tuple[str, int, str]] = {
     "null as a key": ("99 9a 6d", 2, "the key of an object must be a string, and the type code is 0x6d"),
     "an array as a key": ("9a 99 9b", 1, "the key of an object must be a string, and the type code is 0x99"),
     "a reserved code as a key": ("9a 90", 1, "the key of an object must be a string, and the type code is 0x90"),
-    "infinity": ("6b 00 00 80 7f", 0, "the number is infinite or none at all (NaN)"),
+    "infinity": ("6b 00 00 80 7f", 0, "the number is infinite or NaN"),
     "a lone continuation byte": ("81 80", 0, "the string is not UTF-8 from its byte 0 on"),
     "a letter without its end": ("83 61 62 c3", 0, "the string is not UTF-8 from its byte 2 on"),
     "an overlong NUL": ("99 82 c0 80", 1, "the string is not UTF-8 from its byte 0 on"),
@@ -414,11 +414,11 @@ def test_a_limit_is_a_number_from_0_on(wrong: Any) -> None:
 # --- values that cannot be written ------------------------------------------------------------------------------------
 
 REFUSED: dict[str, tuple[Any, str]] = {
-    "bytes": (b"abc", "$: a bytes is nothing that JSON has"),
-    "a set in an object": ({"a": [0, {"b c": {1}}]}, '$.a[1]["b c"]: a set is nothing that JSON has'),
-    "a complex number": ([1, 2j], "$[1]: a complex is nothing that JSON has"),
-    "NaN": ({"a": float("nan")}, "$.a: nan is no number that JSON has"),
-    "infinity": ([[float("-inf")]], "$[0][0]: -inf is no number that JSON has"),
+    "bytes": (b"abc", "$: a bytes cannot be stored as JSON"),
+    "a set in an object": ({"a": [0, {"b c": {1}}]}, '$.a[1]["b c"]: a set cannot be stored as JSON'),
+    "a complex number": ([1, 2j], "$[1]: a complex cannot be stored as JSON"),
+    "NaN": ({"a": float("nan")}, "$.a: nan cannot be stored as JSON"),
+    "infinity": ([[float("-inf")]], "$[0][0]: -inf cannot be stored as JSON"),
     "2**64": ({"n": 2**64}, "$.n: the integer is outside of -2**63..2**64-1"),
     "below -2**63": ([-(2**63) - 1], "$[0]: the integer is outside of -2**63..2**64-1"),
     "an enormous integer": (10**400, "$: the integer is outside of -2**63..2**64-1"),
@@ -429,7 +429,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
         {"a": {"\udc80": 1}},
         r"$.a: the key '\udc80' has a lone surrogate, which UTF-8 cannot hold",
     ),
-    "a key that is no name": ({'quo"te': object}, r'$["quo\"te"]: a type is nothing that JSON has'),
+    "a key that is no name": ({'quo"te': object}, r'$["quo\"te"]: a type cannot be stored as JSON'),
 }
 
 
@@ -547,7 +547,7 @@ def test_every_float_comes_back_bit_for_bit(bits: int) -> None:
         if number - number == 0:
             assert struct.pack("<d", twin.decode(twin.encode(number))) == struct.pack("<Q", bits)
         else:
-            assert answers == {("EncodeError", (), f"{number} is no number that JSON has")}
+            assert answers == {("EncodeError", (), f"{number} cannot be stored as JSON")}
 
 
 # --- the package ------------------------------------------------------------------------------------------------------

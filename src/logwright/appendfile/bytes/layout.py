@@ -41,7 +41,7 @@ CHECKPOINT_RECORD: Final = struct.Struct("<IQQ")
 """header, checked, current"""
 CHECKPOINT_BYTES: Final = CHECKPOINT_RECORD.size
 DESCRIBED_PAIR_BYTES: Final = 0
-"""The size in the header of a checkpoint record as the description has it. Nobody writes it."""
+"""The size in the header of a checkpoint record as the description has it. No program writes it."""
 
 MAX_HEAD_BYTES: Final = 2 * CHECKPOINT_BYTES
 """The bytes that a writer syncs before it adds more to a new file: its hint, and perhaps the same again."""

@@ -149,7 +149,7 @@ class _Survey(Survey):
 
 
 def summarize(reader: Reader) -> Summary:
-    """What this is. Of a journal of more than `MOST_READ_BYTES` only so much is read, from its beginning.
+    """What this is. Of a larger journal only the first `MOST_READ_BYTES` are read.
 
     If a first or last record is larger than `MOST_SHOWN_BYTES`, its data is None.
     """
@@ -197,7 +197,7 @@ def _note(reader: Reader, look: _Survey, item: Chunk) -> None:
 
 
 def _last_record(reader: Reader, files: Files, look: _Survey) -> dict[str, Any] | None:
-    """The last record, None where nobody has looked that far."""
+    """The last record, None if the check did not get that far."""
     if look.last is None or not look.complete:
         return None
     source, span, segment = look.last

@@ -22,7 +22,7 @@ disk before anything else is written to it, so bad bytes in its place are a torn
 
 Four zeros are an empty record, but no writer of ours leaves one: a power cut leaves zeros, and so does damage to a
 checkpoint record. They are read as records only if that is proven: whole records lead from them to the next checkpoint
-record, whose ids follow, or to the exact end of the file. In what lies after the last checkpoint record two records
+record, whose ids follow, or to the exact end of the file. In what is after the last checkpoint record two records
 after them are enough, because a torn tail may follow. Data of nothing but zeros proves nothing. All other zeros are bad
 bytes: 32 or more, those at the end of the last file, and those that begin inside a checkpoint record.
 """

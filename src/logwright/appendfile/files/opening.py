@@ -204,9 +204,9 @@ def forget_done(disk: Disk, directory: Path) -> None:
     """Remove the directories whose ids are also in a file, once later files were removed."""
     listing = list_files(disk, directory)
     useless = [done for done in listing.done if listing.files and listing.files[0].file_id != done.file_id]
-    _, told = pair_of(disk, listing.files) if useless else (0, 0)
+    _, known = pair_of(disk, listing.files) if useless else (0, 0)
     for done in useless:
-        if done.segment <= told and any(file.file_id >= done.file_id for file in listing.files):
+        if done.segment <= known and any(file.file_id >= done.file_id for file in listing.files):
             remove_tree(disk, directory / done.name)
 
 

@@ -191,10 +191,10 @@ class Reader(FilesReader[Chunk, JournalFile, Record]):
             found: list[Segment] = []
             for generation in generations(files.files):
                 parts = Segments(generation[0].put_aside)
-                told = list(self._generation_segments(files, generation, at, mode, parts))
-                for segment in told:
+                segments = list(self._generation_segments(files, generation, at, mode, parts))
+                for segment in segments:
                     segment.checked = segment.id < parts.checked
-                found += told
+                found += segments
             return found
 
     def _generation_segments(

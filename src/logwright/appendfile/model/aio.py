@@ -367,7 +367,7 @@ class AppendJournal:
 
 
 def _seen(turn: asyncio.Future[Any]) -> None:
-    """Somebody may have stopped waiting: an error is not worth a warning then."""
+    """The caller may have stopped waiting: an error needs no warning then."""
     if not turn.cancelled():
         turn.exception()
 

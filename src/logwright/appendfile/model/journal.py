@@ -86,7 +86,7 @@ class Recovered:
 
 
 def recover(path: Path | str, *, disk: Disk = REAL_DISK) -> Recovered:
-    """Bring a journal into the state that a writer leaves: lock it, cut a torn tail off, keep that, and say so.
+    """Recover a journal: lock it, cut off a torn tail, and keep that in quarantine.
 
     Its segments stay where they are: see `Writer.open` for what gives those back.
     """

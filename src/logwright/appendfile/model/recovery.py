@@ -40,7 +40,7 @@ _STEP_BYTES: Final = 1 << 20
 """The size of one read: it fits the cache of a processor."""
 assert _STEP_BYTES >= MAX_RECORD_BYTES
 _MOST_HELD: Final = 128
-"""So many files are held open at most."""
+"""The most files that are held open."""
 _ROOM_BYTES: Final = 64 << 20
 """With this much free space the old files need not be removed at once."""
 

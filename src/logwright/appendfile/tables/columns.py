@@ -232,7 +232,7 @@ def _from_batch(batch: pa.RecordBatch) -> Iterator[Columns]:
 
 
 def _ranges(batch: pa.RecordBatch, payloads: pa.Array) -> Iterator[tuple[int, int, int | None, bool]]:
-    """Ranges of rows that fit into columns: the first row, how many, the generation of them if told, and `lost`."""
+    """Ranges of rows that fit into columns: the first row, how many, their generation if known, and `lost`."""
     generations = column_of(batch, "generation")
     if generations is not None:
         generations = numbers_of("generation", generations, pa.uint64(), "be an id of 64 bits")
@@ -241,10 +241,10 @@ def _ranges(batch: pa.RecordBatch, payloads: pa.Array) -> Iterator[tuple[int, in
         raise WrongUse(f"column lost must be boolean, not {lost.type}")
     row = 0
     for end, (generation, is_lost) in _common_runs(batch.num_rows, generations, lost):
-        told = None if generations is None else CURRENT if generation is None else generation
+        known = None if generations is None else CURRENT if generation is None else generation
         while row < end:
             count = min(fitting(payloads, row), end - row)
-            yield row, count, told, bool(is_lost)
+            yield row, count, known, bool(is_lost)
             row += count
 
 

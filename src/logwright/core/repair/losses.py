@@ -1,4 +1,4 @@
-"""The loss account: what a journal is known to have lost, kept beside it for every later reader.
+"""The account of losses: what a journal is known to have lost, kept beside it for every later reader.
 
     JOURNAL/.logwright/losses      one JSON object per line, oldest first
 

@@ -11,7 +11,7 @@
 The original has no fields from 29 on, and skips them. `Segment` is the first offset of the segment of the messages;
 without messages it says that a segment begins there. `Begins` is 1 if the journal has no earlier messages, because they
 were cleaned. `Next` is the offset that the copy continues with. `Lost` is the offset of the first of the messages that
-the journal has lost right before these, according to its loss account.
+the journal has lost right before these, according to its account of losses.
 
 A client's name has letters, digits, `_` and `-`. A journal's name may also have single dots inside, as those of shards
 have. The whole name is matched: slashes, `..` and control characters are rejected.

@@ -4,7 +4,7 @@ The hub says where its copy continues, and the sender starts there, so lost or r
 message before that is sent again and compared: another journal of the same name is noticed. Several requests are sent
 ahead of their answers; an answer means that everything up to it is on the hub's disk.
 
-Messages in the loss account of the source are skipped. A hub of Logwright stores the loss with the copy; another
+Messages in the account of losses of the source are skipped. A hub of Logwright stores the loss with the copy; another
 program's hub accepts no gap, and the sender stops with an error.
 
 Passing failures (a hub that restarts, a full disk) are retried with growing pauses until there is no progress for

@@ -324,7 +324,7 @@ def columns(buffer: Buffer, start: int, stop: int, count: int, want: int = ALL_C
 
 
 class Latest:
-    """The last entry of each key among those that are added: what they stand for, at a time or after all of them.
+    """The last entry of each key among those that are added: the state at a time or after all of them.
 
     Entries later than `at` do not count, wherever they are; of equal times the one that is added later does.
     """

@@ -7,7 +7,7 @@
       u64           u64           u8   BONJSON object       BONJSON objects
 
 `position` is where the next entry goes, counted from the beginning of the file: 17 at least. The file is a buffer that
-was made larger than what is in it, and whatever lies at `position` and behind it means nothing. An entry is written
+was made larger than what is in it, and whatever is at `position` and after it means nothing. An entry is written
 first, then the position. Byte 16 begins a BONJSON array that never ends; its first value is the metadata
 
     {"initialized": u64 in nanoseconds, "format_version": 2}
@@ -56,7 +56,7 @@ VALUE: Final = "o"
 
 MAX_TIMESTAMP: Final = 2**64 - 1
 ENTRY_START: Final = bytes([OBJECT_CODE, SHORT_STRING_CODE + 1]) + TIMESTAMP.encode()
-"""How every known writer begins an entry. Others are entries as well, but nobody can look for them."""
+"""How every known writer begins an entry. Others are entries as well, but they cannot be searched for."""
 LEAST_ENTRY_BYTES: Final = 11
 """`{"t": 0, "k": "", "o": null}` has as many."""
 

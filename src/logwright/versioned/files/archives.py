@@ -27,7 +27,7 @@ _ZLIB_HEADER_BYTES: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class ArchiveLimits:
-    """What an archive may become: so many bytes, and from `free_bytes` on at most `ratio` for each byte of its own."""
+    """How large an archive may become: in bytes, and from `free_bytes` on at most `ratio` for each byte of its own."""
 
     total_bytes: int = 16 << 30
     ratio: int = 250

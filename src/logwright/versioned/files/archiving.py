@@ -281,7 +281,7 @@ class Archiver:
 
     def _next(self) -> int | None:
         with self._mutex:
-            if self.timestamp is None:  # whoever comes from now on begins anew
+            if self.timestamp is None:  # callers from now on begin a new one
                 self._busy, self._thread = False, None
             return self.timestamp
 
@@ -298,7 +298,7 @@ class Archiver:
             return error
         self._not_archived.is_over()
         with self._mutex:
-            self.timestamp = None  # writers may rotate the next one, while this goes on
+            self.timestamp = None  # writers may rotate the next one, while this continues
         try:
             self._done(timestamp)
         except Exception as error:
@@ -320,7 +320,7 @@ class Archiver:
 
 
 def initialized_of(disk: Disk, path: Path, compressed: bool) -> int | None:
-    """Since when a journal was the active one, from its first bytes; None when they do not tell, or it is gone."""
+    """Since when a journal was the active one, from its first bytes; None when they do not say, or it is gone."""
     try:
         file = disk.open(path, "read")
     except NotFound:

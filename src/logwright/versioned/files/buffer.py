@@ -7,21 +7,21 @@ is stored first, then the position.
 
 What was stored in a mapping takes much longer to sync than what was written by a call (on ext4 under Linux 6.18, 390
 against 140 microseconds), for the system has to find it out, and what it notes then goes through the file system's
-journal. So whoever syncs each change writes it by `put`, and reads it in the mapping.
+journal. So a store that syncs each change writes it by `put`, and reads it in the mapping.
 
 What a power cut can leave. Entries and position reach the disk sector by sector, in any order, and one sync carries
 both. So the position may be there and count an entry of which some sectors are missing. Those are zeros still, as the
-space behind the position always is: of each entry a sector has all of its bytes or only zeros. A missing first sector
+space after the position always is: of each entry a sector has all of its bytes or only zeros. A missing first sector
 has no beginning of an entry, a missing last one no end of it. A missing sector in the middle is a sector of zeros,
 which within a long string or a list of numbers would look like part of the value. So
 
-    an entry behind the mark that has a whole sector of zeros was never written completely, and does not count.
+    an entry after the mark that has a whole sector of zeros was never written completely, and does not count.
 
 The mark says up to where everything was on the disk at some time, and is in the last bytes of the file, where nothing
 of the format is. What is wrong before it is damage and no torn tail: it was on the disk once. A sync raises the mark
 when it has brought another sector to the disk, with `always` each fourth one does; it is written with the next sync. An
 entry that does have a sector of zeros, for there are such strings and lists, is synced before the position counts it,
-and the mark is set behind it. Closing leaves another mark, behind the last entry: what follows that is another
+and the mark is set after it. Closing leaves another mark, after the last entry: what follows that is another
 program's, and its entries are what they look like, as in a journal without a mark.
 
     lw-trust | u64: up to where           16 bytes, within one sector; the store is open, or was not closed
@@ -56,7 +56,7 @@ assert MARK.size == 16
 
 
 def mark_at(size: int) -> int:
-    """Where the mark is in a file of so many bytes; entries end before it."""
+    """Where the mark is in a file of this size; entries end before it."""
     return (size - MARK.size) & -MARK.size
 
 
@@ -190,7 +190,7 @@ class Buffer:
             self.file.allocate(self.size)
 
     def zero_ahead(self, position: int, size: int = 0) -> None:
-        """Write zeros behind a position that is not used yet: for so many bytes, and a good deal more."""
+        """Write zeros after a position that is not used yet: for `size` bytes, and a good deal more."""
         start, end = max(position, self.zeroed), min(position + size + AHEAD_BYTES, mark_at(self.size))
         garbage = last_byte(self.memory, start, end)
         write_zeros(self.file, start, end)
@@ -255,7 +255,7 @@ class Buffer:
         self.file.sync()
 
     def close(self) -> None:
-        """Close the file. What is mapped of it stays only for as long as somebody reads there."""
+        """Close the file. What is mapped of it stays only for as long as a reader uses it."""
         self.forget()
         self.file.close()
 

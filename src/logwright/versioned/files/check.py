@@ -2,7 +2,7 @@
 
 A problem is something that costs entries: bytes that are none, an archive that cannot be decompressed or whose checksum
 does not fit, a time of which nothing is kept between two journals. An anomaly is odd and costs nothing: the store stays
-sound. What is wrong in one place never hides the next: reading goes on behind it.
+sound. What is wrong in one place never hides the next: reading continues after it.
 
     problems    torn_tail malformed checksum unreadable gap
     anomalies   time_goes_back behind_position unknown_fields name leftover temporary_file foreign_file repair
@@ -156,7 +156,7 @@ class _FileCheck(FileCheck):
 
 
 def _check_names(reader: Reader, report: Report) -> None:
-    """What lies beside the files that count."""
+    """What is stored beside the files that count."""
     odd = report.odd_file
     listing = reader.listing()
     active = active_name(reader.store)
@@ -208,7 +208,7 @@ class _Survey(Survey):
 
 
 def summarize(reader: Reader) -> Summary:
-    """What this is. Of a store of more than `MOST_READ_BYTES` only so much is read, from its beginning.
+    """What this is. Of a larger store only the first `MOST_READ_BYTES` are read.
 
     The value of a first or last entry of more than `MOST_SHOWN_BYTES` is None in its place.
     """

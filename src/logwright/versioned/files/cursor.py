@@ -1,19 +1,19 @@
 """Going through one file of a store, archive or not, and finding the way past damage.
 
-A `Cursor` hands out what lies in the file in its order: the head with the metadata, then chunks, which are ranges of a
+A `Cursor` returns what is in the file in its order: the head with the metadata, then chunks, which are ranges of a
 buffer that hold only whole entries, and a `Damage` where there is something else. Objects, columns, counts and states
 are all made from chunks, so there is one place that judges what is valid. Files are read as streams into a buffer that
 is used again and again, never mapped: a map of a file that another process cuts short ends this one with SIGBUS.
 
-How far the entries go is said by the position in the header, and what lies after it is not looked at. Where neither the
-header nor the metadata is whole, or the position lies past a file that has its mark, entries go to the zeros at the end
+How far the entries go is said by the position in the header, and what is after it is not looked at. Where neither the
+header nor the metadata is whole, or the position is past a file that has its mark, entries go to the zeros at the end
 of the file. Bad bytes before the position end at the next place from which on whole entries follow up to it, each as
 every known writer begins one, and none earlier than the last one before the damage. Where bytes are gone, zeros may
-have come up between the last of them and the position; where bytes were inserted, the position lies within an entry, or
+have come up between the last of them and the position; where bytes were inserted, the position is within an entry, or
 before the last ones. Entries that end anywhere else may be part of a value, and do not count.
 
 In the active journal bad bytes that no whole entry follows are a torn tail: the position reached the disk, and what it
-speaks of did not. So is a position past the end of the file. But where the position lies within an entry that is whole,
+speaks of did not. So is a position past the end of the file. But where the position is within an entry that is whole,
 the position is what is wrong, and nothing is torn. Where whole entries follow after the position, up to the zeros at
 the end of the file, bytes were inserted before them. Nor is anything torn before our mark (see `buffer.py`), which was
 on the disk. After it an entry of which a sector is missing is the work of a power cut, whatever follows it (see
@@ -51,14 +51,14 @@ _LEAST_WINDOW_BYTES: Final = 4 << 10
 _SEARCH_BYTES: Final = 16 << 20
 """An entry that begins behind bad bytes and is larger than this is not found: most that claim so are none."""
 _BEYOND_BYTES: Final = 1 << 20
-"""How far behind the position we look for the end of the entry that it lies in."""
+"""How far after the position we look for the end of the entry that it is in."""
 _MOST_ATTEMPTS: Final = 10_000
 """At how many places we look there for a whole entry."""
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The beginning of a journal: its metadata, None where it is damaged, and where that lies; the next position."""
+    """The beginning of a journal: its metadata, None where it is damaged, and where that is; the next position."""
 
     source: JournalFile
     metadata: Metadata | None
@@ -76,7 +76,7 @@ class Chunk(FileChunk):
     """Whole entries: `data[start:stop]` holds `count` of them, with times from `smallest` to `largest`.
 
     `position` is where `start` is in the file, which for an archive is what it was before it was compressed. The buffer
-    is valid until the cursor goes on. `folded` says that the entries were applied already: see `Cursor`. `since` is
+    is valid until the cursor moves. `folded` says that the entries were applied already: see `Cursor`. `since` is
     when the journal became the active one, as it says itself; None where that is damaged.
     """
 
@@ -169,7 +169,7 @@ class Cursor:
     # --- the beginning ----------------------------------------------------------------------------------------------
 
     def items(self, report: Callable[[int], None] | None = None) -> Iterator[Head | Chunk | Damage]:
-        """The head, chunks of entries, and what is damaged; `report` is told how far the file was read."""
+        """The head, chunks of entries, and what is damaged; `report` is called with how far the file was read."""
         goes_on = yield from self._begin()
         if goes_on and self._at is not None:
             self._jump(self._at)
@@ -397,7 +397,7 @@ class Cursor:
     # --- behind damage ----------------------------------------------------------------------------------------------
 
     def _pass_bad(self, start: int, reason: str) -> Generator[Damage, None, bool]:
-        """Tell of the bad bytes from `start` on; whether the cursor was moved to entries behind them."""
+        """Report the bad bytes from `start` on; whether the cursor was moved to entries after them."""
         found = self._find_next(start + 1)
         if found is not None:
             self.position = found
@@ -447,7 +447,7 @@ class Cursor:
         return self._last if self._last > begun else 0
 
     def _end_of_whole(self, start: int) -> int | None:
-        """Where the entry ends that the position lies in, if it is whole; None if nothing shows that there is one."""
+        """Where the entry ends that the position is in, if it is whole; None if nothing shows that there is one."""
         if self.source.compressed or self.limit <= start or self._size() <= self.limit:
             return None
         data = self.file.read_at(start, self.limit - start + _BEYOND_BYTES) if self.limit - start < 1 << 26 else b""

@@ -33,7 +33,7 @@ from ..bytes.layout import (
 )
 
 MOST_TAKEN_NS: Final = 64
-"""By so much the name of an archive may be later than it ended: as many names would be taken."""
+"""How much later than its end the name of an archive may be: that many names would be taken."""
 
 MAX_STORE_NAME_BYTES: Final = 255 - len(f"{JOURNAL_SUFFIX}.t{MAX_TIMESTAMP}{ARCHIVE_SUFFIX}{TEMPORARY_SUFFIX}")
 """A file's name has 255 bytes at most, and no file of a store has a longer one than an archive that is being made."""
@@ -183,7 +183,7 @@ class Listing:
 
 def list_files(disk: Disk, directory: Path, store: str) -> Listing:
     """What is there of one store."""
-    beginning = active_name(store)  # a directory may well have thousands of stores: most names are quickly told apart
+    beginning = active_name(store)  # a directory may well have thousands of stores: most names are quickly excluded
     return arrange(directory, store, [name for name in disk.list_directory(directory) if name.startswith(beginning)])
 
 

@@ -1,4 +1,4 @@
-"""Places: where somebody has come to in a store, so told that it is found again whatever its files are called by then.
+"""Places: where a reader is in a store, described so that it is found again whatever its files are called by then.
 
 The number of an entry is made of the name of the archive before its journal, or where that is gone, of the journal's
 own beginning (see `files.py`). These are the same time, unless the archive got a later name, because the one that it
@@ -8,7 +8,7 @@ itself. So a mark says since when that is the active one, and has a digest of th
     1699564800000000000-5f3759df
 
 A journal that begins at that time and has these bytes there is the one that is meant, under whatever name. Of two that
-do, which there are when a store is rotated before its clock goes on, the earlier one is: what the later one has there
+do, which there are when a store is rotated before its clock advances, the earlier one is: what the later one has there
 are copies of it.
 """
 
@@ -33,7 +33,7 @@ _MARK: Final = re.compile(r"(0|[1-9][0-9]{0,19})-([0-9a-f]{8}|)")
 
 
 def mark_of(reader: Reader, number: int) -> str:
-    """What a place is known by; empty where nothing can be told of it."""
+    """What a place is known by; empty where nothing is known of it."""
     if reader.is_single_file:
         return ""
     position = number & _POSITION

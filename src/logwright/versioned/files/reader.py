@@ -1,9 +1,9 @@
 """Reader: the journals of a store opened for reading. It needs no lock, changes nothing, and works beside a writer.
 
-Three ways through the same chunks: `scan` for records with their places, as they lie in the files; `chunks` for whoever
-makes columns of them, which leaves out the copies that compaction made, so that each change comes once; `state`,
-`history` and `diff` for what they stand for. What happens at damage, and at a torn tail of the active journal, is told
-in `core/read/chunk_reader.py`; where reading goes on behind damage, in `cursor.py`.
+Three ways through the same chunks: `scan` for records with their places, as they are in the files; `chunks` for
+columns, without the copies that compaction made, so that each change comes once; `state`, `history` and `diff` for the
+state that results. What happens at damage, and at a torn tail of the active journal, is described in
+`core/read/chunk_reader.py`; where reading continues after damage, in `cursor.py`.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class Reader(FilesReader[Chunk, JournalFile, Entry]):
     """The journals of a store, or one file of them, opened for reading.
 
     `path` is that of the active journal, whether it is there or not: the archives beside it belong to it. A path with
-    the name of an archive, or any other, is that file alone. With `is_to_be_there` off nobody looks whether there is
-    anything: that is for who has a file of it already. `listed` is what was there of the store a moment ago, for who
-    reads many stores of one directory: as long as it is right, the directory is not listed.
+    the name of an archive, or any other, is that file alone. With `is_to_be_there` off it is not checked whether there
+    is anything: that is for callers that have a file of it already. `listed` is the listing of the store a moment ago,
+    for callers that read many stores of one directory: as long as it is right, the directory is not listed.
     """
 
     format = "versioned"
@@ -116,7 +116,7 @@ class Reader(FilesReader[Chunk, JournalFile, Entry]):
         """The files that count, oldest first.
 
         The first one is numbered by when it was initialized, which is before it ended also where both are the same
-        time: a store may be rotated before its clock goes on.
+        time: a store may be rotated before its clock advances.
         """
         files = self._listed()
         if files and not self._single:
@@ -323,7 +323,7 @@ class Reader(FilesReader[Chunk, JournalFile, Entry]):
                 found.extend(located(item))
         return list(found)
 
-    # --- what it stands for -----------------------------------------------------------------------------------------
+    # --- the state -------------------------------------------------------------------------------------------------
 
     def timeline(self, mode: Mode = "dropmalformed") -> Timeline:
         """What the journals know about any time."""

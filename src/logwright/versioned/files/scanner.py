@@ -4,10 +4,10 @@
         ...
 
 The iteration ends when nothing new came for `timeout` seconds (default 1; None waits for ever, 0 never waits); another
-loop over the same scanner goes on where the last one ended. Each change is seen once, in order, however often it was
+loop over the same scanner continues where the last one ended. Each change is seen once, in order, however often it was
 copied; of a directory of stores each store is followed, and stores that appear later from their beginning.
 
-A torn tail is waited for: the next writer cuts it off and goes on. Bad bytes with entries behind them are damage,
+A torn tail is waited for: the next writer cuts it off and continues. Bad bytes with entries after them are damage,
 handled by `mode` as in `Reader`. When archives were removed before they were read to their end, what was not read of
 them is a `Gap`.
 """
@@ -70,7 +70,7 @@ class _Store:
         for item in self._reader.chunks(self._number, mode=mode):
             if isinstance(item, Damage):
                 if item.kind == "torn_tail":
-                    continue  # somebody may be writing it
+                    continue  # a writer may be writing it
                 base = self._number >> POSITION_BITS << POSITION_BITS
                 for source in self._reader.files():
                     base = source.first_number if source.name == item.file else base
@@ -92,7 +92,7 @@ class _Store:
                 return
 
     def _tell_gap(self, mode: Mode, reason: str) -> Iterator[Damage]:
-        """Tell if the journal that was being read is gone, or why it is another one."""
+        """Report if the journal that was being read is gone, or why it is another one."""
         files = self._reader.files()
         if files and files[0].first_number > self._number:
             reason = "the archives before this were removed before they were read to their end"

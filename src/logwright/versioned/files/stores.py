@@ -84,7 +84,7 @@ class StoresReader(SideBySideReader):
         return {"stores": found}
 
     def diff(self, start: int, stop: int) -> dict[str, Any]:
-        """What changed between two times in all stores; a key is told as STORE/KEY."""
+        """What changed between two times in all stores; a key is named STORE/KEY."""
         self.damages = []
         whole: dict[str, dict[str, Any]] = {"added": {}, "changed": {}, "removed": {}}
         for store, reader in self._each():
@@ -94,7 +94,7 @@ class StoresReader(SideBySideReader):
         return whole
 
     def history(self, key: str) -> list[dict[str, Any]]:
-        """Every change of a key, which is told as STORE/KEY."""
+        """Every change of a key, which is named STORE/KEY."""
         store, _, rest = key.partition("/")
         if store not in self.stores():
             raise WrongUse(f"{self.path} holds the stores {', '.join(self.stores())}: write STORE/KEY")

@@ -137,8 +137,8 @@ def current_since(disk: Disk, listing: Listing) -> int | None:
     """Since when the active journal is that; None if the store was rotated, or lost archives, since it was listed.
 
     A journal that became the active one since then began later than the last archive that was there, and has put one
-    there, or `.old`. So a few looks at names tell, whatever else is in the directory; where they do not, the answer is
-    None as well, and the directory is to be listed again.
+    there, or `.old`. So looking at a few names is enough, whatever else is in the directory; where it is not, the
+    answer is None as well, and the directory must be listed again.
     """
     if listing.has_old or not listing.has_active:
         return None

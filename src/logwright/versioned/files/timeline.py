@@ -52,7 +52,7 @@ def check_time(at: int | datetime) -> int:
 
 
 class Timeline:
-    """The journals that `listed` tells of, oldest first. Damage is handled by `mode`, and noted in `damages`."""
+    """The journals that `listed` returns, oldest first. Damage is handled by `mode`, and noted in `damages`."""
 
     def __init__(
         self,
@@ -187,7 +187,7 @@ class Timeline:
     def _has_late_name(self, files: list[JournalFile], index: int, at: int) -> bool:
         """Whether a journal had ended by then though its name says otherwise: that which it should have was taken.
 
-        The next one tells, which was initialized when this one ended. It is asked only close to the name's time.
+        The next one, which was initialized when this one ended, shows it. It is asked only close to the name's time.
         """
         ended = files[index].timestamp
         if ended is None or ended - at > MOST_TAKEN_NS or index + 1 == len(files):
@@ -270,7 +270,7 @@ class Timeline:
     def history(self, key: str) -> list[Entry]:
         """Every change of a key that is kept, oldest first. Where a journal is missing in between, that is damage.
 
-        Should retention have removed journals while they were read, the history begins anew behind them.
+        Should retention have removed journals while they were read, the history begins again after them.
         """
         check_key(key)
         for _ in range(_ATTEMPTS):

@@ -1,1 +1,1 @@
-"""What the records stand for."""
+"""The store that the records describe."""

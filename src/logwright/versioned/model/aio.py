@@ -7,8 +7,8 @@
 `store = await AsyncVersionedKVStore.open(…)` does the same, to be closed by `await store.close()`.
 
 With `sync="always"` all tasks that change something at the same time share one sync, which is done in a thread while
-the loop goes on. So are a rotation and whatever else takes its time. A change that is cancelled while its sync runs is
-done all the same.
+the loop continues. So are a rotation and whatever else takes its time. A change that is cancelled while its sync runs
+is done all the same.
 """
 
 from __future__ import annotations

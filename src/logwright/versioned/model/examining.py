@@ -95,7 +95,7 @@ def look(disk: Disk, path: Path) -> Examined | None:
 
 
 def is_blank(disk: Disk, path: Path) -> bool:
-    """Whether a journal has nothing in it at all, not even zeros that somebody has counted."""
+    """Whether a journal has nothing in it at all, not even zeros that are counted."""
     buffer = Buffer.open(disk, path)
     try:
         return not any(buffer.memory[:HEADER_BYTES]) and last_byte(buffer.memory, 0, buffer.size) == 0

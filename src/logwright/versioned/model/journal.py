@@ -27,7 +27,7 @@ _READ: Final = (Kind.ACTIVE, Kind.ARCHIVE, Kind.OLD)
 def looks_like(disk: Disk, path: Path) -> Evidence | None:
     """Whether a path is the journal of a store, a file of one, or a directory of stores.
 
-    The version and the beginning of an array in the first 17 bytes tell. What the system does not let us see is its
+    The version and the beginning of an array in the first 17 bytes show it. What the system does not let us see is its
     error, not a "no".
     """
     try:
@@ -107,7 +107,7 @@ def follow(path: Path, ends: Any, *, timeout: float | None, mode: Mode) -> Scann
 
 
 def recover(path: Path | str, *, disk: Disk = REAL_DISK) -> Recovery:
-    """Bring a store into the state that a writer leaves: lock it, finish a rotation, cut a torn tail off, keep that."""
+    """Recover a store: lock it, finish a rotation, cut off a torn tail, and keep that in quarantine."""
     reader = Reader(path, disk=disk)
     newest = reader.files()[-1]
     capacity = max(1 << 12, 0 if newest.compressed else disk.file_size(newest.path))

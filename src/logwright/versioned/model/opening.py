@@ -51,7 +51,7 @@ class Opened:
 
 
 def open_journal(disk: Disk, directory: Path, store: str, table: Table, sizes: Sizes) -> Opened:
-    """Bring the files in order, take the entries over into the table, and make the journal ready to be written to."""
+    """Recover the files, load the entries into the table, and prepare the journal for writing."""
     refuse_half_repaired(disk, directory, "store", lambda plan: any(_is_of(store, step.file) for step in plan.steps))
     listing = list_files(disk, directory, store)
     had_old = listing.has_old

@@ -189,7 +189,7 @@ def _of_directory(directory: Path, store: str | None, mode: Mode, limits: Archiv
 def arrange_files(paths: list[Path], disk: Disk, limits: ArchiveLimits = DEFAULT_LIMITS) -> list[JournalFile]:
     """These files as the journals of one store: in the order in which they were initialized.
 
-    Names alone tell that order where all files are named like those of a store; other files are opened.
+    Names alone give that order where all files are named like those of a store; other files are opened.
     """
     by_name = _arranged_by_name(paths)
     if by_name is not None:
@@ -215,7 +215,7 @@ def arrange_files(paths: list[Path], disk: Disk, limits: ArchiveLimits = DEFAULT
 
 
 def _arranged_by_name(paths: list[Path]) -> list[JournalFile] | None:
-    """Archives of one store, and its active journal behind them; None where names do not tell that."""
+    """Archives of one store, and then its active journal; None where the names do not show that."""
     named = [(parse_name(path.name), path) for path in paths]
     archives: dict[int, Path] = {}
     active: list[Path] = []

@@ -1,4 +1,4 @@
-"""Entries -> what they stand for: the state at a time, and what changed between two.
+"""Entries -> the state at a time, and what changed between two.
 
 A state is a dictionary: the value of each key and the time since when it has it. A journal alone is enough for any time
 from its `initialized` on: it begins with the state of that time, each entry with its original time, and of equal times
@@ -32,7 +32,7 @@ def replay(entries: Iterable[Entry], at: int | None = None) -> State:
 def difference(before: State, after: State) -> dict[str, dict[str, Any]]:
     """What changed between two states: `added`, `changed` (with `before` and `after`), `removed`, by key.
 
-    A key that was written anew with the same value has not changed.
+    A key that was written again with the same value has not changed.
     """
     added = {key: value for key, (value, _) in after.items() if key not in before}
     removed = {key: value for key, (value, _) in before.items() if key not in after}
@@ -65,7 +65,7 @@ def same_value(one: Value, other: Value) -> bool:
 
 
 class Copies:
-    """Tells the copies that compaction made at the beginning of a journal from the changes behind them.
+    """Distinguishes the copies that compaction made at the beginning of a journal from the changes after them.
 
     A copy has the time, key and value of the last entry of its key in the journal before, and no key has two. `changes`
     goes from journal to journal; where one between them is missing, what was copied counts as a change.

@@ -66,7 +66,7 @@ def choose(retention: Retention, archives: list[tuple[int, int]], now_ns: int) -
 
 
 def _is_before(timestamp: int, now_ns: int, seconds: float) -> bool:
-    """Whether a time is so many seconds ago at least."""
+    """Whether a time is at least this number of seconds ago."""
     return timestamp <= now_ns - round(seconds * _SECOND_NS)
 
 

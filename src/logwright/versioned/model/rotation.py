@@ -12,7 +12,7 @@ Writers wait for 2 to 4, that is for the state to be written, and never for 5. A
 yet must not be replaced by another one: until it is gone, the journal grows in place.
 
 What fails before anything is written (the directory cannot be listed, `.tmp` not created), or for want of space, has
-changed nothing: the store goes on in the rest of its buffer, or in a larger one, and rotates later. Any other failure
+changed nothing: the store continues in the rest of its buffer, or in a larger one, and rotates later. Any other failure
 is final for it, as a failed write always is.
 
 The state has the last entry of each key as it was, with its own time, the oldest first.
@@ -72,7 +72,7 @@ class Sizes:
         return min(end, max(int(size * self.high_water_mark), base + (end - base) // 2))
 
     def fitting(self, needed: int, *, removes: bool = False) -> int:
-        """The size of a buffer for a state of so many bytes: so that it fills no more than half of it, if it may.
+        """The size of a buffer for a state of `needed` bytes: so that it fills no more than half of it, if it may.
 
         `CapacityExceeded` when no size will do.
         """

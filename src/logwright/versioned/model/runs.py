@@ -1,9 +1,9 @@
 """Runs: entries in the order of their times that lie one behind the other in a file, and several runs made one journal.
 
 Merging reads a piece of each run at a time, so the memory that it needs does not depend on how long the runs are. Of
-equal times the entries of an earlier run come first, and those of one run keep their order. What lies together stays
-together: a stretch of entries that no other run has one between is copied as it is, so runs that hardly overlap cost
-little more than reading and writing them.
+equal times the entries of an earlier run come first, and those of one run keep their order. What is stored together
+stays together: a stretch of entries that no other run has one between is copied as it is, so runs that hardly overlap
+cost little more than reading and writing them.
 """
 
 from __future__ import annotations

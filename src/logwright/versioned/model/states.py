@@ -1,7 +1,7 @@
 """The states of many stores at one time: which file of each is read for it, by names alone, and what is in that.
 
 Who plans lists every directory once, and opens nothing, unless a rotation has left an `.old` file. Who reads gets the
-file that was chosen, with the one before it, which says whether the time lies in a gap; should files have got other
+file that was chosen, with the one before it, which says whether the time is in a gap; should files have got other
 names meanwhile, the directory is listed again. So planning costs a listing for a directory and a look at the size of a
 file for a store, and reading opens one file for a store, however many archives there are.
 """
@@ -33,7 +33,7 @@ class StatePart:
     """A store, and the file to read for its state: the last of these, but for names that are close to each other.
 
     `bytes` is how large the last one is.
-    `alone` says that it is one file that was asked for by its name, whatever lies beside it.
+    `alone` says that it is one file that was asked for by its name, whatever is beside it.
     """
 
     store: str
@@ -59,7 +59,7 @@ class StoreState:
 
 
 def plan(disk: Disk, path: Path, at: int) -> Iterator[StatePart]:
-    """The file of each store at a path that tells its state at a time: a directory, one store, or one file."""
+    """The file of each store at a path that has its state at a time: a directory, one store, or one file."""
     if disk.is_directory(path):
         for store, names in _by_store(disk.list_directory(path)).items():
             yield from _part(disk, StatePart(store, tuple(counting_files(disk, arrange(path, store, names)))), at)
@@ -96,7 +96,7 @@ def _by_store(names: list[str]) -> dict[str, list[str]]:
 def _chosen(files: tuple[JournalFile, ...], at: int) -> tuple[JournalFile, ...]:
     """The file that a time falls into by names, behind the one before it.
 
-    Where it lies so close to the end of that one that the name of the archive may be too late, those that follow come
+    Where it is so close to the end of that one that the name of the archive may be too late, those that follow come
     with them: `Timeline` finds out which one it is.
     """
     ends = [file.timestamp for file in files if file.timestamp is not None]

@@ -21,8 +21,8 @@ What a call guarantees when it returns, by the sync policy:
 What a crash leaves: the store as it was after one of its changes, none left out before it, none half done.
 
 One process has the store at a time; another one gets `Locked`. After a failed write or sync every change raises
-`Poisoned`, and reading goes on: open the store again, and what was acknowledged is there. A full disk is no failure:
-the change that needs space raises, and all is as it was.
+`Poisoned`, and reading still works: open the store again, and what was acknowledged is there. A full disk is no
+failure: the change that needs space raises, and all is as it was.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ from .rotation import Sizes, head_bytes, new_journal, put_away, put_in_place, ro
 
 logger = logging.getLogger("logwright.versioned")
 _HEAD_BYTES: Final = 12
-"""At most so many bytes of an entry are before its key."""
+"""The most bytes of an entry before its key."""
 _SYNCS_PER_MARK: Final = 4
-"""With `always` so many syncs share a mark, for the next sync has to write one more page then."""
+"""With `always` this number of syncs share a mark, because the sync after a mark writes one more page."""
 _open_stores: weakref.WeakSet[VersionedKVStore] = weakref.WeakSet()
 
 
@@ -72,7 +72,7 @@ class VersionedKVStore(Appending, Table):
 
     `capacity` is how many bytes the journal's buffer has, `high_water_mark` which part of it is used before it is
     rotated. When the state outgrows it the buffer doubles, up to `max_capacity`; then a change raises
-    `CapacityExceeded`, and the store stays as it was. `retention` says which archives are removed. `clock` tells the
+    `CapacityExceeded`, and the store stays as it was. `retention` says which archives are removed. `clock` gives the
     time, in nanoseconds since the epoch; `background` lets a thread of its own make the archives.
     """
 
@@ -336,7 +336,7 @@ class VersionedKVStore(Appending, Table):
     # --- room for more ------------------------------------------------------------------------------------------------
 
     def _make_room(self, size: int, *, removes: bool) -> None:
-        """There is no room for so many bytes before the soft end: rotate, or use the rest, or grow."""
+        """The entry does not fit before the soft end: rotate, or use the rest, or grow."""
         if self.position + size <= self._full_at:
             self._or_poison(lambda: self._buffer.zero_ahead(self.position, size))
             self._set_full_at(self._full_at)
@@ -364,7 +364,7 @@ class VersionedKVStore(Appending, Table):
             raise CapacityExceeded(f"{self.path}: {size} bytes more do not fit the buffer of {self._buffer.size} bytes")
 
     def _has_room(self, size: int, removes: bool) -> bool:
-        """Whether so many bytes fit the buffer; if they do, the next try to make room is put off for a while."""
+        """Whether this many bytes fit into the buffer; if they do, the next rotation is put off for a while."""
         rest = room(self._buffer.size, removes=removes) - self.position - size
         if rest < 0:
             return False
@@ -518,16 +518,16 @@ class VersionedKVStore(Appending, Table):
 
 
 def _checked(clock: Callable[[], int]) -> Callable[[], int]:
-    """A clock that tells what the journal can hold, or raises `WrongUse`."""
+    """A clock whose times the journal can hold, or raises `WrongUse`."""
     if not callable(clock):
         raise WrongUse(f"{clock!r} is no clock: it cannot be called")
 
-    def tell() -> int:
+    def checked() -> int:
         now = clock()
         check_timestamp(now, "what the clock tells")
         return now
 
-    return tell
+    return checked
 
 
 def _refuse_in_child() -> None:

@@ -96,7 +96,7 @@ class Table:
     # --- what is called all the time --------------------------------------------------------------------------------
 
     def insert(self, key: str, value: Any) -> int:
-        """Let a key have a value, anything that JSON has but null; the time of this change, in nanoseconds."""
+        """Set a key to a value that JSON can store, except null; the time of this change, in nanoseconds."""
         if value is None:
             raise WrongUse(NO_VALUE)
         return write_change(self, key, value)  # type: ignore[return-value]  # there is a time: it removes nothing

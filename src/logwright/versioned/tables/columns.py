@@ -115,14 +115,14 @@ def _array(columns: Columns, name: str, source: Any) -> pa.Array:
 
 
 def state_table(latest: Any) -> pa.Table:
-    """What entries stand for as a table: `k`, `t`, `o`."""
+    """The state after some entries as a table: `k`, `t`, `o`."""
     columns = latest.columns(codec.TIMESTAMPS | codec.KEYS | codec.VALUES)
     wanted = schema(["k", "t", "o"])
     return pa.Table.from_batches([to_batch(columns, wanted)], wanted)
 
 
 def state_batch(latest: Any, names: Sequence[str], source: Any) -> pa.RecordBatch:
-    """These columns of what entries stand for; `position` and `size` are null, for a state is no range of bytes."""
+    """These columns of a state; `position` and `size` are null, for a state is no range of bytes."""
     want = 0
     for name in names:
         want |= _WANT.get(name, 0) & (codec.TIMESTAMPS | codec.KEYS | codec.VALUES | codec.DELETED | codec.RAW_VALUES)
@@ -148,9 +148,10 @@ class Collector(JoiningCollector[Chunk]):
 
 
 def _journal_of(chunk: Chunk) -> JournalFile:
-    """The file of a chunk, its `before` as the journal itself tells it: the archive before may have got a later name.
+    """The file of a chunk, its `before` as the journal itself says it: the archive before may have got a later name.
 
-    A file that is read alone has none, and one that ended when it began is told from the next one by that of its name.
+    A file that is read alone has none, and one that ended when it began is distinguished from the next one by that of
+    its name.
     """
     source, since = chunk.source, chunk.since
     if since in (None, source.before) or not source.before or (source.timestamp or 2**64) <= (since or 0):
@@ -164,7 +165,7 @@ def _journal_of(chunk: Chunk) -> JournalFile:
 def as_messages(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The changes of a batch as what every format of messages takes: `value` (JSON), `timestamp` and `key`.
 
-    Deletions have no value to tell, and are left out.
+    Deletions have no value, and are left out.
     """
     there = batch.filter(pc.invert(batch.column("deleted"))) if "deleted" in batch.schema.names else batch
     found = {"value": there.column("o").cast(pa.binary())}

@@ -8,7 +8,7 @@ when that one began. Journals without any change are there again as well, where 
 What comes back of a store of ours that was whole: the active journal byte for byte up to its position, behind which
 nothing counts, and archives that hold the same bytes once they are decompressed. Entries that another program has
 written in another form are written in ours; fields that we do not know are not in tables; NaN and the infinities are
-strings there. Where that changes the size of an entry, it is told.
+strings there. Where that changes the size of an entry, it is reported.
 
 What was damaged is not in the tables, and what they do not know is not guessed. Where the changes of a journal begin
 with the copies themselves, because what was before it is damaged or missing, they are taken as they are, and nothing is
@@ -181,7 +181,7 @@ class FileWriter:
         if self._journal is not None:
             ends = [end for end in self._ends_after(self._journal) if end < begins] + [begins]
             self._end(ends[0])
-            if not has_copies_in_rows:  # else nobody knows what those between have held
+            if not has_copies_in_rows:  # else the contents of those in between are unknown
                 self._write_unchanged(ends)
         if has_copies_in_rows:
             self._live = {}
@@ -271,7 +271,7 @@ class FileWriter:
 
 
 def _told(file: str, odd: Sequence[int]) -> tuple[str, ...]:
-    """What is told of entries that have another size than they had."""
+    """What is reported of entries whose size has changed."""
     if not odd:
         return ()
     what = "1 entry has" if len(odd) == 1 else f"{len(odd)} entries have"

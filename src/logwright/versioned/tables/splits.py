@@ -1,17 +1,17 @@
-"""Journals of stores in splits: a split lies within one file, and the part that it belongs to is its store.
+"""Journals of stores in splits: a split is within one file, and the part that it belongs to is its store.
 
 Each change comes once, without the copies that compaction made (see `reader.changes_start`). How many these are is only
 known from the journal before: so a plan reads no archive, and marks the splits of every file but the first as `BEHIND`
-its copies; who reads a split looks there. A plan that goes on where a stream was does it itself, as archives may go
+its copies; the reader of a split looks there. A plan that continues a stream does it itself, as archives may go
 before a split is read.
 
-A journal that is missing between two others is told before the changes of the later one: by the plan where it has read
-the head of that, and else by who reads the split.
+A journal that is missing between two others is reported before the changes of the later one: by the plan where it has
+read the head of that, and else by the reader of the split.
 
 An archive can only be read from its beginning, so it is one split, however large; the active journal is cut at entries
 that were found by going from one to the next. Damage belongs to the split that it begins in. The file of a split is
 found again by the numbers of its entries, so it may have become an archive in the meantime. An archive is opened by its
-name, which no other file ever gets: no directory is listed for it, whatever else lies there.
+name, which no other file ever gets: no directory is listed for it, whatever else is there.
 
 By time whole files are left out: the changes of a file are later than the archive before it, and not later than the
 time in its own name.
@@ -102,7 +102,7 @@ class StoreSplits(FileSplits):
 
 
 def _with_gap(reader: Reader, files: Snapshot[JournalFile], number: int, planned: list[Split]) -> list[Split]:
-    """The splits of a file, the first of which tells of a journal that is missing before it, if one is."""
+    """The splits of a file, the first of which reports a journal that is missing before it, if one is."""
     source = files.files[number]
     gap = reader.gap_before(files, number)
     if gap is None:
@@ -140,7 +140,7 @@ def _items(
 
 
 def _open_archive(reader: AnyReader, split: Split) -> tuple[Reader, Snapshot[JournalFile]] | None:
-    """The archive that a split lies in, behind the one before it if that is needed, by their names alone.
+    """The archive of a split, after the one before it if that is needed, by their names alone.
 
     None where it is no archive, or one of them has another name, or is gone.
     """

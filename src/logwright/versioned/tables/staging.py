@@ -130,7 +130,7 @@ class StoresTarget(Target):
     def refuse_live_writers(self, root: Path, *, disk: Disk) -> None:
         """Raise what publishing the target's own store would raise now: better before the work than behind it.
 
-        Which other stores a batch is for, only its rows can tell.
+        Only its rows say which other stores a batch is for.
         """
         store = self.store
         if store is None or not disk.is_directory(root):
@@ -178,7 +178,7 @@ class _StageFile(PackedFile):
         self._kept += entries
 
     def write_kept(self) -> None:
-        """Write what is kept, sorted: as a run of its own, unless it goes on where the last one ended."""
+        """Write what is kept, sorted: as a run of its own, unless it continues where the last one ended."""
         if not self._kept:
             return
         self._kept.sort(key=lambda entry: entry[0])  # which is stable

@@ -22,7 +22,7 @@ _MOST_GATHERED_BYTES: Final = 64 << 20
 
 
 class StoresWriter(Closing):
-    """Makes the changes that rows tell of, in the store that the column `store` names.
+    """Makes the changes that rows describe, in the store that the column `store` names.
 
     A change keeps its time, unless an earlier row of its store has a later one: times never go back. Without a time it
     is made now. What `append_batch` took is in its store when this is closed, and with few stores at once.

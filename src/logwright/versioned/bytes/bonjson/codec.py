@@ -15,8 +15,8 @@ written; big numbers are refused. For a journal of bd-bonjson that may hold such
 
 Known defect of bd-bonjson: its writer of signed integers drops leading bytes 00 or ff without a look at the sign that
 is left, so that 65535 becomes the bytes of 255, -129 those of 127 and 65280 those of 0. What it wrote is a valid
-document of another number; no reader can tell, or bring the number back. Timestamps go through its other writer and are
-safe.
+document of another number; no reader can notice this, or restore the number. Timestamps go through its other writer and
+are safe.
 
 Strategy: a loop over type codes with the open containers in a list. A container is put into its parent when it begins,
 so nothing recurses and nothing is left to do when it ends. A length is compared with the bytes at hand before they are
@@ -126,7 +126,7 @@ class _Source:
         return self._view[position]
 
     def _ended(self, count: int) -> DecodeError:
-        """So many bytes are due, and are not there or not allowed."""
+        """The number of bytes that is due is not there, or not allowed."""
         position, limit = self.position, self.limits.document_bytes
         if limit != NO_LIMIT and count > self._start + limit - position:
             return decode_error(errors.DOCUMENT_TOO_LARGE, position, second=limit)
@@ -383,7 +383,7 @@ def _put_scalar(out: bytearray, value: Value, path: list[str | int], limits: Lim
     elif isinstance(value, float):
         _put_float(out, float.__float__(value), path)
     else:
-        raise EncodeError(tuple(path), f"a {type(value).__name__} is nothing that JSON has")
+        raise EncodeError(tuple(path), f"a {type(value).__name__} cannot be stored as JSON")
 
 
 def _put_integer(out: bytearray, value: int, path: list[str | int]) -> None:
@@ -404,7 +404,7 @@ def _put_integer(out: bytearray, value: int, path: list[str | int]) -> None:
 
 def _put_float(out: bytearray, value: float, path: list[str | int]) -> None:
     if not math.isfinite(value):
-        raise EncodeError(tuple(path), f"{value} is no number that JSON has")
+        raise EncodeError(tuple(path), f"{value} cannot be stored as JSON")
     try:
         single = _SINGLE.pack(value)
     except OverflowError:

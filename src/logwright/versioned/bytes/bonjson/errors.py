@@ -43,7 +43,7 @@ _REASONS: Final = {
     KEY_NOT_STRING: "the key of an object must be a string, and the type code is {first:#04x}",
     DUPLICATE_KEY: "the object has this key already",
     NOT_UTF8: "the string is not UTF-8 from its byte {first} on",
-    NOT_FINITE: "the number is infinite or none at all (NaN)",
+    NOT_FINITE: "the number is infinite or NaN",
     TRAILING_BYTES: "{first} bytes follow the document",
     TOO_DEEP: "nested deeper than the limit of {second}",
     DOCUMENT_TOO_LARGE: "the document is larger than the limit of {second} bytes",

@@ -11,7 +11,7 @@ that is small. All numbers are little-endian.
 
 A long string is a list of chunks: a length field, and as many bytes. The payload of the field is length * 2, plus 1
 when another chunk follows. A field of k = 1..8 bytes has the number `payload << k | 1 << (k - 1)`, so the zero bits at
-the low end of its first byte tell k. A payload of more than 56 bits is the byte 00, and then its 8 bytes.
+the low end of its first byte give k. A payload of more than 56 bits is the byte 00, and then its 8 bytes.
 
 The published specification went on to other codes in 2026: they would be a second table of kinds beside this one.
 """
