@@ -26,7 +26,7 @@ from logwright.sej.files.checksums import (
 from logwright.sej.files.reader import Reader
 from logwright.sej.files.scanner import Scanner
 from logwright.sej.files.writer import Writer
-from tests.sej.samples import MESSAGE_BYTES, make_journal, offsets_of, value_of
+from tests.sej.samples import MESSAGE_BYTES, offsets_of, value_of
 from tests.support.counts import COUNTS
 from tests.support.damage import bit_flips, cut, damage_file, flip_bits, noise, overwrite, torn_tails, zeros_after
 from tests.support.simulated_disk import SimulatedDisk
@@ -333,14 +333,15 @@ def test_after_a_torn_tail_was_cut_its_checksum_is_not_held_against_what_follows
 
 
 def test_an_old_side_file_of_a_name_is_not_held_against_a_new_segment(journal_directory: Path) -> None:
-    (journal_directory / "jnl").mkdir()
-    old = journal_directory / "jnl" / segment_name(10)
-    old.write_bytes(noise(400, 1))
-    file = REAL_DISK.open(old, "read")
-    ChecksumWriter.open_at(REAL_DISK, file, 400).close()
-    file.close()
-    old.unlink()
-    make_journal(journal_directory, 25)
+    with Writer(journal_directory, segment_size=10 * MESSAGE_BYTES) as writer:
+        old = journal_directory / "jnl" / segment_name(10)
+        old.write_bytes(noise(400, 1))
+        file = REAL_DISK.open(old, "read")
+        ChecksumWriter.open_at(REAL_DISK, file, 400).close()
+        file.close()
+        old.unlink()
+        for offset in range(25):
+            writer.append(value_of(offset), timestamp=offset)
     assert offsets_of(Reader(journal_directory)) == list(range(25))
     assert Reader(journal_directory).verify().sound
 

@@ -21,9 +21,9 @@ import stat
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Literal, NoReturn, Protocol, TypeAlias, runtime_checkable
 
-from ...errors import Locked, LogwrightError, NotFound, StorageFailed
+from ...errors import Locked, LogwrightError, NotFound, StorageFailed, WrongUse
 from .watch import Watch, watch_directory
 
 try:
@@ -86,6 +86,41 @@ class File(Protocol):
         """
 
     def close(self) -> None: ...
+
+
+class FileView:
+    """The base of a `File` that reads another file, changed or checked. It cannot be written to."""
+
+    def __init__(self, file: File) -> None:
+        self.path: Path = file.path
+        self.file = file
+
+    def _refuse(self) -> NoReturn:
+        raise WrongUse(f"{self.path}: this view of the file is for reading only")
+
+    def write_at(self, position: int, data: Buffer) -> int:
+        self._refuse()
+
+    def truncate(self, size: int) -> None:
+        self._refuse()
+
+    def size(self) -> int:
+        return self.file.size()
+
+    def identity(self) -> tuple[int, int]:
+        return self.file.identity()
+
+    def has_name(self) -> bool:
+        return self.file.has_name()
+
+    def sync(self) -> None:
+        """Nothing was written."""
+
+    def lock(self) -> None:
+        self._refuse()
+
+    def close(self) -> None:
+        self.file.close()
 
 
 @runtime_checkable

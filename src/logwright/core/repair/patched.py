@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from pathlib import Path
 
 from ...errors import WrongUse
-from ..io.disk import Buffer, File, skip_hole
+from ..io.disk import File, FileView, skip_hole
 
 
-class PatchedFile:
+class PatchedFile(FileView):
     """A read-only `File` with some bytes replaced. No patch is longer than `MOST_BYTES`."""
 
     MOST_BYTES = 8
 
     def __init__(self, file: File) -> None:
-        self.path: Path = file.path
-        self.file = file
+        super().__init__(file)
         self._patches: list[tuple[int, bytes]] = []
 
     def add(self, position: int, data: bytes) -> None:
@@ -56,27 +54,3 @@ class PatchedFile:
             first, last = max(at, position), min(at + len(data), end)
             if first < last:
                 view[first - position : last - position] = data[first - at : last - at]
-
-    def write_at(self, position: int, data: Buffer) -> int:
-        raise WrongUse(f"{self.path}: a patched file is read-only")
-
-    def truncate(self, size: int) -> None:
-        raise WrongUse(f"{self.path}: a patched file is read-only")
-
-    def size(self) -> int:
-        return self.file.size()
-
-    def identity(self) -> tuple[int, int]:
-        return self.file.identity()
-
-    def has_name(self) -> bool:
-        return self.file.has_name()
-
-    def sync(self) -> None:
-        """Nothing was written."""
-
-    def lock(self) -> None:
-        raise WrongUse(f"{self.path}: a patched file is read-only")
-
-    def close(self) -> None:
-        self.file.close()

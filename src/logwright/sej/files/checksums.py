@@ -43,7 +43,7 @@ from typing import Final, Self
 
 from ...core.bytes.crc32c import crc32c
 from ...core.bytes.outcome import Malformed, Span
-from ...core.io.disk import Buffer, Disk, File, write_all
+from ...core.io.disk import Buffer, Disk, File, FileView, write_all
 from ...errors import Closed, DamagedJournal, LogwrightError, NotFound, Poisoned, WrongUse
 
 SUFFIX: Final = ".crc"
@@ -483,7 +483,7 @@ class Checksums:
         return True
 
 
-class CheckedFile:
+class CheckedFile(FileView):
     """A read-only `File` that checks every covered block before it returns its bytes.
 
     It returns the very bytes that were checked; at the edges of a read the rest of the block is read too. A mismatch
@@ -492,8 +492,7 @@ class CheckedFile:
     """
 
     def __init__(self, file: File, checksums: Checksums) -> None:
-        self.path = file.path
-        self.file = file
+        super().__init__(file)
         self.checksums = checksums
         self._recent: tuple[int, bytes] = (-1, b"")
 
@@ -547,30 +546,6 @@ class CheckedFile:
     def notes(self) -> list[Note]:
         """The anomalies of the side file, given the current size of the data file."""
         return self.checksums.notes_at(self.file.size())
-
-    def write_at(self, position: int, data: Buffer) -> int:
-        raise WrongUse(f"{self.path}: a file that is checked against its checksums is for reading only")
-
-    def truncate(self, size: int) -> None:
-        raise WrongUse(f"{self.path}: a file that is checked against its checksums is for reading only")
-
-    def size(self) -> int:
-        return self.file.size()
-
-    def identity(self) -> tuple[int, int]:
-        return self.file.identity()
-
-    def has_name(self) -> bool:
-        return self.file.has_name()
-
-    def sync(self) -> None:
-        """Nothing was written."""
-
-    def lock(self) -> None:
-        raise WrongUse(f"{self.path}: a file that is checked against its checksums is for reading only")
-
-    def close(self) -> None:
-        self.file.close()
 
     def _read_block(self, index: int) -> bytes:
         """A whole block, checked; the same one again without reading, if it was complete and so cannot have grown."""
