@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ def pytest_configure(config: pytest.Config) -> None:
     replay.choose(config.getoption("--replay"))
     quick.choose()
     hangs.prepare(is_worker=hasattr(config, "workerinput"))
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # a run in the background of a shell, as by nohup
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # or children would ignore it too
 
 
 @pytest.hookimpl(optionalhook=True)

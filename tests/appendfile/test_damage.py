@@ -286,10 +286,10 @@ def test_what_is_there_after_a_repair_was_written_and_the_rest_is_in_the_account
 # --- the harness notices a repair that is wrong -----------------------------------------------------------------------
 
 
-def failures() -> int:
+def failures(damages: int = 60) -> int:
     """How many of some damages come out as they must not."""
     found = 0
-    for number in range(60):
+    for number in range(damages):
         try:
             check(*seeded(0, number))
         except AssertionError:
@@ -305,9 +305,9 @@ def test_a_repair_that_continues_within_a_record_is_noticed(monkeypatch: pytest.
                 return place, count
         return end, 0
 
-    assert failures() == 0
+    assert failures(100) == 0
     monkeypatch.setattr(kernel, "find_chain", to_any_record)
-    assert failures() > 0
+    assert failures(100) > 0
 
 
 def test_a_repair_that_keeps_a_segment_complete_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
