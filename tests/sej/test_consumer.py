@@ -443,6 +443,7 @@ from logwright import sej
 
 def handle(message):
     print(message.offset, flush=True)
+    sys.stdin.readline()
 
 with sej.Consumer(sys.argv[1], "reader", handle, commit_messages=7, commit_ms=1e9, timeout=None) as consumer:
     consumer.run()
@@ -453,7 +454,9 @@ def test_a_consumer_that_is_killed_leaves_its_lock_and_loses_nothing(journal: Pa
     seen: list[int] = []
     for lines in (1, 9, 3, 12):
         with Child(CONSUME, journal) as child:
-            for _ in range(lines):
+            for number in range(lines):
+                if number:
+                    child.say("next")  # it must not be ahead of what we have seen of it
                 seen.append(int(child.line()))
             child.kill()
     make_journal(journal, 5)
