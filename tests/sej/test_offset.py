@@ -364,7 +364,7 @@ def test_a_consumer_ahead_of_its_journal_is_refused_with_both_offsets(journal_di
     assert str(refused.value) == (
         f"{journal_directory}: the consumer reader had come to offset 25, but the journal ends with 22: its last "
         "messages were lost, and new ones would be skipped. To continue with the next message: "
-        f"`logwright reset {journal_directory} reader last`, or open it with ahead='end'"
+        f"`logwright reset {journal_directory} reader --to last`, or open it with ahead='end'"
     )
     assert reset(journal_directory, "reader", "last") == 22
     with Offset(journal_directory, "reader") as offset:
@@ -408,7 +408,7 @@ def test_a_consumer_does_not_skip_messages_that_were_written_after_it_had_passed
         assert str(refused.value) == (
             f"{journal_directory}: the consumer reader had come to offset 25, but the journal ended with 22: its last "
             "messages were lost, and new ones would be skipped. To continue with message 22: "
-            f"`logwright reset {journal_directory} reader 22`, or open it with ahead='end'"
+            f"`logwright reset {journal_directory} reader --to 22`, or open it with ahead='end'"
         )
     seen: list[int] = []
     with Consumer(

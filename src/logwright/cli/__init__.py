@@ -190,7 +190,7 @@ def _usage_message(error: click.ClickException) -> str:
 
 def _fail(message: str, code: int) -> int:
     try:
-        sys.stdout.flush()  # keep the order of output and error if both go to one file
+        sys.stdout.flush()
     except OSError:
         _discard_output()
     inform(f"error: {message}")

@@ -43,7 +43,8 @@ _ENCODER: Final = json.JSONEncoder(ensure_ascii=True, separators=(", ", ": "))
 
 
 def inform(message: str) -> None:
-    """Print a message on stderr, in one line."""
+    """Print a message on stderr, in one line, after all output so far: both may go to one file."""
+    sys.stdout.flush()
     print(f"logwright: {one_line(message)}", file=sys.stderr)
 
 

@@ -178,7 +178,7 @@ class Offset(Closing):
         )
         if ahead == "refuse":
             to, next_one = ("last", "the next message") if passed is None else (end, f"message {end}")
-            hint = f"`logwright reset {self.directory} {self.name} {to}`, or open it with ahead='end'"
+            hint = f"`logwright reset {self.directory} {self.name} --to {to}`, or open it with ahead='end'"
             raise Truncated(f"{reason}, and new ones would be skipped. To continue with {next_one}: {hint}")
         logger.warning("%s; it continues with the next message", reason)
         return end
