@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import re
+import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -97,7 +98,7 @@ def test_a_plan_is_done_and_the_log_tells_where_everything_is(disk: SimulatedDis
         "reason": "no records",
         "kept": done.kept[0].name,
         "size": 1650,
-        "crc": 0,
+        "crc": zlib.crc32(A[450:]),
     }
 
 
@@ -108,6 +109,25 @@ def test_undo_restores_every_byte_of_every_file(disk: SimulatedDisk) -> None:
     assert (undone.state, undone.done) == ("undone", 0)
     with pytest.raises(NotFound, match="no repair"):
         repair.undo(disk, HOME)
+
+
+@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("content", [None, b"", lambda data: data[:-1], lambda data: bytes([data[0] ^ 1]) + data[1:]])
+def test_undo_changes_nothing_if_a_copy_is_not_what_it_was(
+    disk: SimulatedDisk, number: int, content: bytes | Callable[[bytes], bytes] | None
+) -> None:
+    copy = repair.apply(disk, HOME, PLAN).kept[number]
+    kept = read_file(disk, copy)
+    disk.remove(copy)
+    if content is not None:
+        write_file(disk, copy, content if isinstance(content, bytes) else content(kept))
+    with pytest.raises(DamagedJournal, match=f"{re.escape(str(copy))} @ 0: .* restore it .* nothing was changed"):
+        repair.undo(disk, HOME)
+    assert differences(AFTER, journal(disk)) == []
+    assert is_settled(disk)
+    write_file(disk, copy, kept)
+    repair.undo(disk, HOME)
+    assert differences(BEFORE, journal(disk)) == []
 
 
 def test_a_repair_can_be_done_again_after_it_was_taken_back(disk: SimulatedDisk) -> None:

@@ -417,8 +417,21 @@ def undo(disk: Disk, home: Path) -> Repair:
             _check_unchanged(disk, home, repair)
         if repair.state == APPLYING:
             repair.done = _end_of_run(repair.entries, repair.done)  # the interrupted steps may be complete or partial
+        _check_copies(disk, home, repair.entries[: repair.done])
         _revert(disk, home, repair)
     return repair
+
+
+def _check_copies(disk: Disk, home: Path, entries: list[_Entry]) -> None:
+    """Raise `DamagedJournal` if a copy that undoing these steps needs is not as it was made. Nothing is changed yet."""
+    for entry in entries:
+        if entry.kept:
+            path = cut_directory(home) / entry.kept
+            found = _mark(disk, path)
+            if found is None or found[0] != entry.size or (entry.crc and found[1] != entry.crc):
+                what = "is missing" if found is None else "has changed since"
+                hint = "restore it to undo the repair; nothing was changed"
+                raise DamagedJournal(path, 0, f"this copy of bytes that a repair has removed {what}; {hint}")
 
 
 def _revert(disk: Disk, home: Path, repair: Repair) -> None:
@@ -562,7 +575,9 @@ def _prepare_step(disk: Disk, home: Path, step: Step) -> _Entry:
         file = disk.open(_at(home, step.file), "read")
         try:
             start, end = (step.start, step.end) if isinstance(step, Cut) else (0, file.size())
-            return _Entry(step, keep_range(disk, home, file, start, end).name, end - start)
+            kept = keep_range(disk, home, file, start, end)
+            _, crc = _mark(disk, kept) or (0, 0)
+            return _Entry(step, kept.name, end - start, crc)
         finally:
             file.close()
     return _Entry(step)
