@@ -135,6 +135,7 @@ class Salvage:
             return replace(damage, end=self.size, kind="malformed"), None
         if found.start > cursor.position:
             damage = replace(damage, end=found.start, kind="malformed")
+        self._note_dropped(damage, expected, found)
         cursor.position, cursor.expected = found.start, found.first
         return damage, found.first
 
@@ -212,6 +213,19 @@ class Salvage:
                 first=expected, after=after, earlier=earlier, later=later, suspect=suspect,
             )
         )  # fmt: skip
+
+    def _note_dropped(self, damage: Damage, expected: int, found: Stretch) -> None:
+        """Which messages may be lost if whole ones were passed for others that begin with the expected one."""
+        dropped = [stretch for stretch in self._ahead.dropped(damage.start, found.start) if stretch.next > found.next]
+        if found.first > expected or not dropped:
+            return
+        last = max(stretch.next for stretch in dropped)
+        what = f"{messages_between(found.next, last)}, unless they were copies from elsewhere"
+        fields = {"first": found.next, "next": None}
+        count = last - found.next
+        self.losses.append(
+            Loss(self.segment.name, damage.start, damage.size, 0, count, what, damage.reason, fields=fields)
+        )
 
     def _timestamp(self, position: int) -> int | None:
         timestamp: int = HEAD.unpack(self.view.read_at(position, HEAD.size))[1]
@@ -407,7 +421,9 @@ class Ahead:
                             begins before the stretch
 
     Neither is it if later messages have the same offsets or lower ones. Those later messages are the journal's if they
-    reach the end of the file; otherwise neither are. Messages that are not the journal's are lost with the damage.
+    reach the end of the file; otherwise neither are. But if those later messages begin with the expected one or an
+    earlier one, no message can span the stretch: then the larger of the two is the journal's, and the other one a copy
+    from elsewhere. Messages that are not the journal's are lost with the damage.
     """
 
     def __init__(self, file: File, segment: Segment) -> None:
@@ -435,7 +451,7 @@ class Ahead:
             if stretch.is_last:
                 return stretch
             rival = self._find_rival(stretch, later)
-            if rival is None:
+            if rival is None or self._outweighs(stretch, rival, expected):
                 return stretch
             passed = rival.start if rival.is_last else rival.end
         return None
@@ -471,6 +487,19 @@ class Ahead:
         ends.append((self._size, self._claimed(self._size)))
         claims = [claim for end, claim in ends if end >= stretch.end + TRAILER.size]
         return any(least - _MOVED_BYTES <= claim < stretch.start for claim in claims)
+
+    @staticmethod
+    def _outweighs(stretch: Stretch, rival: Stretch, expected: int) -> bool:
+        """Whether a stretch is the journal's although a later one contradicts it.
+
+        A later stretch that begins with the expected message, or an earlier one, leaves no message that could span this
+        one. Then one of the two is a copy from elsewhere: the one with fewer messages.
+        """
+        return rival.first <= expected and stretch.next - stretch.first > rival.next - rival.first
+
+    def dropped(self, start: int, end: int) -> list[Stretch]:
+        """The stretches between two positions."""
+        return [stretch for stretch in self._stretches or () if start <= stretch.start and stretch.end <= end]
 
     def _find_rival(self, stretch: Stretch, later: list[Stretch]) -> Stretch | None:
         """A later stretch whose offsets do not follow, unless it is in the value of a message in between."""
