@@ -355,6 +355,20 @@ def test_messages_within_a_value_are_not_mistaken_for_those_of_the_journal(journ
     assert readable(journal_directory) == [message for message in messages if message.offset != 2]
 
 
+@pytest.mark.parametrize("copied", [2, 9, 18])
+def test_a_copy_of_the_beginning_at_the_end_does_not_replace_the_messages_of_the_journal(
+    journal_directory: Path, copied: int
+) -> None:
+    messages = [Message(offset, 1, 0, b"key", noise(30, offset)) for offset in range(20)]
+    write_segments(journal_directory, messages, per_segment=20)
+    whole = (journal_directory / FIRST).read_bytes()
+    stale = whole[: copied * messages[0].size + 10]
+    (journal_directory / FIRST).write_bytes(overwrite(whole, 0, b"\xa5" * messages[0].size) + stale)
+    done = repaired(journal_directory)
+    assert lost(done) == [(0, 1)]
+    assert readable(journal_directory) == messages[1:]
+
+
 def journal_in_a_value(directory: Path, inner: Iterable[int], *, count: int = 10) -> tuple[list[Message], int]:
     """A journal whose message 5 has whole messages with these offsets as its value; and where message 5 begins."""
     value = b"".join(encode(Message(offset, 1, 0, b"", noise(20, 100 + offset))) for offset in inner)
