@@ -49,6 +49,10 @@ class Settings:
 def _hold(path: Path, limits: Limits, settings: Settings, holder: object) -> Engine:
     """The engine of a queue, opened if it is not; `holder` must `_let_go` of it."""
     key = id(settings.disk), path
+
+    def register(opened: Engine) -> None:
+        _engines[key] = opened  # an assignment: after a call an interrupt could follow, and the engine be closed again
+
     engine = _engines.get(key)
     if engine is not None and engine.refusing and engine.handle is None:
         _forget(engine)  # it has failed: other holders open it again when they need it
@@ -63,7 +67,7 @@ def _hold(path: Path, limits: Limits, settings: Settings, holder: object) -> Eng
             background=settings.background,
             clock=settings.clock,
             borrow=_borrower(key, settings),
-            is_open=lambda engine: _engines.update({key: engine}),
+            is_open=register,
             disk=settings.disk,
         )
     else:
