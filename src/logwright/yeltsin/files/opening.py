@@ -126,7 +126,8 @@ def open_for_writing(disk: Disk, path: Path, *, counts: bool = True, settles: bo
     Unless this `settles` it, what is there already stays as it is until `Opened.settle` is called.
     """
     make_directories(disk, path.parent / HOME_DIRECTORY)
-    with contextlib.ExitStack() as stack:
+    stack = contextlib.ExitStack()
+    try:  # no `with`: leaving it is a call, and an interrupt there would leave all open
         lock = Lock.acquire(disk, path.parent / lock_name(path.name))
         stack.callback(lock.release)
         refuse_half_repaired(
@@ -145,7 +146,9 @@ def open_for_writing(disk: Disk, path: Path, *, counts: bool = True, settles: bo
         if settles:
             opened.settle()
         disk.sync_directory(path.parent)  # the process that gave it its name may have been killed before that
-        stack.pop_all()
+    except BaseException:
+        stack.close()
+        raise
     return opened
 
 

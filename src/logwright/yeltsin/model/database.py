@@ -99,7 +99,8 @@ class Database(Appending):
         self._waiting: list[int] = []
         """Offsets of the transactions that are not in the table yet."""
         self._waiting_bytes = 0
-        with contextlib.ExitStack() as stack:
+        stack = contextlib.ExitStack()
+        try:  # no `with`: leaving it is a call, and an interrupt there would leave all open
             stack.callback(self._give_lock_back)
             self._lock = lock_table(disk, table)
             self._open_files(disk, stack)
@@ -117,7 +118,9 @@ class Database(Appending):
             self._start()
             self._group = GroupCommit(self._sync_commits)
             _open_databases.add(self)
-            stack.pop_all()
+        except BaseException:
+            stack.close()
+            raise
 
     def _give_lock_back(self) -> None:
         if hasattr(self, "_lock"):

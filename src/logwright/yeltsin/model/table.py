@@ -176,7 +176,8 @@ class Table(Closing):
         For reading only, nothing is created, locked or changed, and what another process changes is seen.
         """
         path = Path(os.path.abspath(path))
-        with contextlib.ExitStack() as stack:
+        stack = contextlib.ExitStack()
+        try:  # no `with`: leaving it is a call, and an interrupt there would leave all open
             lock = None
             if not read_only and (create or disk.exists(path)):
                 lock = lock_table(disk, path)
@@ -189,7 +190,9 @@ class Table(Closing):
                 raise DamagedJournal(
                     path, 0, "a change of this table was not finished (TBL?); open it with its journal to finish that"
                 )
-            stack.pop_all()
+        except BaseException:
+            stack.close()
+            raise
         return cls(file, lock)
 
     @property
