@@ -45,6 +45,8 @@ from .steps import Create, Cut, Patch, Remove, Rename, Step, Zeros, check_steps,
 __all__ = ["Create", "Cut", "Patch", "Plan", "Remove", "Rename", "Repair", "Repairs", "Step", "Zeros"]
 
 _COPY_BYTES: Final = 1 << 20
+_MOST_CHECKED_BYTES: Final = 1 << 30
+"""A copy of up to this size has a checksum in the log. A larger one, often a hole, is checked by its size only."""
 _LOG_NAME: Final = re.compile(r"repair-([0-9]{1,20})\.json")
 TEMPORARY_SUFFIX: Final = ".repairing"
 """The suffix of a file that is being written; a leftover has no meaning."""
@@ -427,9 +429,13 @@ def _check_copies(disk: Disk, home: Path, entries: list[_Entry]) -> None:
     for entry in entries:
         if entry.kept:
             path = cut_directory(home) / entry.kept
-            found = _mark(disk, path)
-            if found is None or found[0] != entry.size or (entry.crc and found[1] != entry.crc):
-                what = "is missing" if found is None else "has changed since"
+            is_missing = not disk.exists(path)
+            if (
+                is_missing
+                or disk.file_size(path) != entry.size
+                or (entry.crc and _mark(disk, path) != (entry.size, entry.crc))
+            ):
+                what = "is missing" if is_missing else "has changed since"
                 hint = "restore it to undo the repair; nothing was changed"
                 raise DamagedJournal(path, 0, f"this copy of bytes that a repair has removed {what}; {hint}")
 
@@ -576,8 +582,8 @@ def _prepare_step(disk: Disk, home: Path, step: Step) -> _Entry:
         try:
             start, end = (step.start, step.end) if isinstance(step, Cut) else (0, file.size())
             kept = keep_range(disk, home, file, start, end)
-            _, crc = _mark(disk, kept) or (0, 0)
-            return _Entry(step, kept.name, end - start, crc)
+            mark = _mark(disk, kept) if end - start <= _MOST_CHECKED_BYTES else None
+            return _Entry(step, kept.name, end - start, mark[1] if mark is not None else 0)
         finally:
             file.close()
     return _Entry(step)

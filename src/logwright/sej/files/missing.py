@@ -36,7 +36,7 @@ _LOOKED_AT_BYTES: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class MissingSegment:
-    """A segment that was there, with at least so many messages. `next_offset` is None if its end is not known."""
+    """A segment that was there. It had `at_least` this number of messages; `next_offset` is None if unknown."""
 
     name: str
     first_offset: int

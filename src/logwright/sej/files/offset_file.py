@@ -113,7 +113,7 @@ def note_ahead(disk: Disk, directory: Path, end: int) -> None:
     """Note durably which consumers are ahead of a journal whose next message gets the offset `end`."""
     for name in list_consumers(disk, directory):
         offset = None
-        with contextlib.suppress(LogwrightError):  # unreadable: the consumer is told so itself
+        with contextlib.suppress(LogwrightError):  # unreadable: opening the consumer reports that
             offset = stored_offset(disk, directory, name)
         if offset is None or offset <= end:
             continue
