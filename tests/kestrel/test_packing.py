@@ -11,8 +11,10 @@ from logwright.errors import Closed
 from logwright.kestrel.bytes import codec
 from logwright.kestrel.bytes.layout import DOCUMENTED, KESTREL2
 from logwright.kestrel.bytes.records import Operation
+from logwright.kestrel.files.files import list_files, lost_files
 from logwright.kestrel.files.reader import Reader
 from logwright.kestrel.files.survey import Survey
+from logwright.kestrel.files.writer import Writer
 from logwright.kestrel.model import packing
 from logwright.kestrel.model.packing import Packed, plain, state_operations, write_pack, write_temporary
 from tests.kestrel.samples import addx
@@ -151,3 +153,38 @@ def test_a_pack_that_is_not_to_go_on_changes_nothing(simulated_disk: SimulatedDi
     with pytest.raises(Closed):
         write_pack(simulated_disk, Reader(PATH, disk=simulated_disk), 50, go_on=go_on)
     assert simulated_disk.list_directory(PATH.parent) == ["cars.50"]
+
+
+def packed_again(disk: SimulatedDisk, *items: bytes) -> None:
+    """Add items, rotate and pack."""
+    with Writer(PATH, dialect="kestrel2", disk=disk) as writer:
+        for data in items:
+            writer.append(addx(data))
+        upto = writer.rotate()
+    assert packing.pack(disk, Reader(PATH, dialect="kestrel2", disk=disk), upto)
+
+
+def missing(disk: SimulatedDisk) -> dict[str, int]:
+    return lost_files(disk, PATH.parent, PATH.name, list_files(disk, PATH.parent, PATH.name))
+
+
+def test_whatever_two_crashes_leave_of_two_packs_no_file_counts_as_missing(simulated_disk: SimulatedDisk) -> None:
+    with Writer(PATH, dialect="kestrel2", disk=simulated_disk) as writer:
+        writer.append(addx(b"a"))
+        writer.remove()
+        writer.rotate()
+    start = len(simulated_disk.operations)
+    packed_again(simulated_disk, b"b")  # as large as the file that it replaces: the size does not show that it is a pack
+    for once in simulated_disk.crash_states(first=start, fills=(), format="kestrel"):
+        assert not missing(once)
+        packed_again(once, b"c")
+        for twice in once.crash_states(fills=(), format="kestrel"):
+            assert not missing(twice)
+
+
+def test_a_file_that_is_rotated_after_the_files_were_listed_is_not_missing(simulated_disk: SimulatedDisk) -> None:
+    with Writer(PATH, dialect="kestrel2", disk=simulated_disk) as writer:
+        writer.append(addx(b"a"))
+        listing = list_files(simulated_disk, PATH.parent, PATH.name)
+        writer.rotate()
+    assert not lost_files(simulated_disk, PATH.parent, PATH.name, listing)

@@ -94,7 +94,8 @@ def lost_files(disk: Disk, directory: Path, queue: str, listing: Listing) -> dic
     """The rotated files of a queue that are missing, with the sizes that they had."""
     names = [*(file.name for file in listing.files if not file.is_newest), *listing.dead]
     present = {name.removesuffix(PACK_SUFFIX): _size(disk, directory / name) for name in names}
-    return missing_files(disk, directory, queue, present)
+    lost = missing_files(disk, directory, queue, present)
+    return {name: size for name, size in lost.items() if not disk.exists(directory / name)}  # a writer may just rotate
 
 
 def _flaw_of_pack(disk: Disk, directory: Path, listing: Listing, pack: JournalFile) -> Damage | None:

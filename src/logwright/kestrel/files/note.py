@@ -36,10 +36,15 @@ _CHANGING: Final = threading.Lock()
 
 
 def write_note(disk: Disk, directory: Path, queue: str, timestamp: int, size: int, replaces: Iterable[str]) -> None:
-    """Note a pack that is about to get its name."""
+    """Note a pack that is about to get its name.
+
+    What the pack before it has replaced is named again as long as it is noted as a rotated file: a crash can come
+    between the last two steps of packing.
+    """
     make_directories(disk, directory / HOME_DIRECTORY)
     path = directory / note_name(queue)
-    note = {"pack": timestamp, "bytes": size, "replaces": list(replaces)}
+    gone = _replaced(disk, path) & rotated_files(disk, directory, queue).keys()
+    note = {"pack": timestamp, "bytes": size, "replaces": sorted(gone.union(replaces), key=_number)}
     replace_file(disk, path, json.dumps(note).encode(), path.with_name(path.name + TEMPORARY))
 
 
@@ -78,12 +83,17 @@ def missing_files(disk: Disk, directory: Path, queue: str, present: dict[str, in
     missing = {name: size for name, size in noted.items() if name not in present}
     if not missing:
         return {}
-    try:
-        replaced = set(map(str, _read(disk, directory / note_name(queue)).get("replaces", ())))
-    except (LogwrightError, ValueError, TypeError, RecursionError):
-        replaced = set()
+    replaced = _replaced(disk, directory / note_name(queue))
     foreign = max((_number(name) for name, size in present.items() if noted.get(name) != size), default=-1)
     return {name: size for name, size in missing.items() if name not in replaced and _number(name) > foreign}
+
+
+def _replaced(disk: Disk, path: Path) -> set[str]:
+    """The files that a note says a pack has replaced."""
+    try:
+        return set(map(str, _read(disk, path).get("replaces", ())))
+    except (LogwrightError, ValueError, TypeError, RecursionError):
+        return set()
 
 
 def _number(name: str) -> int:
