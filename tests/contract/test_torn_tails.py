@@ -13,7 +13,7 @@ from logwright.core.bytes.outcome import Damage
 from tests.contract.scenarios import assert_nothing_lost
 from tests.contract.subject import HOME, Record, Recovered, Subject
 from tests.support.counts import COUNTS
-from tests.support.damage import Damaged, garbage_behind, torn_tails
+from tests.support.damage import Damaged, garbage_after, torn_tails
 from tests.support.simulated_disk import SimulatedDisk
 from tests.support.trees import read_tree
 
@@ -104,7 +104,7 @@ def test_what_lies_behind_the_last_record_is_a_torn_tail(subject: Subject) -> No
     least = max(bool(subject.head_bytes), subject.whole_before_torn)
     for seed in range(6):
         journal = Journal.of(subject, seed, seed + least)
-        for damaged in garbage_behind(journal.data, [*range(1, 60), 511, 512, 513, 4096], seed=seed):
+        for damaged in garbage_after(journal.data, [*range(1, 60), 511, 512, 513, 4096], seed=seed):
             check(subject, damaged, journal)
             number += 1
     COUNTS.add("torn tails", number, subject.name)

@@ -46,7 +46,7 @@ def outcome(action: Callable[[], object]) -> str:
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 @pytest.mark.parametrize("sync", ["none", "interval(1000)", "always"])
 @pytest.mark.parametrize("opened", [of_messages, of_a_store])
-def test_a_child_that_was_forked_while_a_thread_was_writing_waits_for_nothing(
+def test_child_forked_during_a_write_waits_for_nothing(
     opened: Callable[[Path, str], tuple[Any, Callable[[], object]]], sync: str, tmp_path: Path
 ) -> None:
     writer, write = opened(tmp_path, sync)
@@ -120,7 +120,7 @@ def test_a_second_close_after_an_interrupted_one_says_that_records_may_be_lost(
 
 
 @each_writer
-def test_an_interrupt_comes_out_of_a_with_block_and_notes_what_may_be_lost(
+def test_interrupt_leaves_a_with_block_with_a_note_of_possible_loss(
     opened: Callable[[Path], Any], tmp_path: Path, interrupted: Callable[[BaseException], None]
 ) -> None:
     error = KeyboardInterrupt()
@@ -139,7 +139,7 @@ def test_an_interrupt_comes_out_of_a_with_block_and_notes_what_may_be_lost(
 
 
 @each_writer
-def test_a_with_block_that_passes_over_the_interrupt_raises_what_may_be_lost(
+def test_with_block_that_suppresses_the_interrupt_raises_possible_loss(
     opened: Callable[[Path], Any], tmp_path: Path, interrupted: Callable[[BaseException], None]
 ) -> None:
     def block() -> None:

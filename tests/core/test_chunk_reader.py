@@ -155,7 +155,7 @@ def test_a_range_of_numbers_may_begin_and_end_within_files(reader: Reader) -> No
     assert reader.count(4) == 4
 
 
-def test_numbers_and_places_lead_to_each_other(reader: Reader) -> None:
+def test_numbers_and_positions_convert_to_each_other(reader: Reader) -> None:
     assert reader.first == 0
     assert [reader.number_of(item) for item in reader.scan(FIRST_OF_NEWEST) if isinstance(item, Located)] == [
         ("list", FIRST_OF_NEWEST + at) for at in (0, 4, 8)
@@ -168,7 +168,7 @@ def test_numbers_and_places_lead_to_each_other(reader: Reader) -> None:
         reader.find_place("somewhere")
 
 
-def test_damage_is_told_as_the_mode_has_it(reader: Reader, tmp_path: Path) -> None:
+def test_damage_is_reported_according_to_the_mode(reader: Reader, tmp_path: Path) -> None:
     (tmp_path / "list.7").write_bytes(b"oneatw")
     damage = Damage("list.7", 4, 6, "it is cut short")
     with pytest.raises(DamagedJournal, match=r"list\.7 @ 4: it is cut short"):
@@ -176,17 +176,17 @@ def test_damage_is_told_as_the_mode_has_it(reader: Reader, tmp_path: Path) -> No
     torn = Damage("list", 12, 14, "it is cut short", "torn_tail")
     assert list(reader.records(mode="permissive")) == [b"onea", damage, b"oneb", b"twob", b"thrb", torn]
     assert list(reader.records(mode="dropmalformed")) == [b"onea", b"oneb", b"twob", b"thrb"]
-    told: list[Damage] = []
-    assert reader.count(on_damage=told.append) == 4
-    assert told == [damage, torn]
+    reported: list[Damage] = []
+    assert reader.count(on_damage=reported.append) == 4
+    assert reported == [damage, torn]
 
 
-def test_a_gap_is_an_error_of_its_own(reader: Reader) -> None:
+def test_gap_raises_its_own_error(reader: Reader) -> None:
     with pytest.raises(Gap):
         list(reader.report(Damage("list", 0, 0, "something is missing", "gap"), "failfast"))
 
 
-def test_damage_belongs_to_the_range_that_it_lies_in(reader: Reader, tmp_path: Path) -> None:
+def test_damage_belongs_to_the_range_that_contains_it(reader: Reader, tmp_path: Path) -> None:
     (tmp_path / "list").write_bytes(b"onebXXtwobXXthrb")
     first, second = (Damage("list", at, at + 2, "it is cut short") for at in (4, 10))
 
@@ -199,7 +199,7 @@ def test_damage_belongs_to_the_range_that_it_lies_in(reader: Reader, tmp_path: P
     assert (between(0, 4), between(5, 10)) == ([b"oneb"], [first, b"twob"])
 
 
-def test_the_next_number_is_behind_the_last_record(reader: Reader) -> None:
+def test_next_number_follows_the_last_record(reader: Reader) -> None:
     assert reader.next == FIRST_OF_NEWEST + 12
     reader.files().pop()
     assert reader.next == FIRST_OF_NEWEST  # whatever is appended goes into a new file
@@ -207,7 +207,7 @@ def test_the_next_number_is_behind_the_last_record(reader: Reader) -> None:
     assert reader.next == 0
 
 
-def test_the_last_records_come_from_as_many_files_as_it_takes(reader: Reader) -> None:
+def test_last_records_are_read_from_as_many_files_as_needed(reader: Reader) -> None:
     assert [item.record for item in reader.last(2)] == [b"twob", b"thrb"]
     assert reader.last(4) == [item for item in reader.scan() if isinstance(item, Located)][1:]
     assert (len(reader.last(0)), len(reader.last(100))) == (0, 5)
@@ -215,14 +215,14 @@ def test_the_last_records_come_from_as_many_files_as_it_takes(reader: Reader) ->
         reader.last(-1)
 
 
-def test_progress_goes_once_from_nothing_to_all_bytes(reader: Reader) -> None:
+def test_progress_runs_once_from_zero_to_all_bytes(reader: Reader) -> None:
     seen: list[tuple[int, int]] = []
     list(reader.scan(progress=lambda done, total: seen.append((done, total))))
     assert seen == [(8, 22), (16, 22), (20, 22)]
     assert reader.total_bytes() == 22
 
 
-def test_a_file_that_gives_more_bytes_than_it_has_does_not_count_twice() -> None:
+def test_growing_file_is_not_counted_twice() -> None:
     seen: list[tuple[int, int]] = []
     share = Shares(lambda done, total: seen.append((done, total)), [10, 20]).of(0)
     assert share is not None

@@ -1,4 +1,4 @@
-"""A writer that one thread closes while another waits for its turn to sync: closing has synced for both."""
+"""One thread closes a writer while another waits to sync: closing syncs for both."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ClosesFirst:
 
 
 @pytest.mark.parametrize("kind", ["messages", "queue"])
-def test_a_sync_that_comes_after_the_end_of_closing_is_done(kind: str, tmp_path: Path) -> None:
+def test_sync_after_close_counts_as_done(kind: str, tmp_path: Path) -> None:
     if kind == "messages":
         writer: Any = sej.Writer(tmp_path / "messages")
         writer.append(b"value")

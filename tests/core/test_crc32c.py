@@ -72,13 +72,13 @@ def test_the_kernel_agrees_with_python_on_all_lengths_and_alignments(name: str) 
 
 @needs_kernel
 @pytest.mark.parametrize("name", ["kernel", "tables"])
-def test_the_kernel_agrees_with_python_on_data_for_which_it_gives_the_gil_away(name: str) -> None:
+def test_kernel_agrees_with_python_on_data_large_enough_to_release_the_gil(name: str) -> None:
     data = noise(131072 + 5)
     assert implementation(name)(data, 77) == crc32c_in_python(data, 77)
 
 
 @pytest.mark.parametrize("name", IMPLEMENTATIONS)
-def test_a_checksum_goes_on_from_the_one_before(name: str) -> None:
+def test_checksum_continues_from_the_previous_one(name: str) -> None:
     function = implementation(name)
     data = noise(4000)
     whole = function(data)
@@ -87,7 +87,7 @@ def test_a_checksum_goes_on_from_the_one_before(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", IMPLEMENTATIONS)
-def test_anything_that_has_bytes_will_do(name: str) -> None:
+def test_any_bytes_like_object_is_accepted(name: str) -> None:
     function = implementation(name)
     numbers = array.array("I", [1, 2, 3])
     assert function(bytearray(b"123456789")) == 0xE3069283
@@ -97,14 +97,14 @@ def test_anything_that_has_bytes_will_do(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", IMPLEMENTATIONS)
-def test_only_the_lower_32_bits_of_the_value_before_count(name: str) -> None:
+def test_only_the_lower_32_bits_of_the_initial_value_count(name: str) -> None:
     function = implementation(name)
     assert function(b"abc", (7 << 32) + 5) == function(b"abc", 5)
     assert function(b"abc", -1) == function(b"abc", 0xFFFFFFFF)
 
 
 @pytest.mark.parametrize("name", IMPLEMENTATIONS)
-def test_what_has_no_bytes_in_a_row_is_refused(name: str) -> None:
+def test_non_contiguous_buffers_are_refused(name: str) -> None:
     function = implementation(name)
     with pytest.raises(TypeError):
         function("text")  # type: ignore[arg-type]
@@ -115,14 +115,14 @@ def test_what_has_no_bytes_in_a_row_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize(("pure", "expected"), [("1", "True"), ("", f"{kernel is None}")])
-def test_the_environment_can_ask_for_python(pure: str, expected: str) -> None:
+def test_environment_variable_selects_python(pure: str, expected: str) -> None:
     script = "from logwright.core.bytes import crc32c as c; print(c.crc32c is c.crc32c_in_python)"
     environment = {**os.environ, "LOGWRIGHT_PURE": pure}
     done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == expected
 
 
-def test_the_one_bit_that_was_flipped_is_found() -> None:
+def test_single_flipped_bit_is_found() -> None:
     data = noise(64, seed=5)
     right = crc32c(data)
     for bit in range(8 * len(data)):
@@ -131,7 +131,7 @@ def test_the_one_bit_that_was_flipped_is_found() -> None:
         assert find_flipped_bit(len(data), crc32c(wrong) ^ right) == (bit // 8, 1 << (bit % 8))
 
 
-def test_the_one_bit_is_found_in_a_whole_block_and_two_are_not() -> None:
+def test_single_flipped_bit_is_found_in_a_whole_block_and_two_are_not() -> None:
     data = noise(64 * 1024, seed=6)
     right, chance = crc32c(data), random.Random(7)
     for _ in range(5):

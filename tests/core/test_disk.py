@@ -1,4 +1,4 @@
-"""The door to the file system: it follows no link, finishes short writes, and replaces files whole or not at all."""
+"""Access to the file system: no link is followed, short writes are completed, files are replaced as a whole or not."""
 
 from __future__ import annotations
 
@@ -70,11 +70,11 @@ def test_holes_in_a_file_need_not_be_read(tmp_path: Path, monkeypatch: pytest.Mo
     assert (skip_hole(patched, 0, 2 << 20), skip_hole(patched, 5000, 2 << 20)) == (5000, 5000)
     assert skip_hole(patched, 6000, 2 << 20) == found[0]
     monkeypatch.delattr(os, "SEEK_DATA")
-    assert skip_hole(file, 7, 2 << 20) == 7, "what no system tells must be read"
+    assert skip_hole(file, 7, 2 << 20) == 7, "without the system's answer it must be read"
     file.close()
 
 
-def test_space_that_is_not_there_is_not_reserved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_space_is_not_reserved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*arguments: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -85,7 +85,7 @@ def test_space_that_is_not_there_is_not_reserved(tmp_path: Path, monkeypatch: py
     file.close()
 
 
-def test_a_tree_is_removed_and_what_its_links_lead_to_stays(tmp_path: Path) -> None:
+def test_removing_a_tree_keeps_the_targets_of_its_links(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     (outside / "deep").mkdir(parents=True)
     (outside / "secret").write_bytes(b"secret")
@@ -110,7 +110,7 @@ def test_a_link_in_place_of_a_file_is_refused(mode: str, tmp_path: Path) -> None
     assert outside.read_bytes() == b"secret"
 
 
-def test_nothing_is_created_through_a_link_that_leads_nowhere(tmp_path: Path) -> None:
+def test_nothing_is_created_through_a_dangling_link(tmp_path: Path) -> None:
     link = tmp_path / "link"
     link.symlink_to(tmp_path / "outside")
     for mode, number in (("update", errno.ELOOP), ("create", errno.EEXIST)):
@@ -121,7 +121,7 @@ def test_nothing_is_created_through_a_link_that_leads_nowhere(tmp_path: Path) ->
     assert os.listdir(tmp_path) == ["link"]
 
 
-def test_names_are_those_of_links_and_not_of_what_they_lead_to(tmp_path: Path) -> None:
+def test_names_are_those_of_links_and_not_of_their_targets(tmp_path: Path) -> None:
     outside, link, other = tmp_path / "outside", tmp_path / "link", tmp_path / "other"
     outside.write_bytes(b"x" * 1000)
     link.symlink_to("outside")
@@ -133,7 +133,7 @@ def test_names_are_those_of_links_and_not_of_what_they_lead_to(tmp_path: Path) -
     assert outside.read_bytes() == b"x" * 1000
 
 
-def test_what_is_no_regular_file_is_refused_without_waiting_for_it(tmp_path: Path) -> None:
+def test_file_that_is_not_regular_is_refused_without_waiting(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
 
     def refusal(name: str, mode: OpenMode) -> str:
@@ -161,7 +161,7 @@ def open_descriptors(directory: Path) -> list[str]:
     return [target for target in targets if target.startswith(str(directory))]
 
 
-def test_an_error_is_no_answer_to_whether_a_file_exists(tmp_path: Path) -> None:
+def test_exists_raises_on_an_error(tmp_path: Path) -> None:
     too_long = tmp_path / ("x" * 300)
     for question in (
         REAL_DISK.exists,
@@ -175,7 +175,7 @@ def test_an_error_is_no_answer_to_whether_a_file_exists(tmp_path: Path) -> None:
         assert caught.value.errno == errno.ENAMETOOLONG
 
 
-def test_a_name_below_a_file_or_a_circle_of_links_does_not_exist(tmp_path: Path) -> None:
+def test_name_below_a_file_or_a_link_loop_does_not_exist(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     (tmp_path / "circle").symlink_to("circle")
     for path in (tmp_path / "file" / "x", tmp_path / "circle" / "x", tmp_path / "none" / "x"):
@@ -186,7 +186,7 @@ def test_a_name_below_a_file_or_a_circle_of_links_does_not_exist(tmp_path: Path)
     assert REAL_DISK.exists(tmp_path / "circle")
 
 
-def test_a_link_is_told_from_what_it_leads_to(tmp_path: Path) -> None:
+def test_link_is_distinguished_from_its_target(tmp_path: Path) -> None:
     (tmp_path / "directory").mkdir()
     (tmp_path / "link").symlink_to("directory")
     (tmp_path / "circle").symlink_to("circle")
@@ -194,7 +194,7 @@ def test_a_link_is_told_from_what_it_leads_to(tmp_path: Path) -> None:
     assert [REAL_DISK.is_link(tmp_path / name) for name in names] == [False, True, True, False]
 
 
-def test_errors_say_what_was_tried_and_where(tmp_path: Path) -> None:
+def test_errors_name_the_operation_and_the_path(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match=rf"^{tmp_path}/none: no such file or directory$"):
         REAL_DISK.open(tmp_path / "none", "read")
     file = REAL_DISK.open(tmp_path / "a", "create")
@@ -210,7 +210,7 @@ def test_errors_say_what_was_tried_and_where(tmp_path: Path) -> None:
         assert (caught.value.action, caught.value.errno) == (action, errno.EBADF)
 
 
-def test_a_limit_of_the_system_cuts_a_write_short_and_then_refuses_it(tmp_path: Path) -> None:
+def test_file_size_limit_shortens_a_write_and_then_refuses_it(tmp_path: Path) -> None:
     code = """
 import resource, sys
 from pathlib import Path
@@ -237,7 +237,7 @@ file.close()
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 3, 1000])
-def test_write_all_goes_on_after_short_writes(simulated_disk: SimulatedDisk, size: int) -> None:
+def test_write_all_continues_after_short_writes(simulated_disk: SimulatedDisk, size: int) -> None:
     disk = FaultyDisk(simulated_disk, 1, SHORT_WRITE, forever=True, only=WRITES)
     file = disk.open(PATH, "create")
     write_all(file, 5, noise(size))
@@ -276,7 +276,7 @@ def test_a_crash_leaves_the_old_value_or_the_new_one(disk: SimulatedDisk) -> Non
     assert seen == {(False, False), (False, True), (True, False)}
 
 
-def test_the_first_value_of_all_is_there_or_not(simulated_disk: SimulatedDisk) -> None:
+def test_first_value_is_complete_or_absent(simulated_disk: SimulatedDisk) -> None:
     replace(simulated_disk)
     simulated_disk.mark("replaced")
     for state in simulated_disk.crash_states():
@@ -284,7 +284,7 @@ def test_the_first_value_of_all_is_there_or_not(simulated_disk: SimulatedDisk) -
         assert found in ([NEW] if state.marks else [None, NEW])
 
 
-def test_what_a_crash_or_a_kill_left_does_not_hinder_the_next_replacement(disk: SimulatedDisk) -> None:
+def test_leftovers_of_a_crash_or_kill_do_not_hinder_the_next_replacement(disk: SimulatedDisk) -> None:
     replace(disk)
     left = [*disk.crash_states(most=8), *disk.process_kills()]
     assert any(state.exists(TEMPORARY) for state in left)
@@ -308,7 +308,7 @@ def test_each_failing_call_leaves_the_old_value_or_the_new_one(disk: SimulatedDi
         assert all(map(value_is_whole, faulty.inner.crash_states(most=4)))
 
 
-def test_the_real_disk_replaces_too(tmp_path: Path) -> None:
+def test_real_disk_replaces_a_file(tmp_path: Path) -> None:
     path, temporary = tmp_path / "value", tmp_path / "value.tmp"
     temporary.write_bytes(b"left by a crash")
     for value in (OLD, NEW, b""):
@@ -321,7 +321,7 @@ def test_the_real_disk_replaces_too(tmp_path: Path) -> None:
     assert read_tree(REAL_DISK, tmp_path) == {"outside": b"secret", "value": OLD}, "a link is removed, not followed"
 
 
-def test_without_either_of_its_syncs_replacing_is_found_out(disk: SimulatedDisk) -> None:
+def test_every_missing_sync_of_a_replacement_is_detected(disk: SimulatedDisk) -> None:
     found_out = {}
     for faulty in forgotten_syncs(disk.copy):
         replace(faulty)
@@ -353,7 +353,7 @@ def test_directories_are_durable_once_they_are_made(simulated_disk: SimulatedDis
     assert depths == {0, 1, 2, 3}
 
 
-def test_directories_that_a_killed_process_left_become_durable_too(simulated_disk: SimulatedDisk) -> None:
+def test_directories_left_by_a_killed_process_become_durable(simulated_disk: SimulatedDisk) -> None:
     make_deep(simulated_disk)
     for killed in simulated_disk.process_kills():
         make_deep(killed)
@@ -361,7 +361,7 @@ def test_directories_that_a_killed_process_left_become_durable_too(simulated_dis
         assert all(map(deep_is_there, killed.crash_states()))
 
 
-def test_each_failing_call_is_told_and_can_be_done_again(simulated_disk: SimulatedDisk) -> None:
+def test_every_failing_call_is_reported_and_can_be_retried(simulated_disk: SimulatedDisk) -> None:
     for faulty in every_fault(simulated_disk.copy):
         try:
             make_deep(faulty)
@@ -372,8 +372,8 @@ def test_each_failing_call_is_told_and_can_be_done_again(simulated_disk: Simulat
         assert all(map(deep_is_there, faulty.inner.crash_states()))
 
 
-def test_without_any_of_its_syncs_making_directories_is_found_out(simulated_disk: SimulatedDisk) -> None:
-    """The first sync is for a process that was killed before it came to its own: so one was."""
+def test_every_missing_sync_of_making_directories_is_detected(simulated_disk: SimulatedDisk) -> None:
+    """The first sync serves a process that was killed before its own sync, as one was here."""
     simulated_disk.make_directory(JOURNAL / "a")
     found_out = []
     for number in range(4):
@@ -390,7 +390,7 @@ def test_without_any_of_its_syncs_making_directories_is_found_out(simulated_disk
     ]
 
 
-def test_a_parent_that_may_not_be_opened_is_no_hindrance(simulated_disk: SimulatedDisk) -> None:
+def test_unreadable_parent_does_not_prevent_making_directories(simulated_disk: SimulatedDisk) -> None:
     faulty = FaultyDisk(simulated_disk, 1, errno.EACCES, only=["sync directory"])
     make_deep(faulty)
     assert (faulty.failures, simulated_disk.is_directory(DEEP)) == (1, True)
@@ -399,7 +399,7 @@ def test_a_parent_that_may_not_be_opened_is_no_hindrance(simulated_disk: Simulat
         make_deep(later)
 
 
-def test_the_real_disk_makes_directories_too(tmp_path: Path) -> None:
+def test_real_disk_makes_directories(tmp_path: Path) -> None:
     make_directories(REAL_DISK, tmp_path / "a" / "b")
     make_directories(REAL_DISK, tmp_path / "a" / "b")
     assert read_tree(REAL_DISK, tmp_path) == {"a": None, "a/b": None}
@@ -409,13 +409,13 @@ def test_the_real_disk_makes_directories_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("has_fdatasync", [True, False])
-def test_a_sync_is_asked_of_the_system(has_fdatasync: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sync_calls_the_system(has_fdatasync: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[int] = []
     for name in ("fdatasync", "fsync"):
         monkeypatch.setattr(os, name, lambda descriptor: synced.append(os.fstat(descriptor).st_ino))
     if not has_fdatasync:
         monkeypatch.delattr(os, "fdatasync")
-        monkeypatch.delattr(fcntl, "F_FULLFSYNC", raising=False)  # as a system that has neither
+        monkeypatch.delattr(fcntl, "F_FULLFSYNC", raising=False)  # like a system that has neither
     file = REAL_DISK.open(tmp_path / "file", "create")
     file.sync()
     file.close()
@@ -423,7 +423,7 @@ def test_a_sync_is_asked_of_the_system(has_fdatasync: bool, tmp_path: Path, monk
     assert synced == [(tmp_path / "file").stat().st_ino, tmp_path.stat().st_ino]
 
 
-def test_a_file_that_nobody_holds_any_more_gives_its_lock_back(tmp_path: Path) -> None:
+def test_unreferenced_file_releases_its_lock(tmp_path: Path) -> None:
     forgotten = REAL_DISK.open(tmp_path / "file", "update")
     forgotten.lock()
     other = REAL_DISK.open(tmp_path / "file", "update")
@@ -435,7 +435,7 @@ def test_a_file_that_nobody_holds_any_more_gives_its_lock_back(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM])
-def test_a_file_that_this_user_may_not_use_comes_with_advice(number: int) -> None:
+def test_permission_error_includes_advice(number: int) -> None:
     error = StorageFailed("open", Path("jnl/a"), OSError(number, "Permission denied"))
     assert str(error) == "open jnl/a: Permission denied; give this user access to it, then run this again"
     assert str(StorageFailed("open", Path("a"), OSError(errno.EIO, "bad"))) == "open a: bad"

@@ -36,7 +36,7 @@ from tests.support.threads import DEADLINE_SECONDS, in_a_thread
         ("interval(0.5)", Sync("interval", 0.5)),
     ],
 )
-def test_a_policy_is_read_and_printed_alike(text: str, policy: Sync) -> None:
+def test_policy_round_trips_through_text(text: str, policy: Sync) -> None:
     assert parse_sync(text) == policy
     assert str(policy) == text
     assert parse_sync(policy) is policy
@@ -45,7 +45,7 @@ def test_a_policy_is_read_and_printed_alike(text: str, policy: Sync) -> None:
 @pytest.mark.parametrize(
     "text", ["", "never", "Always", "interval", "interval()", "interval(-1)", "interval(1e3)", "interval(5) ", "none\n"]
 )
-def test_what_is_no_policy_is_wrong_use(text: str) -> None:
+def test_invalid_policy_is_wrong_use(text: str) -> None:
     with pytest.raises(WrongUse, match="is none of: none, always, interval"):
         parse_sync(text)
 
@@ -59,11 +59,11 @@ def test_an_interval_is_a_time(milliseconds: float) -> None:
         parse_sync("interval(0)")
 
 
-# --- a commit that waits until it is told ---------------------------------------------------------------------------
+# --- a commit that waits for the test's signal-----------------------------------------------------------------------
 
 
 class Journal:
-    """Stands for a writer: records are appended, and a commit makes durable what was appended before it began.
+    """A stand-in for a writer: records are appended, and a commit makes durable what was appended before it began.
 
     While `gate` is closed, a commit that has begun waits there; `begun` counts those that have begun.
     """
@@ -90,9 +90,9 @@ class Journal:
 
 
 class CountingLock:
-    """A lock that tells how often it was taken and given back, so that a test can wait for so many to have come by.
+    """A lock that counts how often it was acquired and released, so that a test can wait for a number of threads.
 
-    `wanted` is released each time that somebody is about to take it.
+    `wanted` is released each time a thread is about to acquire it.
     """
 
     def __init__(self) -> None:
@@ -145,7 +145,7 @@ class Crew:
         return self.journal.durable
 
     def start(self, number: int) -> list[Future[int]]:
-        """Let so many threads append, and return once each of them leads a batch or has joined one."""
+        """Let `number` threads append, and return once each of them leads a batch or has joined one."""
         before = self.joined.passed()
         futures = [in_a_thread(self.append) for _ in range(number)]
         self.joined.wait_for(before + number)
@@ -172,17 +172,17 @@ def results(futures: list[Future[int]]) -> list[int]:
 # --- threads --------------------------------------------------------------------------------------------------------
 
 
-def test_threads_that_come_during_a_sync_share_the_next_one(crew: Crew) -> None:
+def test_threads_arriving_during_a_sync_share_the_next_one(crew: Crew) -> None:
     leader = crew.start_leader()
     others = crew.start(9)
-    assert not any(future.done() for future in [leader, *others]), "nobody returns before the sync"
+    assert not any(future.done() for future in [leader, *others]), "no thread returns before the sync"
     crew.journal.gate.set()
     assert results([leader]) in ([1], [10])
     assert results(others) == [10] * 9
     assert crew.journal.commits == 2
 
 
-def test_a_thread_alone_syncs_for_each_append(crew: Crew) -> None:
+def test_single_thread_syncs_for_each_append(crew: Crew) -> None:
     crew.journal.gate.set()
     assert [crew.append() for _ in range(5)] == [1, 2, 3, 4, 5]
     assert crew.journal.commits == 5
@@ -201,7 +201,7 @@ def test_many_rounds_of_many_threads_lose_nothing(crew: Crew) -> None:
     assert crew.journal.commits <= 400
 
 
-def test_a_failed_sync_reaches_everyone_who_waited_for_it(crew: Crew) -> None:
+def test_failed_sync_is_raised_in_every_waiting_thread(crew: Crew) -> None:
     leader = crew.start_leader()
     others = crew.start(5)
     crew.journal.failure = OSError("the disk is gone")
@@ -213,18 +213,18 @@ def test_a_failed_sync_reaches_everyone_who_waited_for_it(crew: Crew) -> None:
     assert crew.journal.durable == 0
 
 
-def test_a_failure_is_not_told_to_those_whose_sync_succeeded(crew: Crew) -> None:
+def test_failure_is_not_raised_in_threads_whose_sync_succeeded(crew: Crew) -> None:
     crew.journal.gate.set()
     assert crew.append() == 1
     crew.journal.failure = OSError("the disk is gone")
     with pytest.raises(OSError, match="the disk is gone"):
         crew.append()
     crew.journal.failure = None
-    assert crew.append() == 3, "whether to go on after a failure is the writer's decision, not the group's"
+    assert crew.append() == 3, "whether to continue after a failure is the writer's decision, not the group's"
 
 
-def test_those_who_wait_for_an_interrupted_leader_sync_by_themselves(crew: Crew) -> None:
-    """The leader of a batch waits for the sync before; a signal takes it away from there."""
+def test_followers_of_an_interrupted_leader_sync_themselves(crew: Crew) -> None:
+    """The leader of a batch waits for the preceding sync; a signal interrupts it there."""
 
     class Interrupt(Exception):
         pass
@@ -277,7 +277,7 @@ class Tasks:
         return self.journal.durable
 
     async def start(self, number: int) -> list[asyncio.Task[int]]:
-        """Start so many tasks, each of which waits when this returns."""
+        """Start `number` tasks; each of them waits when this returns."""
         tasks = [asyncio.create_task(self.append()) for _ in range(number)]
         await asyncio.sleep(0)  # one turn of the loop, in which each of them runs up to its wait
         return tasks
@@ -302,7 +302,7 @@ def run(scenario: Callable[[Tasks], object]) -> None:
     asyncio.run(whole())
 
 
-def test_tasks_of_one_turn_share_a_sync() -> None:
+def test_tasks_of_one_loop_iteration_share_a_sync() -> None:
     async def scenario(tasks: Tasks) -> None:
         tasks.journal.gate.set()
         assert await asyncio.gather(*(tasks.append() for _ in range(20))) == [20] * 20
@@ -311,7 +311,7 @@ def test_tasks_of_one_turn_share_a_sync() -> None:
     run(scenario)
 
 
-def test_tasks_that_come_during_a_sync_share_the_next_one() -> None:
+def test_tasks_arriving_during_a_sync_share_the_next_one() -> None:
     async def scenario(tasks: Tasks) -> None:
         first = await tasks.start(3)
         await tasks.in_commit()
@@ -325,7 +325,7 @@ def test_tasks_that_come_during_a_sync_share_the_next_one() -> None:
     run(scenario)
 
 
-def test_a_failed_sync_reaches_every_task_that_waited_for_it() -> None:
+def test_failed_sync_is_raised_in_every_waiting_task() -> None:
     async def scenario(tasks: Tasks) -> None:
         first = await tasks.start(3)
         await tasks.in_commit()
@@ -341,7 +341,7 @@ def test_a_failed_sync_reaches_every_task_that_waited_for_it() -> None:
 
 
 @pytest.mark.parametrize("cancelled", [0, 1, 2])
-def test_the_cancellation_of_one_task_does_not_hurt_the_others(cancelled: int) -> None:
+def test_cancelling_one_task_does_not_affect_the_others(cancelled: int) -> None:
     async def scenario(tasks: Tasks) -> None:
         waiting = await tasks.start(3)
         await tasks.in_commit()
@@ -360,7 +360,7 @@ def test_the_cancellation_of_one_task_does_not_hurt_the_others(cancelled: int) -
     run(scenario)
 
 
-def test_a_group_whose_every_waiter_was_cancelled_goes_on() -> None:
+def test_group_continues_after_all_waiters_were_cancelled() -> None:
     async def scenario(tasks: Tasks) -> None:
         for task in await tasks.start(2):
             task.cancel()
@@ -370,7 +370,7 @@ def test_a_group_whose_every_waiter_was_cancelled_goes_on() -> None:
     run(scenario)
 
 
-def test_closing_lets_what_is_under_way_finish() -> None:
+def test_closing_lets_running_syncs_finish() -> None:
     async def scenario(tasks: Tasks) -> None:
         waiting = await tasks.start(2)
         await tasks.in_commit()
@@ -401,7 +401,7 @@ def test_closing_ends_the_thread_even_when_the_last_sync_fails() -> None:
 # --- in the background ----------------------------------------------------------------------------------------------
 
 
-def test_an_interval_syncs_again_and_again_until_it_is_closed() -> None:
+def test_interval_syncs_repeatedly_until_it_is_closed() -> None:
     journal = Journal()
     journal.gate.set()
     background = IntervalSync(0.01, journal.commit)
@@ -423,7 +423,7 @@ def test_closing_an_interval_neither_waits_for_it_nor_syncs() -> None:
     assert not background._thread.is_alive()
 
 
-def test_closing_waits_for_the_sync_that_is_under_way() -> None:
+def test_closing_waits_for_a_running_sync() -> None:
     journal = Journal()
     journal.appended = 7
     background = IntervalSync(0.01, journal.commit)

@@ -1,4 +1,4 @@
-"""Names are printed as text, each as another one, and come back as the bytes that they were."""
+"""Names are printed as unique text, and parsed back to the same bytes."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from logwright.core.io.file_names import as_text, name_of, printed
         (rb"a\\b", r"a\\\\b"),
     ],
 )
-def test_a_name_is_printed_and_comes_back(name: bytes, text: str) -> None:
+def test_printed_name_parses_to_the_same_name(name: bytes, text: str) -> None:
     assert printed(os.fsdecode(name)) == text
     assert os.fsencode(name_of(text)) == name
 
 
-def test_no_two_names_are_printed_alike() -> None:
+def test_different_names_are_printed_differently() -> None:
     dice = random.Random(1)
     pieces = [b"\\", b"x", b"\xff", b"ff", b"\x80", b"80", "é".encode(), b"/", b"\xc3"]
     names = {b"".join(dice.choices(pieces, k=dice.randrange(1, 7))) for _ in range(20_000)}
@@ -40,9 +40,9 @@ def test_no_two_names_are_printed_alike() -> None:
     assert all(text.encode() for text in texts)
 
 
-def test_a_text_that_is_printed_for_no_name_is_a_name() -> None:
+def test_unescaped_text_is_a_name() -> None:
     assert name_of(r"a\b\\c") == r"a\b\\c"
 
 
-def test_words_are_text_whatever_names_are_in_them() -> None:
+def test_messages_are_text_whatever_names_they_contain() -> None:
     assert as_text(os.fsdecode(b"open \xff/\\x: refused")) == r"open \xff/\x: refused"

@@ -1,4 +1,4 @@
-"""Columns that are filled row by row until one does not fit."""
+"""Columns that are filled row by row until a row does not fit."""
 
 from __future__ import annotations
 
@@ -51,32 +51,32 @@ def test_rows_are_put_until_one_does_not_fit_and_that_one_leaves_no_trace() -> N
     assert (bytes(columns.names[:3]), bytes(columns.data)) == (b"one", b"123456")
 
 
-def test_there_are_no_more_rows_than_room_was_made_for() -> None:
+def test_rows_are_limited_to_the_allocated_number() -> None:
     found = gathering(NUMBERS, rows=1)
     assert put(found, 1, b"", b"")
     assert not put(found, 2, b"", b"")
 
 
-def test_a_column_that_was_not_asked_for_takes_no_memory_and_no_room() -> None:
+def test_unrequested_column_takes_no_memory() -> None:
     found = gathering(NUMBERS, data=0)
     assert put(found, 1, b"a name that is much too long", b"and data")
     assert found.take() == Columns(1, numbers=bytearray([1, 0, 0, 0, *bytes(8)]))
 
 
-def test_columns_can_be_taken_once() -> None:
+def test_columns_can_be_taken_only_once() -> None:
     found = gathering(NUMBERS)
     found.take()
     with pytest.raises(WrongUse, match="have been taken"):
         found.take()
 
 
-@pytest.mark.parametrize("room", [{"rows": -1}, {"names": -1}, {"data": 2**31}])
-def test_what_no_batch_can_hold_is_refused_before_anything_is_allocated(room: dict[str, int]) -> None:
+@pytest.mark.parametrize("sizes", [{"rows": -1}, {"names": -1}, {"data": 2**31}])
+def test_oversized_batch_is_refused_before_allocation(sizes: dict[str, int]) -> None:
     def allocate(size: int) -> bytearray:
         raise AssertionError(f"{size} bytes were allocated")
 
     with pytest.raises(TooLarge, match="less than 2 GiB"):
-        gathering(NUMBERS | NAMES | DATA, **room, allocate=allocate)
+        gathering(NUMBERS | NAMES | DATA, **sizes, allocate=allocate)
 
 
 def test_a_buffer_that_is_too_short_is_refused() -> None:

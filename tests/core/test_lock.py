@@ -1,4 +1,4 @@
-"""One writer at a time: at once or not at all, between processes, past removed lock files, and never after death."""
+"""One writer at a time: without waiting, between processes, with removed lock files, and released by death."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_releasing_twice_does_not_release_the_next_holder(path: Path) -> None:
         assert not is_free(path)
 
 
-def test_another_process_holds_it_until_it_lets_go(path: Path) -> None:
+def test_lock_of_another_process_is_held_until_it_is_released(path: Path) -> None:
     with Child(HOLDER, path) as other:
         assert other.line() == "held"
         assert not is_free(path)
@@ -90,10 +90,10 @@ def test_the_lock_of_a_killed_process_is_free(path: Path) -> None:
             other.kill()
             assert is_free(path)
             COUNTS.add("kill -9")
-    assert path.exists(), "and nobody has removed the file"
+    assert path.exists(), "and the file was not removed"
 
 
-def test_a_program_started_meanwhile_does_not_inherit_the_lock(path: Path) -> None:
+def test_child_program_does_not_inherit_the_lock(path: Path) -> None:
     lock = Lock.acquire(REAL_DISK, path)
     command = [sys.executable, "-c", "import sys; print('running', flush=True); sys.stdin.read()"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, close_fds=False) as program:
@@ -118,7 +118,7 @@ def test_a_forked_child_does_not_keep_the_lock(gives_back: Callable[[Lock], None
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_a_forked_child_does_not_give_the_lock_back(path: Path) -> None:
+def test_forked_child_does_not_release_the_lock(path: Path) -> None:
     with Lock.acquire(REAL_DISK, path) as lock:
         with forked(lock.release):
             assert not is_free(path)
@@ -140,12 +140,12 @@ def test_a_link_is_no_lock_file(path: Path) -> None:
     assert os.listdir(path.parent) == ["jnl.lck"]
 
 
-def test_there_is_no_lock_without_a_directory(tmp_path: Path) -> None:
+def test_lock_in_a_missing_directory_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NotFound):
         Lock.acquire(REAL_DISK, tmp_path / "none" / "jnl.lck")
 
 
-# --- other programs remove the file when they are done --------------------------------------------------------------
+# --- other programs remove the file at the end ------ --------------------------------------------------------------
 
 
 class FileWithSurprise:
@@ -164,7 +164,7 @@ class FileWithSurprise:
 
 
 class DiskWithSurprise(RealDisk):
-    """The real disk at the unlucky moment: another program acts just before each of our locks."""
+    """The real disk, on which another program acts just before each of our locks."""
 
     def __init__(self, *surprises: Callable[[], None]) -> None:
         self._surprises = list(surprises)
@@ -184,7 +184,7 @@ def test_a_removed_lock_file_is_locked_again_under_its_name(path: Path) -> None:
     assert is_free(path)
 
 
-def test_a_lock_on_a_file_without_a_name_does_not_count_while_another_holds_the_new_one(path: Path) -> None:
+def test_lock_on_an_unlinked_file_does_not_count(path: Path) -> None:
     held: list[Lock] = []
 
     def another_program_closes_and_a_third_one_opens() -> None:
@@ -199,8 +199,8 @@ def test_a_lock_on_a_file_without_a_name_does_not_count_while_another_holds_the_
     assert is_free(path)
 
 
-def test_another_process_that_removes_its_lock_file_on_close_excludes_and_is_excluded(path: Path) -> None:
-    """As the original does it: flock, work, remove the file, close."""
+def test_process_that_removes_its_lock_file_on_close_is_excluded_and_excludes(path: Path) -> None:
+    """Like the original: flock, work, remove the file, close."""
     code = """
 import fcntl, os, sys
 descriptor = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT, 0o644)
@@ -229,7 +229,7 @@ print("removed", flush=True)
             assert path.exists()
 
 
-def test_a_name_that_never_stays_is_called_locked(path: Path) -> None:
+def test_lock_file_that_keeps_changing_is_reported_as_locked(path: Path) -> None:
     disk = DiskWithSurprise(*[path.unlink] * 1000)
     with pytest.raises(Locked, match="is being created and removed by other programs all the time"):
         Lock.acquire(disk, path)

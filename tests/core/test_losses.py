@@ -1,4 +1,4 @@
-"""The account of losses: kept durably, added to by repairs, taken back by undo."""
+"""The account of losses: kept durably, added to by repairs, reverted by undo."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EXACT = Loss("bikes", 0, 9, 2, 2, "offsets 1 to 2", "size -1", part="bikes")
 GUESS = Loss("cars", 7, 1, 0, 0, "the size of the item at 6", "one bit", kind="restored", part="cars")
 
 
-def test_an_account_gives_back_what_was_added_in_order(tmp_path: Path) -> None:
+def test_account_returns_entries_in_order(tmp_path: Path) -> None:
     add_losses(REAL_DISK, tmp_path, [LOSS, EXACT])
     add_losses(REAL_DISK, tmp_path, [GUESS])
     assert read_losses(REAL_DISK, tmp_path) == [LOSS, EXACT, GUESS]
@@ -49,14 +49,14 @@ def test_an_account_without_lines_is_no_file(tmp_path: Path) -> None:
     assert not account_path(tmp_path).exists()
 
 
-def test_that_an_account_has_no_lines_any_more_is_durable(simulated_disk: SimulatedDisk) -> None:
+def test_removal_of_the_last_line_is_durable(simulated_disk: SimulatedDisk) -> None:
     home = Path("/journal")
     add_losses(simulated_disk, home, [LOSS], repair="repair-1.json")
     remove_losses(simulated_disk, home, "repair-1.json")
     assert f"name {account_path(home)}" not in simulated_disk.unsynced()
 
 
-def test_an_account_that_another_process_changes_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_account_locked_by_another_process_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(losses, "_LOCK_WAIT_SECONDS", 0)
     add_losses(REAL_DISK, tmp_path, [LOSS])
     with (
@@ -67,7 +67,7 @@ def test_an_account_that_another_process_changes_is_waited_for(tmp_path: Path, m
     assert read_losses(REAL_DISK, tmp_path) == [LOSS]
 
 
-def test_json_names_an_exact_number_or_its_bounds() -> None:
+def test_json_contains_an_exact_number_or_its_bounds() -> None:
     keys = ("file", "position", "bytes", "records", "what", "reason")
     assert [EXACT.as_json()[key] for key in keys] == ["bikes", 0, 9, 2, "offsets 1 to 2", "size -1"]
     assert "at_least" not in EXACT.as_json()
@@ -83,12 +83,12 @@ def test_json_names_an_exact_number_or_its_bounds() -> None:
         (GUESS, "restored by inference: the size of the item at 6 (cars @ 7: 1 bytes: one bit)"),
     ],
 )
-def test_people_read_the_records_first(loss: Loss, text: str) -> None:
+def test_text_output_starts_with_the_records(loss: Loss, text: str) -> None:
     assert loss.describe() == text
 
 
 @pytest.mark.parametrize("line", ["{", "[]", "{}", '{"file": 1}', json.dumps({**EXACT.as_json(), "fields": []})])
-def test_a_broken_account_is_an_error_and_a_problem(tmp_path: Path, line: str) -> None:
+def test_damaged_account_is_an_error_and_a_problem(tmp_path: Path, line: str) -> None:
     add_losses(REAL_DISK, tmp_path, [EXACT])
     good = account_path(tmp_path).read_text()
     account_path(tmp_path).write_text(good + line)
@@ -100,13 +100,13 @@ def test_a_broken_account_is_an_error_and_a_problem(tmp_path: Path, line: str) -
     assert [(problem.file, problem.kind) for problem in report.problems] == [(".logwright/losses", "unreadable")]
 
 
-def test_long_lists_of_names_are_cut_short() -> None:
+def test_long_lists_of_names_are_shortened() -> None:
     names = [f"k{number}" for number in range(30)]
     assert listed(names[:3], 3) == "k0, k1, k2"
     assert listed(names, 30).endswith("k19 and 10 more")
 
 
-def test_a_repair_writes_the_account_and_undo_takes_it_back(tmp_path: Path) -> None:
+def test_repair_writes_the_account_and_undo_reverts_it(tmp_path: Path) -> None:
     file = tmp_path / "cars"
     file.write_bytes(b"0123456789")
     plan = Plan("kestrel", (Cut("cars", 4, 10, "bad"),), losses=(LOSS,))
@@ -122,7 +122,7 @@ def test_a_repair_writes_the_account_and_undo_takes_it_back(tmp_path: Path) -> N
     assert done.log.exists()
 
 
-def test_a_broken_line_keeps_no_repair_from_being_done_or_taken_back(tmp_path: Path) -> None:
+def test_damaged_line_does_not_prevent_repair_or_undo(tmp_path: Path) -> None:
     file = tmp_path / "cars"
     file.write_bytes(b"0123456789")
     plan = Plan("kestrel", (Cut("cars", 4, 10, "bad"),), losses=(LOSS,))

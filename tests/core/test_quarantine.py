@@ -61,7 +61,7 @@ def test_the_tail_is_in_the_journal_the_copy_or_both_after_every_crash(disk: Sim
     assert seen == {(True, False), (True, True), (False, True)}
 
 
-def test_a_cut_can_be_done_again_after_every_crash_and_kill_of_the_first(disk: SimulatedDisk) -> None:
+def test_cut_can_be_repeated_after_every_crash_and_kill(disk: SimulatedDisk) -> None:
     cut(disk)
     for state in [*disk.crash_states(most=8), *disk.process_kills()]:
         if cut(state):
@@ -84,7 +84,7 @@ def test_nothing_is_lost_whichever_call_fails(disk: SimulatedDisk) -> None:
         assert all(map(nothing_is_lost, faulty.inner.crash_states(most=3)))
 
 
-def test_without_any_of_its_syncs_a_cut_is_found_out(disk: SimulatedDisk) -> None:
+def test_every_missing_sync_of_a_cut_is_detected(disk: SimulatedDisk) -> None:
     found_out = []
     for faulty in forgotten_syncs(disk.copy):
         copy = cut(faulty)
@@ -93,7 +93,7 @@ def test_without_any_of_its_syncs_a_cut_is_found_out(disk: SimulatedDisk) -> Non
     assert copy is not None
     names = [name.rpartition(".")[0] if "@" in name else name for name, _ in found_out]
     assert names == [
-        "sync directory /",  # for a journal whose creator was killed; here there is none
+        "sync directory /",  # needed only if the creator of the journal was killed
         f"sync directory {JOURNAL}",
         f"sync directory {JOURNAL / '.logwright'}",
         f"sync {cut_directory(JOURNAL)}/file.@{len(WHOLE)}",
@@ -133,7 +133,7 @@ def test_a_long_range_is_copied_piece_by_piece(simulated_disk: SimulatedDisk) ->
     assert counting.calls == 3
 
 
-def test_a_whole_file_is_moved_where_copies_are_and_a_long_name_is_cut_short(journal_directory: Path) -> None:
+def test_whole_file_is_moved_to_the_copies_and_a_long_name_is_shortened(journal_directory: Path) -> None:
     for name in ("file", "ö" * 120 + ".1234567890123"):
         (journal_directory / name).write_bytes(WHOLE)
         kept = keep_file(REAL_DISK, journal_directory, journal_directory / name)
@@ -166,21 +166,21 @@ def test_a_hole_takes_no_space_in_the_copy_either(journal_directory: Path) -> No
     assert whole.stat().st_blocks * 512 < 4 << 20
 
 
-def test_a_range_beyond_the_end_is_copied_as_far_as_there_is_something(disk: SimulatedDisk) -> None:
+def test_range_past_the_end_is_copied_up_to_the_end(disk: SimulatedDisk) -> None:
     file = disk.open(PATH, "read")
     copy = keep_range(disk, JOURNAL, file, len(WHOLE), len(WHOLE) + 5000)
     file.close()
     assert read_file(disk, copy) == TAIL
 
 
-def test_copies_are_counted_by_the_beginning_of_their_names(disk: SimulatedDisk) -> None:
+def test_copies_are_counted_by_name_prefix(disk: SimulatedDisk) -> None:
     assert kept_bytes(disk, JOURNAL) == 0
     cut(disk)
     assert [kept_bytes(disk, JOURNAL, name) for name in ("", "file.@", "other")] == [len(TAIL), len(TAIL), 0]
 
 
 @pytest.mark.parametrize("link", [".logwright", ".logwright/cut"])
-def test_nothing_is_kept_where_a_link_leads(journal_directory: Path, tmp_path: Path, link: str) -> None:
+def test_copies_are_not_written_through_a_link(journal_directory: Path, tmp_path: Path, link: str) -> None:
     (tmp_path / "elsewhere" / "cut").mkdir(parents=True)
     (journal_directory / link).parent.mkdir(exist_ok=True)
     (journal_directory / link).symlink_to(tmp_path / "elsewhere")
@@ -192,7 +192,7 @@ def test_nothing_is_kept_where_a_link_leads(journal_directory: Path, tmp_path: P
 
 
 @pytest.mark.parametrize(("longest", "left"), [(232, 232), (233, 232)])
-def test_only_a_name_that_leaves_no_room_is_cut_short(
+def test_only_a_name_that_is_too_long_is_shortened(
     disk: SimulatedDisk, monkeypatch: pytest.MonkeyPatch, longest: int, left: int
 ) -> None:
     monkeypatch.setattr("time.time_ns", lambda: 1763241600123456789)
@@ -201,7 +201,7 @@ def test_only_a_name_that_leaves_no_room_is_cut_short(
 
 
 @pytest.mark.parametrize("partial", [False, True])
-def test_a_copy_for_which_there_is_no_space_leaves_nothing_behind(disk: SimulatedDisk, partial: bool) -> None:
+def test_copy_without_enough_space_leaves_no_file(disk: SimulatedDisk, partial: bool) -> None:
     full = FaultyDisk(disk, 1, errno.ENOSPC, forever=True, partial=partial, only=["write"])
     for _ in range(2):
         with pytest.raises(StorageFailed):

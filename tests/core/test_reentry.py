@@ -1,4 +1,4 @@
-"""Columns that are begun twice, or with numbers that overflow: refused, and nothing is written where nothing is."""
+"""Columns that are begun twice, or with numbers that overflow: refused, and no memory is written out of bounds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from logwright.sej.bytes import kernel
 from tests.support.reentry import in_threads, run_apart
 
 
-def test_columns_are_not_begun_a_second_time_where_memory_may_be_in_use() -> None:
+def test_columns_in_use_cannot_be_initialized_again() -> None:
     if not COMPILED:
         pytest.skip("in Python memory is freed when nothing uses it")
     gatherer = kernel.Gatherer(127, 10, 100, 100)
@@ -20,13 +20,13 @@ def test_columns_are_not_begun_a_second_time_where_memory_may_be_in_use() -> Non
 
 
 @pytest.mark.parametrize("rows", [2**31, 2**61, 2**61 + 1, 2**63 - 1])
-def test_a_batch_of_more_rows_than_it_can_have_is_refused(rows: int) -> None:
+def test_batch_with_too_many_rows_is_refused(rows: int) -> None:
     with pytest.raises(TooLarge):
         kernel.Gatherer(127, rows, 100, 100)
 
 
 @pytest.mark.parametrize("count", [2**61, 2**62, 2**63 - 1])
-def test_columns_of_more_rows_than_memory_holds_are_refused(count: int) -> None:
+def test_columns_larger_than_memory_are_refused(count: int) -> None:
     columns = kernel.columns(b"", 0, 0, 0)
     columns.count = count
     with pytest.raises((TooLarge, WrongUse)):

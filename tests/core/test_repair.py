@@ -1,4 +1,4 @@
-"""Repair plans: done, interrupted at any point, finished or taken back; and no byte is ever lost on the way."""
+"""Repair plans are executed, interrupted at any point, finished or undone, and never lose a byte."""
 
 from __future__ import annotations
 
@@ -81,10 +81,10 @@ def is_settled(disk: Disk) -> bool:
     return repair.find_interrupted(disk, HOME) is None
 
 
-# --- doing it and taking it back ------------------------------------------------------------------------------------
+# --- executing and undoing -----------------------------------------------------------------------------------------
 
 
-def test_a_plan_is_done_and_the_log_tells_where_everything_is(disk: SimulatedDisk) -> None:
+def test_plan_is_executed_and_the_log_records_every_location(disk: SimulatedDisk) -> None:
     done = repair.apply(disk, HOME, PLAN)
     assert differences(AFTER, journal(disk)) == []
     assert (done.state, done.done, done.log.parent) == ("done", 8, cut_directory(HOME))
@@ -113,7 +113,7 @@ def test_undo_restores_every_byte_of_every_file(disk: SimulatedDisk) -> None:
 
 @pytest.mark.parametrize("number", range(3))
 @pytest.mark.parametrize("content", [None, b"", lambda data: data[:-1], lambda data: bytes([data[0] ^ 1]) + data[1:]])
-def test_undo_changes_nothing_if_a_copy_is_not_what_it_was(
+def test_undo_changes_nothing_if_a_copy_was_modified(
     disk: SimulatedDisk, number: int, content: bytes | Callable[[bytes], bytes] | None
 ) -> None:
     copy = repair.apply(disk, HOME, PLAN).kept[number]
@@ -130,7 +130,7 @@ def test_undo_changes_nothing_if_a_copy_is_not_what_it_was(
     assert differences(BEFORE, journal(disk)) == []
 
 
-def test_a_repair_can_be_done_again_after_it_was_taken_back(disk: SimulatedDisk) -> None:
+def test_repair_can_be_repeated_after_undo(disk: SimulatedDisk) -> None:
     first = repair.apply(disk, HOME, PLAN)
     repair.undo(disk, HOME)
     second = repair.apply(disk, HOME, PLAN)
@@ -139,7 +139,7 @@ def test_a_repair_can_be_done_again_after_it_was_taken_back(disk: SimulatedDisk)
     assert [one.state for one in repair.list_repairs(disk, HOME)] == ["undone", "done"]
 
 
-def test_repairs_are_taken_back_one_by_one_the_latest_first(disk: SimulatedDisk) -> None:
+def test_repairs_are_undone_one_by_one_latest_first(disk: SimulatedDisk) -> None:
     one = Plan("test", (Patch("a", 0, A[:1], b"!", "first"),))
     two = Plan("test", (Patch("a", 0, b"!", b"?", "second"),))
     repair.apply(disk, HOME, one)
@@ -150,7 +150,7 @@ def test_repairs_are_taken_back_one_by_one_the_latest_first(disk: SimulatedDisk)
     assert journal(disk) == BEFORE
 
 
-def test_a_plan_is_told_to_people_and_to_programs() -> None:
+def test_plan_is_printed_as_text_and_as_json() -> None:
     assert PLAN.describe() == [
         "d/new: create with 1300 bytes from a @ 500 (400 bytes), @ 1000 (900 bytes): whole records behind the damage",
         f"d/new @ 508: change {A[1108:1116].hex()} to 3132333435363738: a field was wrong",
@@ -162,16 +162,20 @@ def test_a_plan_is_told_to_people_and_to_programs() -> None:
         "index: move away: it is wrong",
         "cannot be repaired: a @ 900: a record is lost",
     ]
-    told = PLAN.as_json()
-    assert json.loads(json.dumps(told)) == told
-    assert (told["format"], told["left"], told["interrupted"]) == ("test", ["a @ 900: a record is lost"], False)
-    assert [step["do"] for step in told["steps"]] == [
+    document = PLAN.as_json()
+    assert json.loads(json.dumps(document)) == document
+    assert (document["format"], document["left"], document["interrupted"]) == (
+        "test",
+        ["a @ 900: a record is lost"],
+        False,
+    )
+    assert [step["do"] for step in document["steps"]] == [
         "create", "patch", "patch", "cut", "remove", "create", "rename", "remove",
     ]  # fmt: skip
     assert (PLAN.empty, PLAN.kept_bytes, Plan("test").empty) == (False, 1650, True)
 
 
-def test_a_plan_can_be_seen_from_the_directory_above(disk: SimulatedDisk) -> None:
+def test_plan_can_be_printed_relative_to_the_parent_directory(disk: SimulatedDisk) -> None:
     seen = PLAN.within("journal")
     assert [step.file for step in seen.steps[:3]] == ["journal/d/new", "journal/d/new", "journal/a"]
     assert (seen.locks, seen.derived) == (("journal/lock",), ("journal/index",))
@@ -182,7 +186,7 @@ def test_a_plan_can_be_seen_from_the_directory_above(disk: SimulatedDisk) -> Non
     assert differences(BEFORE, journal(disk)) == []
 
 
-# --- what does not fit is refused -----------------------------------------------------------------------------------
+# --- mismatches are refused -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -195,7 +199,7 @@ def test_a_plan_can_be_seen_from_the_directory_above(disk: SimulatedDisk) -> Non
         ("d/e", b""),
     ],
 )
-def test_a_plan_that_does_not_fit_any_more_changes_nothing(disk: SimulatedDisk, name: str, content: bytes) -> None:
+def test_outdated_plan_changes_nothing(disk: SimulatedDisk, name: str, content: bytes) -> None:
     write_file(disk, HOME / name, content)
     now = journal(disk)
     with pytest.raises(WrongUse, match="plan it again"):
@@ -205,7 +209,7 @@ def test_a_plan_that_does_not_fit_any_more_changes_nothing(disk: SimulatedDisk, 
 
 
 @pytest.mark.parametrize("name", ["a", "b"])
-def test_a_plan_whose_files_are_gone_changes_nothing(disk: SimulatedDisk, name: str) -> None:
+def test_plan_for_missing_files_changes_nothing(disk: SimulatedDisk, name: str) -> None:
     disk.remove(HOME / name)
     with pytest.raises(WrongUse, match=f"/journal/{name} "):
         repair.apply(disk, HOME, PLAN)
@@ -219,12 +223,10 @@ def test_a_plan_whose_files_are_gone_changes_nothing(disk: SimulatedDisk, name: 
         ("a", A[:450]),
         ("b", b"other"),
         ("d/new", b""),
-        ("d/c", b"somebody has made it again"),
+        ("d/c", b"another process made it again"),
     ],
 )
-def test_undo_refuses_when_a_file_was_changed_since_and_names_it(
-    disk: SimulatedDisk, name: str, content: bytes
-) -> None:
+def test_undo_is_refused_if_a_file_changed_since_and_names_it(disk: SimulatedDisk, name: str, content: bytes) -> None:
     repair.apply(disk, HOME, PLAN)
     write_file(disk, HOME / name, content)
     now = journal(disk)
@@ -234,14 +236,14 @@ def test_undo_refuses_when_a_file_was_changed_since_and_names_it(
     assert is_settled(disk)
 
 
-def test_a_file_that_can_be_made_again_does_not_keep_a_repair_from_being_taken_back(disk: SimulatedDisk) -> None:
+def test_changed_derived_file_does_not_prevent_undo(disk: SimulatedDisk) -> None:
     repair.apply(disk, HOME, PLAN)
     write_file(disk, HOME / "index", b"made again")
     repair.undo(disk, HOME)
     assert differences(BEFORE, journal(disk)) == []
 
 
-def test_a_derived_file_that_was_not_there_before_is_gone_after_undo(disk: SimulatedDisk) -> None:
+def test_undo_removes_a_derived_file_that_did_not_exist_before(disk: SimulatedDisk) -> None:
     repair.apply(disk, HOME, replace(PLAN, derived=("index", "d/new.index")))
     write_file(disk, HOME / "d/new.index", b"made")
     repair.undo(disk, HOME)
@@ -259,7 +261,7 @@ def test_a_journal_that_is_being_written_is_not_repaired(disk: SimulatedDisk) ->
     assert differences(AFTER, journal(disk)) == []
 
 
-def test_without_room_for_the_copies_nothing_is_begun(disk: SimulatedDisk) -> None:
+def test_repair_does_not_start_without_space_for_the_copies(disk: SimulatedDisk) -> None:
     disk.capacity_bytes = sum(len(content or b"") for content in BEFORE.values()) + 1000
     with pytest.raises(StorageFailed, match="3345 bytes are needed for copies, 1000 are free") as caught:
         repair.apply(disk, HOME, PLAN)
@@ -269,7 +271,7 @@ def test_without_room_for_the_copies_nothing_is_begun(disk: SimulatedDisk) -> No
 
 
 @pytest.mark.parametrize("name", ["../out", "/etc/passwd", "d/../../out", "d//x", "", ".", "a\\b", "a\0b"])
-def test_no_name_leads_out_of_the_directory(disk: SimulatedDisk, name: str) -> None:
+def test_names_outside_the_directory_are_refused(disk: SimulatedDisk, name: str) -> None:
     source = Create("x", name, (Span(0, 1),), "")
     for step in (Remove(name, ""), Create(name, "", (), "", b"x"), Rename("a", name, ""), source):
         with pytest.raises(WrongUse, match="not the name of a file"):
@@ -297,7 +299,7 @@ def _replace_word(word: bytes, other: bytes) -> Callable[[bytes], bytes]:
         _replace_word(b'"old": "', b'"old": "zz'),
     ],
 )
-def test_a_damaged_log_is_told_and_changes_nothing(disk: SimulatedDisk, damage: Callable[[bytes], bytes]) -> None:
+def test_damaged_log_is_reported_and_changes_nothing(disk: SimulatedDisk, damage: Callable[[bytes], bytes]) -> None:
     done = repair.apply(disk, HOME, PLAN)
     write_file(disk, done.log, damage(read_file(disk, done.log)))
     for verb in (repair.undo, repair.resume_plan):
@@ -307,7 +309,7 @@ def test_a_damaged_log_is_told_and_changes_nothing(disk: SimulatedDisk, damage: 
     assert differences(AFTER, journal(disk)) == []
 
 
-def test_a_log_cannot_lead_out_of_the_directory(disk: SimulatedDisk) -> None:
+def test_log_with_a_name_outside_the_directory_is_refused(disk: SimulatedDisk) -> None:
     done = repair.apply(disk, HOME, PLAN)
     write_file(disk, done.log, read_file(disk, done.log).replace(b'"file": "a"', b'"file": "../a"'))
     with pytest.raises(WrongUse, match="not the name of a file"):
@@ -328,7 +330,7 @@ def finished(disk: SimulatedDisk) -> Tree:
 
 
 def taken_back(disk: SimulatedDisk) -> Tree:
-    """The journal after the repair was taken back, if it had begun."""
+    """The journal after the repair was undone, if it had begun."""
     if any(one.state != "undone" for one in repair.list_repairs(disk, HOME)):
         repair.undo(disk, HOME)
     assert is_settled(disk)
@@ -336,7 +338,7 @@ def taken_back(disk: SimulatedDisk) -> Tree:
 
 
 def nothing_is_lost(state: SimulatedDisk) -> bool:
-    """From what a crash has left the repair can be finished, and it can be taken back, to the last byte."""
+    """From what a crash has left the repair can be finished, and it can be undone, to the last byte."""
     if "repaired" in state.marks and differences(AFTER, journal(state)):
         return False
     if "undone" in state.marks and differences(BEFORE, journal(state)):
@@ -348,7 +350,7 @@ def nothing_is_lost(state: SimulatedDisk) -> bool:
         return False
 
 
-def test_a_repair_is_finished_or_taken_back_after_every_crash(disk: SimulatedDisk) -> None:
+def test_repair_can_be_finished_or_undone_after_every_crash(disk: SimulatedDisk) -> None:
     repair.apply(disk, HOME, PLAN)
     disk.mark("repaired")
     seen = set()
@@ -358,7 +360,7 @@ def test_a_repair_is_finished_or_taken_back_after_every_crash(disk: SimulatedDis
     assert seen == {(), *((("applying", done),) for done in range(9)), (("done", 8),)}
 
 
-def test_taking_a_repair_back_is_finished_after_every_crash(disk: SimulatedDisk) -> None:
+def test_undo_can_be_finished_after_every_crash(disk: SimulatedDisk) -> None:
     repair.apply(disk, HOME, PLAN)
     disk.settle()
     repair.undo(disk, HOME)
@@ -374,7 +376,7 @@ def test_taking_a_repair_back_is_finished_after_every_crash(disk: SimulatedDisk)
     assert seen == {("done", 8), *(("undoing", done) for done in range(9)), ("undone", 0)}
 
 
-def test_a_repair_is_finished_or_taken_back_after_every_kill_and_a_crash_in_that(disk: SimulatedDisk) -> None:
+def test_repair_can_be_finished_or_undone_after_a_kill_and_a_crash(disk: SimulatedDisk) -> None:
     repair.apply(disk, HOME, PLAN)
     for number, state in enumerate(disk.process_kills()):
         assert nothing_is_lost(state)
@@ -384,7 +386,7 @@ def test_a_repair_is_finished_or_taken_back_after_every_kill_and_a_crash_in_that
                 assert differences(BEFORE, taken_back(again)) == []
 
 
-def test_a_repair_is_finished_or_taken_back_whichever_call_fails(disk: SimulatedDisk) -> None:
+def test_repair_can_be_finished_or_undone_whichever_call_fails(disk: SimulatedDisk) -> None:
     for faulty in every_fault(disk.copy, FAULTS):
         try:
             repair.apply(faulty, HOME, PLAN)
@@ -396,7 +398,7 @@ def test_a_repair_is_finished_or_taken_back_whichever_call_fails(disk: Simulated
         assert nothing_is_lost(faulty.inner)
 
 
-def test_taking_a_repair_back_is_finished_whichever_call_fails(disk: SimulatedDisk) -> None:
+def test_undo_can_be_finished_whichever_call_fails(disk: SimulatedDisk) -> None:
     repair.apply(disk, HOME, PLAN)
     for faulty in every_fault(disk.copy, FAULTS):
         try:
@@ -407,7 +409,7 @@ def test_taking_a_repair_back_is_finished_whichever_call_fails(disk: SimulatedDi
         assert differences(BEFORE, taken_back(faulty.inner)) == []
 
 
-def test_without_any_of_the_syncs_that_matter_a_repair_is_found_out(disk: SimulatedDisk) -> None:
+def test_every_missing_sync_of_a_repair_is_detected(disk: SimulatedDisk) -> None:
     plan = Plan("test", (Create("new", "a", (Span(500, 2100),), ""), Cut("a", 450, len(A), "")))
     before, after = {"a": A}, {"a": A[:450], "new": A[500:]}
 
@@ -430,7 +432,7 @@ def test_without_any_of_the_syncs_that_matter_a_repair_is_found_out(disk: Simula
         name = re.sub(r"\d{5,}", "TIME", faulty.failed.replace(f"{cut_directory(HOME)}", "CUT"))
         found_out.append((name, not all(map(holds, faulty.inner.crash_states(format="", most=12)))))
     assert found_out == [
-        ("sync directory /", False),  # for a journal whose creator was killed; here there is none
+        ("sync directory /", False),  # needed only if the creator of the journal was killed
         ("sync directory /journal", False),  # these names are synced again before the first change
         ("sync directory /journal/.logwright", False),
         ("sync directory /journal/.logwright", False),
@@ -451,7 +453,7 @@ def test_without_any_of_the_syncs_that_matter_a_repair_is_found_out(disk: Simula
     ]
 
 
-def test_many_patches_of_a_file_are_one_step_to_finish_or_to_take_back(disk: SimulatedDisk) -> None:
+def test_many_patches_of_a_file_are_finished_or_undone_as_one_step(disk: SimulatedDisk) -> None:
     patches = tuple(Patch("a", at, A[at : at + 8], noise(8, at), "") for at in range(500, 2000, 150))
     plan = Plan("test", (Patch("b", 0, B[:2], b"??", ""), *patches, Cut("a", 2050, len(A), "")))
     repair.apply(disk, HOME, plan)
@@ -482,7 +484,7 @@ def test_an_interrupted_repair_must_be_settled_before_another(disk: SimulatedDis
                 repair.apply(state, HOME, other)
 
 
-def test_what_was_appended_while_a_repair_was_interrupted_is_not_lost(disk: SimulatedDisk) -> None:
+def test_records_appended_during_an_interrupted_repair_are_not_lost(disk: SimulatedDisk) -> None:
     repair.apply(disk, HOME, PLAN)
     for state in disk.process_kills():
         one = repair.find_interrupted(state, HOME)
@@ -499,7 +501,7 @@ def test_what_was_appended_while_a_repair_was_interrupted_is_not_lost(disk: Simu
         assert read_file(state, HOME / "d/new").endswith(b"appended")
 
 
-def test_bytes_behind_a_cut_that_nobody_has_kept_are_never_cut(disk: SimulatedDisk) -> None:
+def test_bytes_after_a_cut_that_have_no_copy_are_never_cut(disk: SimulatedDisk) -> None:
     plan = Plan("test", (Cut("a", 450, len(A), ""),))
     repair.apply(disk, HOME, plan)
     for state in disk.process_kills():
@@ -534,9 +536,7 @@ def test_bytes_behind_a_cut_that_nobody_has_kept_are_never_cut(disk: SimulatedDi
         ((Cut("a", 21, 30, ""), Create("c", "a", (Span(0, 20),), "")), "prevents this one: c: create"),
     ],
 )
-def test_steps_that_interfere_with_each_other_are_refused_when_they_are_planned(
-    steps: tuple[Step, ...], what: str
-) -> None:
+def test_conflicting_steps_are_refused_at_planning(steps: tuple[Step, ...], what: str) -> None:
     with pytest.raises(LogwrightError, match=f"internal error in the plan of a repair: .*{what}.*nothing was changed"):
         Plan("test", steps)
     for number in range(len(steps)):
@@ -544,7 +544,7 @@ def test_steps_that_interfere_with_each_other_are_refused_when_they_are_planned(
             Plan("test", steps[:number]) + Plan("test", steps[number:])
 
 
-def test_patches_side_by_side_and_in_a_new_file_of_the_same_name_do_not_interfere() -> None:
+def test_adjacent_patches_and_patches_in_a_new_file_do_not_conflict() -> None:
     steps = (
         Patch("a", 20, b"12", b"ab", ""),
         Patch("a", 22, b"34", b"cd", ""),
@@ -557,7 +557,7 @@ def test_patches_side_by_side_and_in_a_new_file_of_the_same_name_do_not_interfer
     assert Plan("test", steps).steps == steps
 
 
-def test_a_repair_that_finds_a_changed_file_undoes_what_it_has_done(
+def test_repair_that_finds_a_changed_file_undoes_its_steps(
     disk: SimulatedDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     remove = disk.remove

@@ -1,4 +1,4 @@
-"""Where journals are put together: names stay below the directory, one restore at a time, and what it says is kept."""
+"""Restoring journals: names stay below the directory, one restore runs at a time, and its result is kept."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_only_what_is_published_can_be_seen(tmp_path: Path) -> None:
     assert state_of(tmp_path / "out") == [".logwright/restore/lock", "a/b/jnl/0000000000000000.jnl"]
 
 
-def test_a_name_that_is_no_text_gets_its_bytes_back(tmp_path: Path) -> None:
+def test_undecodable_name_is_restored_as_its_bytes(tmp_path: Path) -> None:
     names = {rb"a/\xff\xfe": b"a/\xff\xfe", rb"a/\\xff": rb"a/\xff", rb"b\c": rb"b\c"}
     printed = {text.decode(): os.fsdecode(name) for text, name in names.items()}
     with Restoring(REAL_DISK, tmp_path, "request") as restoring:
@@ -73,7 +73,7 @@ def test_a_name_that_is_no_text_gets_its_bytes_back(tmp_path: Path) -> None:
     assert (tmp_path / r"b\c").is_file()
 
 
-def test_one_restore_at_a_time(tmp_path: Path) -> None:
+def test_only_one_restore_runs_at_a_time(tmp_path: Path) -> None:
     with (
         Restoring(REAL_DISK, tmp_path, "request"),
         pytest.raises(Locked, match="another restore is at work here"),
@@ -82,7 +82,7 @@ def test_one_restore_at_a_time(tmp_path: Path) -> None:
     Restoring(REAL_DISK, tmp_path, "request").close()
 
 
-def test_what_is_there_is_not_touched_and_no_journal_gets_into_another(tmp_path: Path) -> None:
+def test_restore_neither_overwrites_files_nor_nests_journals(tmp_path: Path) -> None:
     (tmp_path / "taken").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     Writer(tmp_path / "journal").close()
@@ -100,7 +100,7 @@ def test_what_is_there_is_not_touched_and_no_journal_gets_into_another(tmp_path:
         restoring.refuse_existing(["a"])
 
 
-def test_no_journal_is_put_through_a_link(tmp_path: Path) -> None:
+def test_restore_does_not_follow_a_link(tmp_path: Path) -> None:
     (tmp_path / "outside").mkdir()
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "a").symlink_to(tmp_path / "outside")
@@ -127,7 +127,7 @@ def interrupted(out: Path) -> None:
 
 
 @pytest.mark.parametrize("request_", [["tables", None], ("tables", None), "another"])
-def test_the_next_restore_completes_it_whatever_it_is_about_itself(tmp_path: Path, request_: object) -> None:
+def test_next_restore_of_any_journal_completes_an_interrupted_one(tmp_path: Path, request_: object) -> None:
     interrupted(tmp_path)
     assert (tmp_path / ".logwright" / "restore" / "manifest.json").exists()
     with Restoring(REAL_DISK, tmp_path, request_) as restoring:
@@ -144,9 +144,7 @@ def test_the_next_restore_completes_it_whatever_it_is_about_itself(tmp_path: Pat
     {"run": "../.."},
     {"journals": [{"what": 1}]},
 ])  # fmt: skip
-def test_a_manifest_that_is_none_of_ours_is_told_and_followed_nowhere(
-    tmp_path: Path, change: dict[str, object]
-) -> None:
+def test_foreign_manifest_is_reported_and_not_followed(tmp_path: Path, change: dict[str, object]) -> None:
     interrupted(tmp_path)
     path = tmp_path / ".logwright" / "restore" / "manifest.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
@@ -156,7 +154,7 @@ def test_a_manifest_that_is_none_of_ours_is_told_and_followed_nowhere(
     assert state_of(tmp_path) == before
 
 
-def test_what_was_committed_and_is_gone_is_told(tmp_path: Path) -> None:
+def test_missing_committed_file_is_reported(tmp_path: Path) -> None:
     interrupted(tmp_path)
     (run,) = [path for path in (tmp_path / ".logwright" / "restore").iterdir() if path.is_dir()]
     (run / "journals" / "0").rename(tmp_path / "moved away")
@@ -241,7 +239,7 @@ def prepared() -> SimulatedDisk:
 
 
 def check(state: SimulatedDisk) -> None:
-    """Each journal is whole or not there; after another restore all of them are, and nothing else is left."""
+    """Each journal is complete or absent; after another restore all of them are, and nothing else is left."""
 
     def visible() -> dict[str, bytes]:
         return {name: data for name, data in read_tree(state, OUT).items() if data is not None and name[0] != "."}
@@ -260,7 +258,7 @@ def check(state: SimulatedDisk) -> None:
 
 
 @pytest.mark.parametrize("reorder_names", [False, True])
-def test_a_power_cut_leaves_journals_that_are_whole_or_not_there(reorder_names: bool) -> None:
+def test_power_cut_leaves_each_journal_complete_or_absent(reorder_names: bool) -> None:
     disk = prepared()
     assert not restore_all(disk)
     disk.mark("restored")
@@ -272,7 +270,7 @@ def is_committed(disk: SimulatedDisk) -> bool:
     return any(isinstance(one, Rename) and one.target_path.endswith("manifest.json") for one in disk.operations)
 
 
-def test_a_power_cut_after_a_kill_and_the_completion_leaves_journals_that_are_whole_or_not_there() -> None:
+def test_power_cut_after_a_kill_and_completion_leaves_each_journal_complete_or_absent() -> None:
     disk = prepared()
     restore_all(disk)
     for killed in filter(is_committed, disk.process_kills()):
@@ -283,7 +281,7 @@ def test_a_power_cut_after_a_kill_and_the_completion_leaves_journals_that_are_wh
             check(state)
 
 
-def test_a_power_cut_after_a_failed_commit_leaves_journals_that_are_whole_or_not_there() -> None:
+def test_power_cut_after_a_failed_commit_leaves_each_journal_complete_or_absent() -> None:
     for disk in every_fault(prepared, [Fault(only=SYNCS), Fault(only=SYNCS, forever=True)]):
         with contextlib.suppress(StorageFailed):
             restore_all(disk)

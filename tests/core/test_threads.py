@@ -11,7 +11,7 @@ from logwright.core.io.threads import Background, Flag
 from tests.support.interrupts import Interrupt, at_every_moment
 
 
-def test_a_flag_is_set_and_taken_back() -> None:
+def test_flag_is_set_and_cleared() -> None:
     flag = Flag()
     assert not flag.wait(0)
     flag.set()
@@ -27,7 +27,7 @@ def test_a_flag_is_set_and_taken_back() -> None:
     assert flag.wait()
 
 
-def test_setting_a_flag_wakes_every_thread_that_waits() -> None:
+def test_setting_a_flag_wakes_every_waiting_thread() -> None:
     flag, ready = Flag(), threading.Semaphore(0)
 
     def wait() -> None:

@@ -1,4 +1,4 @@
-"""Waiting for files to change: a change wakes the one who waits, and no change wakes nobody."""
+"""Waiting for files to change: a change wakes the waiting thread, and without a change nothing wakes it."""
 
 from __future__ import annotations
 
@@ -71,14 +71,14 @@ def test_each_change_of_a_directory_is_noticed_once(
 
 
 @needs_inotify
-def test_reading_is_no_change(watch: Watch, directory: Path) -> None:
+def test_reading_does_not_count_as_a_change(watch: Watch, directory: Path) -> None:
     assert (directory / "file").read_bytes() == b"before"
     assert os.listdir(directory) == ["file"]
     assert watch.wait(0) is False
 
 
 @needs_inotify
-def test_a_thread_that_waits_is_woken_by_a_write(watch: Watch, directory: Path) -> None:
+def test_write_wakes_a_waiting_thread(watch: Watch, directory: Path) -> None:
     asked = threading.Event()
 
     def wait_until_something_happens() -> bool:
@@ -96,7 +96,7 @@ def test_a_thread_that_waits_is_woken_by_a_write(watch: Watch, directory: Path) 
 
 
 @needs_inotify
-def test_an_event_loop_is_woken_by_a_write(watch: Watch, directory: Path) -> None:
+def test_write_wakes_an_event_loop(watch: Watch, directory: Path) -> None:
     async def scenario() -> None:
         loop = asyncio.get_running_loop()
         woken = asyncio.Event()
@@ -113,7 +113,7 @@ def test_an_event_loop_is_woken_by_a_write(watch: Watch, directory: Path) -> Non
 
 
 @needs_inotify
-def test_what_was_drained_is_forgotten(watch: Watch, directory: Path) -> None:
+def test_drained_changes_are_not_reported_again(watch: Watch, directory: Path) -> None:
     for number in range(500):
         (directory / f"new{number}").touch()
     watch.drain()
@@ -122,7 +122,7 @@ def test_what_was_drained_is_forgotten(watch: Watch, directory: Path) -> None:
 
 
 @needs_inotify
-def test_one_watch_looks_after_several_directories(tmp_path: Path) -> None:
+def test_one_watch_covers_several_directories(tmp_path: Path) -> None:
     directories = [tmp_path / name for name in ("a", "b", "c")]
     for directory in directories:
         directory.mkdir()
@@ -137,7 +137,7 @@ def test_one_watch_looks_after_several_directories(tmp_path: Path) -> None:
 
 
 @needs_inotify
-def test_a_watch_of_several_directories_tells_which_have_changed(tmp_path: Path) -> None:
+def test_watch_of_several_directories_reports_which_changed(tmp_path: Path) -> None:
     directories = [tmp_path / name for name in ("a", "b", "c")]
     for directory in directories:
         directory.mkdir()
@@ -152,7 +152,7 @@ def test_a_watch_of_several_directories_tells_which_have_changed(tmp_path: Path)
 
 
 @needs_inotify
-def test_more_changes_than_the_system_keeps_are_told_as_not_known(tmp_path: Path) -> None:
+def test_overflow_of_system_events_is_reported_as_unknown(tmp_path: Path) -> None:
     most = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
     watch = watch_directory(tmp_path)
     for _ in range(most // 2 + 1):  # two events each, that of a file between two others is not merged with them
@@ -176,7 +176,7 @@ def test_a_closed_watch_holds_no_descriptor(tmp_path: Path) -> None:
 
 
 @needs_inotify
-def test_what_cannot_be_watched_is_polled_and_no_descriptor_is_lost(tmp_path: Path) -> None:
+def test_unwatchable_path_is_polled_and_no_descriptor_leaks(tmp_path: Path) -> None:
     before = set(os.listdir("/proc/self/fd"))
     watch = watch_directory(tmp_path / "none")
     assert isinstance(watch, PollingWatch)
@@ -188,7 +188,7 @@ def test_without_notification_files_are_polled(tmp_path: Path, monkeypatch: pyte
     assert isinstance(watch_directory(tmp_path), PollingWatch)
 
 
-def test_polling_waits_longer_and_longer_but_never_past_its_limit_or_the_callers(
+def test_polling_backs_off_up_to_its_limit_and_the_callers_timeout(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pauses: list[float] = []

@@ -174,7 +174,9 @@ def test_whatever_two_crashes_leave_of_two_packs_no_file_counts_as_missing(simul
         writer.remove()
         writer.rotate()
     start = len(simulated_disk.operations)
-    packed_again(simulated_disk, b"b")  # as large as the file that it replaces: the size does not show that it is a pack
+    packed_again(
+        simulated_disk, b"b"
+    )  # as large as the file that it replaces: the size does not show that it is a pack
     for once in simulated_disk.crash_states(first=start, fills=(), format="kestrel"):
         assert not missing(once)
         packed_again(once, b"c")

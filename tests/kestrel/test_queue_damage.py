@@ -41,7 +41,7 @@ from tests.support.damage import (
     bit_flips,
     drop,
     fuzzed,
-    garbage_behind,
+    garbage_after,
     hostile_fields,
     insert,
     repeat,
@@ -126,7 +126,7 @@ def damages(kind: str, operations: list[Operation]) -> Iterable[Damaged]:
     if kind == "bits":
         return bit_flips(data)
     if kind == "garbage":
-        return garbage_behind(data, (1, 2, 3, 7, 30))
+        return garbage_after(data, (1, 2, 3, 7, 30))
     if kind == "lengths":
         return hostile_fields(data, [(position, 4) for position in range(0, len(data) - 4, 3)])
     if kind == "pieces":

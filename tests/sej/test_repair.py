@@ -1185,7 +1185,7 @@ def _without_indexes(tree: Tree) -> Tree:
     return {name: content for name, content in tree.items() if not name.startswith("idx")}
 
 
-def test_a_repair_is_finished_or_taken_back_whichever_call_fails(damaged: SimulatedDisk) -> None:
+def test_repair_can_be_finished_or_undone_whichever_call_fails(damaged: SimulatedDisk) -> None:
     before = files(JOURNAL, damaged)
     clean = damaged.copy()
     found = plan(JOURNAL, disk=clean)

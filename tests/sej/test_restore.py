@@ -401,7 +401,7 @@ def test_journals_are_put_where_they_belong() -> None:
     assert present(disk) == FILES
 
 
-def test_a_power_cut_leaves_journals_that_are_whole_or_not_there() -> None:
+def test_power_cut_leaves_each_journal_complete_or_absent() -> None:
     for state in restored().crash_states(most=3, kinds=("subset",), format="sej"):
         check(state)
 

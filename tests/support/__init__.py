@@ -1,1 +1,1 @@
-"""What the tests stand on: disks that crash and fail, a language of damage, counts of what was tried."""
+"""Shared test tools: disks that crash and fail, kinds of damage, counts of the faults that were tried."""

@@ -14,7 +14,7 @@ NOBODY = 65534
 
 @contextlib.contextmanager
 def open_to_all() -> Iterator[Path]:
-    """A temporary directory that another user gets to as well: those of pytest are for their owner only."""
+    """A temporary directory that another user can read too; those of pytest are for their owner only."""
     directory = Path(tempfile.mkdtemp())
     directory.chmod(0o755)
     try:
@@ -28,7 +28,7 @@ def open_to_all() -> Iterator[Path]:
 
 @contextlib.contextmanager
 def without_access(*directories: Path) -> Iterator[None]:
-    """Let nobody look into some directories; who may look anyway is somebody else meanwhile."""
+    """Make some directories unreadable; a test that runs as root becomes another user meanwhile."""
     for directory in directories:
         directory.chmod(0)
     user = os.geteuid()

@@ -64,7 +64,7 @@ class Authority:
         return builder.sign(self._key, hashes.SHA256())
 
     def issue(self, name: str, address: str = "127.0.0.1", days: int = 1) -> Certificate:
-        """A certificate of this name, for localhost at an address, that is valid for so many days from now on."""
+        """A certificate of this name, for localhost at an address, that is valid for `days` days from now."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         signed = self._sign(subject, key.public_key(), is_authority=False, address=address, days=days)
@@ -79,7 +79,7 @@ class Authority:
         return found
 
     def trusting(self, own: Certificate | None = None) -> ssl.SSLContext:
-        """What a client needs that trusts this authority, and has a certificate of its own if it is given."""
+        """The context of a client that trusts this authority, with a client certificate if one is given."""
         context = ssl.create_default_context(cafile=str(self.path))
         if own is not None:
             context.load_cert_chain(own.certificate, own.key)

@@ -31,7 +31,7 @@ class Counts:
         self._counter: Counter[tuple[str, str]] = Counter()
 
     def add(self, fault: str, number: int = 1, format: str = "core") -> None:
-        """Count so many more faults of a kind that were tried and held."""
+        """Count `number` more faults of a kind that were tried and handled."""
         if fault not in FAULTS:
             raise ValueError(f"there is no fault {fault!r}; known are {', '.join(FAULTS)}")
         self._counter[fault, format] += number

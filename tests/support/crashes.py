@@ -9,7 +9,7 @@ After a power cut at a given point, of the operations before it:
 - of the other changes of names in a directory, the first few have happened, in their order (journaling file systems
   keep it within a directory), and how many is open for each directory separately. A rename within a directory happens
   or does not; between two directories the new name may be there before the old one has gone, but the file is not lost,
-  and a directory, of which no file system has two names, is in the one place or in the other;
+  and a directory, which has one name in every file system, has the old name or the new one;
 - or everything up to some operation is there, as if each had been synced (`order`).
 
 Where there are few combinations all are tried, where there are many a sample that follows from the seed.
@@ -49,7 +49,7 @@ SECTOR_BYTES = 512
 KINDS = ("order", "subset", "torn")
 FILLS = ("zeros", "noise")
 _EXHAUSTIVE_WRITES = 5
-"""Up to so many unsynced writes of one file, all subsets are tried."""
+"""Up to this number of unsynced writes of one file, all subsets are tried."""
 _SAMPLED_SUBSETS = 40
 _TEARS = 8
 
@@ -85,8 +85,8 @@ def crash_states(
     """The disks that a power cut could leave, after each number of operations from `first` to `last`.
 
     No two of them are equal in contents and marks. `most` bounds the combinations tried at each point. With
-    `reorder_names` also the changes of names within one directory happen in any order. Each disk that the test has
-    come through is counted for `format`; an empty one, for negative controls, counts nothing.
+    `reorder_names` also the changes of names within one directory happen in any order. Each disk that the test
+    passes is counted for `format`; an empty one, for negative controls, counts nothing.
     """
     operations = list(disk.operations)
     start = disk.inherited if first is None else first
@@ -114,7 +114,7 @@ def unsynced(disk: SimulatedDisk, named: set[int]) -> list[str]:
 
 
 def moved_unnamed(disk: SimulatedDisk) -> list[str]:
-    """The files that moved to another directory, and whose old names were gone for good before the new ones were there.
+    """The files that moved to another directory and whose old names were removed durably before the new ones came.
 
     The crashes here do not lose them, as the file systems with a journal do not; others may.
     """
@@ -409,7 +409,7 @@ def _with_names(names: dict[str, int], changes: Iterable[_NameChange]) -> dict[s
 
 
 def _combinations(axes: list[list[Any]], most: int, chance: random.Random) -> Iterator[tuple[Any, ...]]:
-    """All combinations of one choice from each axis when they are few, otherwise so many by chance."""
+    """All combinations of one choice from each axis when they are few, otherwise a random sample of `most`."""
     if math.prod(map(len, axes)) <= most:
         yield from itertools.product(*axes)
         return
@@ -418,7 +418,7 @@ def _combinations(axes: list[list[Any]], most: int, chance: random.Random) -> It
 
 
 def _subsets(size: int, chance: random.Random) -> Iterator[tuple[bool, ...]]:
-    """Which of so many operations happened: every subset when they are few, otherwise the telling ones and a sample."""
+    """Which of `size` operations happened: every subset when they are few, otherwise the extreme ones and a sample."""
     if size <= _EXHAUSTIVE_WRITES:
         yield from itertools.product((False, True), repeat=size)
         return
@@ -519,7 +519,7 @@ def _process_kills(disk: SimulatedDisk, seed: int) -> Iterator[tuple[str, Simula
 
 
 def _parts(operation: Operation, chance: random.Random) -> list[Write]:
-    """A write of which only the beginning was done. An aligned word of eight bytes is written at once."""
+    """A write that was done only in part, from its beginning. An aligned word of eight bytes is written at once."""
     if not isinstance(operation, Write) or len(operation.data) < 2:
         return []
     if len(operation.data) == 8 and operation.position % 8 == 0:

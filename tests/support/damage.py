@@ -108,7 +108,7 @@ class Damaged(NamedTuple):
 
 
 def torn_tails(data: bytes, start: int = 0, seed: int = 0) -> Iterator[Damaged]:
-    """A last write, of the bytes from `start` on, that got as far as each byte: cut there, or zeros or noise behind.
+    """A last write, of the bytes from `start` on, that reached each byte: cut there, or followed by zeros or noise.
 
     The write that did not happen at all is among them (cut at `start`), the one that was completed is not.
     """
@@ -123,10 +123,10 @@ def _torn_tails(data: bytes, start: int, seed: int) -> Iterator[Damaged]:
                 yield Damaged(f"{name} from {position}", position, torn)
 
 
-def garbage_behind(data: bytes, sizes: Iterable[int], seed: int = 0) -> Iterator[Damaged]:
-    """Whole bytes, and behind them so many zeros, or so much noise, that no write put there."""
+def garbage_after(data: bytes, sizes: Iterable[int], seed: int = 0) -> Iterator[Damaged]:
+    """Intact bytes, followed by zeros or noise that no write put there."""
     return _each(
-        Damaged(f"{size} {name} behind", len(data), data + garbage)
+        Damaged(f"{size} {name} after", len(data), data + garbage)
         for size in sizes
         for name, garbage in (("zeros", bytes(size)), ("noise", noise(size, seed)))
     )
@@ -171,7 +171,7 @@ def hostile_fields(data: bytes, fields: Iterable[tuple[int, int]]) -> Iterator[D
 
 
 def fuzzed(data: bytes, number: int, seed: int = 0) -> Iterator[Damaged]:
-    """So many random mixtures of accidents, the same ones for the same seed. `data` must not be empty."""
+    """`number` random mixtures of accidents, the same ones for the same seed. `data` must not be empty."""
     return _each(_fuzzed(data, number, seed))
 
 

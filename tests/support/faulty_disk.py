@@ -13,8 +13,8 @@ restricts the count and the failure to some kinds of calls.
 
 As the system does it: closing a file closes it even when it reports an error, and a disk that is full writes part of
 the data first and says so with the next write (`partial`). Two faults are no errors at all: with `SHORT_WRITE` the k-th
-write does less than it was asked for, which is any write's right; with `FORGOTTEN` the k-th sync is not done and nobody
-is told, which makes a negative control: a test of what survives a crash must notice (`forgotten_syncs`).
+write does less than it was asked for, which any write may do; with `FORGOTTEN` the k-th sync is silently
+not done, which makes a negative control: a test of what survives a crash must notice (`forgotten_syncs`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ SYNCS: Final = frozenset({"sync", "sync directory"})
 RENAMES: Final = frozenset({"rename"})
 NAMES: Final = frozenset({"create", "create directory", "rename", "remove", "sync directory"})
 NEEDS_SPACE: Final = frozenset({"write", "create", "create directory", "rename"})
-"""What a full disk refuses; reading, shortening and removing go on."""
+"""What a full disk refuses; reading, shortening and removing still work."""
 KINDS: Final = READS | WRITES | SYNCS | NAMES | {"truncate", "lock", "close"}
 
 
@@ -76,7 +76,7 @@ FAULTS: Final = (
     Fault(SHORT_WRITE, only=WRITES),
     Fault(SHORT_WRITE, forever=True, only=WRITES),
 )
-"""What a thorough test goes through, one after the other, with `every_fault`."""
+"""The faults that a thorough test tries with `every_fault`."""
 
 
 def failing_calls(
@@ -95,7 +95,7 @@ def failing_calls(
 def every_fault(
     make_disk: Callable[[], SomeDisk], faults: Iterable[Fault] = FAULTS, *, format: str = "core"
 ) -> Iterator[FaultyDisk[SomeDisk]]:
-    """The rounds of `failing_calls` for one fault after the other. Each that was come through is counted."""
+    """The rounds of `failing_calls` for one fault after the other. Each round that passes is counted."""
     for disk in each(_rounds(make_disk, faults)):
         yield disk
         if disk.failures and format:

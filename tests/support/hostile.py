@@ -1,4 +1,4 @@
-"""Directories that nobody writes by accident: what makes them, given the path of a journal called `journal`.
+"""Hostile directories that do not arise by accident: what makes them, given the path of a journal called `journal`.
 
 Each of these gives something that makes an entry at a path, so that they go into each other:
 
@@ -72,7 +72,7 @@ def link_directory_out(contents: Mapping[str, bytes]) -> Make:
 
 
 def home_entries(make_home: Callable[[bytes], Make], whole: bytes, torn: bytes, lock: str) -> dict[str, Make]:
-    """What may stand in the way of locks and of cuts, by name. `make_home` makes a journal of one file."""
+    """Entries that may obstruct locks and cuts, by name. `make_home` makes a journal of one file."""
     lock_path, elsewhere = f".logwright/{lock}", link_directory_out({lock: b""})
     return {
         "a lock that is a directory": beside(make_home(whole), lock_path, lambda path: path.mkdir()),

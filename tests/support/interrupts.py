@@ -47,7 +47,7 @@ class Interrupt:
         self.at: str | None = None
         self.result: Any = None
         self.moments: list[int] = []
-        """The bytecodes at whose end signals are looked for."""
+        """The bytecodes after which the interpreter checks for signals."""
         self._bytecodes = 0
         self._names: dict[CodeType, list[bool]] = {}
 
@@ -110,7 +110,7 @@ class Interrupt:
 def at_every_moment(trial: Callable[[Interrupt], None], most: int) -> int:
     """Make a trial without an interrupt, and then one for each moment of its call; how many were interrupted.
 
-    If there are more than `most` moments, so many of them are tried, at equal distances.
+    If there are more than `most` moments, that many of them are tried, at equal distances.
     """
     first = Interrupt()
     trial(first)

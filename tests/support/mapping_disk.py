@@ -1,6 +1,6 @@
 """MappingDisk: a simulated disk whose files can be mapped, and what a power cut leaves of what was stored in a mapping.
 
-Nobody sees a store to memory happen. So before every call, and at every mark, what has changed in a mapping since then
+A store to memory cannot be observed. So before every call, and at every mark, what has changed in a mapping since then
 is written back to the simulated file: one write for each sector of 512 bytes, none of them synced. A crash then finds
 any of those sectors new and any of them old, as it would find the pages of a mapping that the system writes whenever it
 likes; and the stores that one sync makes durable are those before it.
@@ -46,7 +46,7 @@ class MappingDisk:
             self.stored_sectors += file.write_back()
 
     def forget(self, file: MappingFile) -> None:
-        """A file is closed: nobody stores anything there any more."""
+        """Forget a file that was closed."""
         if file in self._files:
             self._files.remove(file)
 
@@ -95,7 +95,7 @@ class MappingFile:
     def truncate(self, size: int) -> None:
         self._disk.write_back()
         self._inner.truncate(size)
-        self._memory = None  # who still stores behind the end of its file would be ended by SIGBUS
+        self._memory = None  # a store past the end of the file would raise SIGBUS
 
     def close(self) -> None:
         self._disk.write_back()

@@ -1,6 +1,6 @@
 """Code that runs in the middle of a call, as the garbage collector, a finalizer or another thread may run it.
 
-What may crash the interpreter runs in a process of its own: `run_apart` calls a function there, and fails with what
+Code that may crash the interpreter runs in a separate process: `run_apart` calls a function there, and fails with what
 that process printed.
 """
 

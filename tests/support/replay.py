@@ -30,7 +30,7 @@ class _Loop:
 
 
 _current: list[_Loop] = []
-"""The loops that are running, outermost first, and behind them those that were left last."""
+"""The loops that are running, outermost first, followed by those that were left last."""
 _wanted: list[str] = []
 
 
@@ -50,7 +50,7 @@ def forget() -> None:
 
 
 def report(test: str) -> str:
-    """What to type to run the current case of a test alone, and how it came about where a case can tell its `story`."""
+    """What to type to run the current case of a test alone, and how it came about if the case has a `story`."""
     stories = [story for loop in _current if (story := getattr(loop.case, "story", None))]
     return "\n".join([f"pytest {shlex.quote(test)} --replay={shlex.quote(current())}", *stories[-1:]])
 
@@ -70,7 +70,7 @@ def each(cases: Iterable[tuple[str, Case]]) -> Iterator[Case]:
                 del _current[depth + 1 :]
                 yield case
     except GeneratorExit:
-        loop.left = True  # by a failure or a `break`: only the next loop tells which
+        loop.left = True  # by a failure or a `break`: only the next loop shows which
         raise
     if _current[depth:] and _current[depth] is loop:  # the loop of a test that was forgotten must not touch others
         del _current[depth:]

@@ -1,8 +1,8 @@
 """Which tests one worker of pytest-xdist runs alone, and begins with: those that share a Spark, or a cluster.
 
 A JVM that several tests share gets warm once, and what a module prepares with it is prepared once. Any other test is
-for the worker that has time next. Tests are told apart by their files: `xdist_group`, the mark that is meant for this,
-is passed over in silence with pytest 9.2.
+for the worker that has time next. Tests are grouped by their files: `xdist_group`, the mark that is meant for this,
+is silently ignored with pytest 9.2.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ leave, and `process_kills` those that the death of the process could.
     for after in disk.crash_states():
         recover(after); assert after.marks ...
 
-The contents of files are shared between disks for as long as nobody writes to them, so a copy costs little. A lock
+The contents of files are shared between disks until one of them writes, so a copy costs little. A lock
 belongs to an open file, as with flock, and is gone after a crash. Paths are taken from the root; links do not exist.
 """
 
@@ -452,7 +452,7 @@ class SimulatedDisk:
             self.operations.append(operation)
 
     def writable_bytes(self, inode: int, position: int, size: int) -> int:
-        """How many of so many bytes still fit on the disk."""
+        """How many of `size` bytes still fit on the disk."""
         if self.capacity_bytes is None:
             return size
         growth = max(0, position + size - len(self._files[inode]))

@@ -13,7 +13,7 @@ import pytest
 
 @contextmanager
 def small_disk(directory: Path, size: int) -> Iterator[Path]:
-    """A new directory on a file system of so many bytes; skips the test where none can be mounted."""
+    """A new directory on a file system of `size` bytes; skips the test where none can be mounted."""
     if os.geteuid() != 0:
         pytest.skip(f"only root can mount a file system of {size} bytes")
     directory.mkdir()

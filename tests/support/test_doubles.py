@@ -1,4 +1,4 @@
-"""The disks of the tests are themselves tested: they behave as the real one, and they catch what they are there for."""
+"""The simulated disks behave like the real one, and detect the faults that they are made for."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.support.damage import (
     drop,
     flip_bit,
     fuzzed,
-    garbage_behind,
+    garbage_after,
     hostile_fields,
     hostile_integers,
     increment_byte,
@@ -70,7 +70,7 @@ def contents(disk: Disk, path: Path = FILE) -> bytes | None:
 
 
 def possible(disk: SimulatedDisk, path: Path = FILE, **choices: object) -> set[bytes | None]:
-    """What a file can hold after a crash now, None standing for no such file."""
+    """What a file can hold after a crash now, None means no such file."""
     end = len(disk.operations)
     return {contents(state, path) for state in disk.crash_states(first=end, **choices)}
 
@@ -93,7 +93,7 @@ def one_that_never_fails(root: Path) -> Disk:
 
 
 @pytest.mark.parametrize("make", [the_real_one, the_simulated_one, one_that_never_fails])
-def test_every_disk_answers_alike(make: Callable[[Path], Disk], tmp_path: Path) -> None:
+def test_every_disk_returns_the_same_results(make: Callable[[Path], Disk], tmp_path: Path) -> None:
     disk = make(tmp_path)
     directory, path, other = tmp_path / "d", tmp_path / "d" / "a", tmp_path / "d" / "b"
     assert not disk.exists(directory)
@@ -126,7 +126,7 @@ def test_every_disk_answers_alike(make: Callable[[Path], Disk], tmp_path: Path) 
 
 
 @pytest.mark.parametrize("make", [the_real_one, the_simulated_one, one_that_never_fails])
-def test_every_disk_refuses_alike(make: Callable[[Path], Disk], tmp_path: Path) -> None:
+def test_every_disk_raises_the_same_errors(make: Callable[[Path], Disk], tmp_path: Path) -> None:
     disk = make(tmp_path)
     path, directory = tmp_path / "a", tmp_path / "d"
     disk.make_directory(directory)
@@ -168,7 +168,7 @@ def test_every_disk_refuses_alike(make: Callable[[Path], Disk], tmp_path: Path) 
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_the_simulated_disk_does_what_the_real_one_does(seed: int, tmp_path: Path) -> None:
+def test_simulated_disk_behaves_like_the_real_one(seed: int, tmp_path: Path) -> None:
     real, simulated = RealDisk(), SimulatedDisk()
     write_tree(simulated, tmp_path, {})
     chance, twin = random.Random(seed), random.Random(seed)
@@ -178,7 +178,7 @@ def test_the_simulated_disk_does_what_the_real_one_does(seed: int, tmp_path: Pat
 
 
 def random_step(disk: Disk, root: Path, chance: random.Random) -> object:
-    """Do one random thing; its answer, or which error it was."""
+    """Do one random operation; return its result or its error."""
 
     def path() -> Path:
         return root.joinpath(*(chance.choice("abc") for _ in range(chance.choice((1, 1, 2)))))
@@ -211,7 +211,7 @@ def random_step(disk: Disk, root: Path, chance: random.Random) -> object:
     except LogwrightError as error:
         return type(error), getattr(error, "errno", None)
     finally:
-        chance.setstate(before)  # a step that failed early has drawn less than one that did not
+        chance.setstate(before)  # a step that failed early has drawn fewer random numbers
         chance.random()
 
 
@@ -230,7 +230,7 @@ def test_a_lock_belongs_to_an_open_file_and_is_gone_after_a_crash(disk: Simulate
     second.lock()
 
 
-def test_a_full_disk_writes_what_fits_and_then_nothing(disk: SimulatedDisk) -> None:
+def test_full_disk_writes_what_fits_and_then_nothing(disk: SimulatedDisk) -> None:
     disk.capacity_bytes = 10
     file = disk.open(FILE, "create")
     assert file.write_at(0, b"1234567") == 7
@@ -239,12 +239,12 @@ def test_a_full_disk_writes_what_fits_and_then_nothing(disk: SimulatedDisk) -> N
     with pytest.raises(StorageFailed, match="No space left") as caught:
         file.write_at(10, b"1")
     assert caught.value.errno == errno.ENOSPC
-    assert file.write_at(4, b"abc") == 3, "there is room where there are bytes already"
+    assert file.write_at(4, b"abc") == 3, "existing bytes can be overwritten"
     file.truncate(2)
     assert (disk.free_bytes(JOURNAL), file.write_at(2, b"xy")) == (8, 2)
 
 
-def test_a_watch_tells_of_changes_and_never_waits(disk: SimulatedDisk) -> None:
+def test_watch_reports_changes_and_never_waits(disk: SimulatedDisk) -> None:
     watch = disk.watch(JOURNAL)
     assert watch.wait(3600) is False
     write_file(disk, FILE, b"x")
@@ -410,7 +410,9 @@ def test_a_rename_between_directories_may_leave_both_names_but_never_none(
 
 
 @pytest.mark.parametrize(("synced", "moved"), [("", []), ("y", []), ("x", ["/journal/x/a"]), ("yx", [])])
-def test_a_file_whose_old_name_is_synced_away_first_is_told(disk: SimulatedDisk, synced: str, moved: list[str]) -> None:
+def test_file_whose_old_name_is_synced_away_first_is_reported(
+    disk: SimulatedDisk, synced: str, moved: list[str]
+) -> None:
     write_tree(disk, JOURNAL, {"x/a": b"a", "y": None})
     disk.settle()
     disk.rename(JOURNAL / "x" / "a", JOURNAL / "y" / "b")
@@ -419,7 +421,7 @@ def test_a_file_whose_old_name_is_synced_away_first_is_told(disk: SimulatedDisk,
     assert disk.moved_unnamed() == moved
 
 
-def test_what_is_not_synced_is_told_until_it_is(disk: SimulatedDisk) -> None:
+def test_unsynced_changes_are_reported_until_they_are_synced(disk: SimulatedDisk) -> None:
     file = disk.open(FILE, "create")
     file.write_at(0, b"abc")
     assert disk.unsynced() == [f"contents of {FILE}", f"name {FILE}"]
@@ -433,7 +435,7 @@ def test_what_is_not_synced_is_told_until_it_is(disk: SimulatedDisk) -> None:
 
 
 @pytest.mark.parametrize("synced", [None, "x", "y"])
-def test_a_directory_that_is_moved_is_in_one_place_or_in_the_other(disk: SimulatedDisk, synced: str | None) -> None:
+def test_moved_directory_has_its_old_name_or_its_new_name(disk: SimulatedDisk, synced: str | None) -> None:
     write_tree(disk, JOURNAL, {"x/a/file": b"a", "y": None})
     disk.settle()
     disk.rename(JOURNAL / "x" / "a", JOURNAL / "y" / "b")
@@ -445,7 +447,7 @@ def test_a_directory_that_is_moved_is_in_one_place_or_in_the_other(disk: Simulat
     assert found == ({after} if synced else {before, after})
 
 
-def test_what_is_in_a_directory_without_a_synced_name_is_gone_with_it(disk: SimulatedDisk) -> None:
+def test_files_in_a_directory_without_a_synced_name_can_be_lost(disk: SimulatedDisk) -> None:
     directory = JOURNAL / "sub"
     disk.make_directory(directory)
     file = disk.open(directory / "a", "create")
@@ -457,7 +459,7 @@ def test_what_is_in_a_directory_without_a_synced_name_is_gone_with_it(disk: Simu
     assert sorted(trees, key=len) == [{}, {"sub": None, "sub/a": b"abc"}]
 
 
-def test_marks_tell_how_far_the_test_had_come(disk: SimulatedDisk) -> None:
+def test_marks_show_how_far_the_test_got(disk: SimulatedDisk) -> None:
     file = disk.open(FILE, "create")
     disk.sync_directory(JOURNAL)
     for number in range(3):
@@ -470,7 +472,7 @@ def test_marks_tell_how_far_the_test_had_come(disk: SimulatedDisk) -> None:
     assert lengths == {0: {0, 1}, 1: {1, 2}, 2: {2, 3}, 3: {3}}
 
 
-def test_no_state_comes_twice_and_each_has_a_story(disk: SimulatedDisk) -> None:
+def test_every_crash_state_is_unique_and_has_a_story(disk: SimulatedDisk) -> None:
     for name in ("a", "b"):
         file = disk.open(JOURNAL / name, "create")
         file.write_at(0, name.encode() * 700)
@@ -503,7 +505,7 @@ def test_a_crash_during_recovery_is_a_crash_of_the_crashed_disk(disk: SimulatedD
     assert seen == {(b"", b""), (b"", b"\0"), (b"abc", b"abc"), (b"abc", b"a")}
 
 
-def test_a_killed_process_leaves_all_it_did_but_nothing_more_durable_than_before(disk: SimulatedDisk) -> None:
+def test_killed_process_leaves_its_writes_but_makes_none_durable(disk: SimulatedDisk) -> None:
     file = disk.open(FILE, "create")
     file.write_at(0, b"abc")
     disk.mark("written")
@@ -533,7 +535,7 @@ def test_crash_states_begin_where_the_killed_process_ended(disk: SimulatedDisk) 
 
 
 def append_acknowledged(disk: Disk, mark: Callable[[int], None], *, sync: bool = True, sync_name: bool = True) -> None:
-    """A journal as simple as can be: bytes in a file, each acknowledged once it is synced."""
+    """A minimal journal: bytes in a file, each acknowledged once it is synced."""
     file = disk.open(FILE, "update")
     if sync_name:
         disk.sync_directory(JOURNAL)
@@ -569,7 +571,7 @@ def test_a_name_left_by_a_killed_process_must_be_synced_by_the_next(disk: Simula
     assert all(map(acknowledged_are_there, careful.crash_states()))
 
 
-def test_each_forgotten_sync_is_found_out(disk: SimulatedDisk) -> None:
+def test_every_forgotten_sync_is_detected(disk: SimulatedDisk) -> None:
     forgotten = []
     for faulty in forgotten_syncs(disk.copy):
         append_acknowledged(faulty, faulty.inner.mark)
@@ -592,7 +594,7 @@ def three_writes(disk: Disk) -> None:
         file.close()
 
 
-def test_each_call_fails_in_its_turn_until_a_round_is_clean(disk: SimulatedDisk) -> None:
+def test_each_call_fails_in_turn_until_no_call_fails(disk: SimulatedDisk) -> None:
     failed: list[str] = []
     for faulty in failing_calls(disk.copy):
         if len(failed) < 6:
@@ -649,7 +651,7 @@ def test_a_full_disk_takes_half_a_write_and_refuses_the_next(disk: SimulatedDisk
     assert left == [b"ab", b"abcdab", b"abcdabcdab", b"abcd" * 3]
 
 
-def test_a_short_write_is_no_failure_for_those_who_go_on(disk: SimulatedDisk) -> None:
+def test_short_write_is_no_failure_if_the_rest_is_written(disk: SimulatedDisk) -> None:
     rounds = 0
     for faulty in failing_calls(disk.copy, error=SHORT_WRITE, only=WRITES):
         three_writes(faulty)
@@ -694,7 +696,7 @@ def test_each_damage_does_what_its_name_says(tmp_path: Path) -> None:
     assert path.read_bytes() == b"abc"
 
 
-def test_torn_tails_are_every_byte_cut_zeroed_and_noisy() -> None:
+def test_torn_tails_cover_every_byte_cut_zeroed_and_noisy() -> None:
     torn = list(torn_tails(b"abcd", 2))
     assert [(case.label, case.data[:2], case.position) for case in torn] == [
         (f"{kind} {position}", b"ab", position)
@@ -711,15 +713,15 @@ def test_the_generators_give_every_case_once_and_never_the_original() -> None:
     assert len(set(flips)) == 16
     assert all(sum(a != b for a, b in zip(data, flip, strict=True)) == 1 for flip in flips)
     assert [case.data[1] for case in byte_increments(data, 1, 2, by=255)] == [0]
-    assert [len(case.data) for case in garbage_behind(data, [1, 30])] == [21, 21, 50, 50]
-    assert all(case.data[:20] == data for case in garbage_behind(data, [1, 30]))
+    assert [len(case.data) for case in garbage_after(data, [1, 30])] == [21, 21, 50, 50]
+    assert all(case.data[:20] == data for case in garbage_after(data, [1, 30]))
     fields = [case.data for case in hostile_fields(data, [(0, 4), (8, 1)])]
     assert len(set(fields)) == len(fields) > 20
     assert data not in fields
     assert {b"\xff\xff", b"\x80\0", b"\0\x80", b"\x7f\xff", b"\0\0", b"\0\1"} <= set(hostile_integers(2))
 
 
-def test_fuzzing_is_the_same_each_time_and_knows_its_first_byte() -> None:
+def test_fuzzing_is_reproducible_and_knows_its_first_byte() -> None:
     data = noise(300)
     cases = list(fuzzed(data, 400))
     assert cases == list(fuzzed(data, 400))
@@ -747,7 +749,7 @@ def test_counts_are_added_up_over_processes_and_printed_per_format() -> None:
         worker.add("torn tales")
 
 
-def test_what_was_come_through_is_counted(disk: SimulatedDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_passed_cases_are_counted(disk: SimulatedDisk, monkeypatch: pytest.MonkeyPatch) -> None:
     counts = Counts()
     monkeypatch.setattr("tests.support.crashes.COUNTS", counts)
     monkeypatch.setattr("tests.support.faulty_disk.COUNTS", counts)
@@ -808,7 +810,7 @@ def test_a_failing_case_can_be_run_alone(tmp_path: Path) -> None:
     assert "1 passed" in run_pytest(tmp_path, code, "--replay=zeros from 4 > 3")
 
 
-def test_the_report_of_a_failure_tells_the_story_of_the_disk(disk: SimulatedDisk) -> None:
+def test_failure_report_contains_the_story_of_the_disk(disk: SimulatedDisk) -> None:
     three_writes(disk)
     replay.forget()
     state = next(state for state in disk.crash_states() if "sectors" in state.story)

@@ -12,7 +12,7 @@ from tests.support.sharing import ALONE_FILES, CLUSTER_FILES, SPARK_PAGES, group
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_what_asks_for_the_spark_of_its_process_is_in_one_group() -> None:
+def test_tests_that_share_a_spark_session_are_in_one_group() -> None:
     found = 0
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         if re.search(r"def test_\w+\([^)]*\bspark: Any", path.read_text()):
@@ -23,7 +23,7 @@ def test_what_asks_for_the_spark_of_its_process_is_in_one_group() -> None:
         assert group_of(f"tests/test_docs.py::test_the_examples_of_a_page_do_what_the_page_says[{page}]") == "spark"
 
 
-def test_drivers_of_their_own_are_another_group_and_all_else_is_single() -> None:
+def test_tests_with_their_own_driver_are_a_second_group_and_others_are_single() -> None:
     assert {group_of(f"{file}::test_it") for file in CLUSTER_FILES} == {"cluster"}
     for test in (
         f"{ALONE_FILES[0]}::test_it",
@@ -34,5 +34,5 @@ def test_drivers_of_their_own_are_another_group_and_all_else_is_single() -> None
 
 
 @pytest.mark.parametrize("file", [*CLUSTER_FILES, *ALONE_FILES, *SPARK_PAGES])
-def test_what_is_named_is_there(file: str) -> None:
+def test_named_test_files_exist(file: str) -> None:
     assert (ROOT / file).is_file()

@@ -1,4 +1,4 @@
-"""Threads of a test: what hangs in one fails the test at a deadline, and does not keep the run from ending."""
+"""Threads of a test: a thread that hangs fails the test at a deadline, and does not keep the run from ending."""
 
 from __future__ import annotations
 

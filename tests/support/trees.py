@@ -40,7 +40,7 @@ def read_file(disk: Disk, path: Path) -> bytes:
 
 
 def write_file(disk: Disk, path: Path, data: bytes) -> None:
-    """Put one file onto a disk, in place of what was there, without a word about durability."""
+    """Write one file to a disk, replacing what was there, without syncing it."""
     file = disk.open(path, "update")
     try:
         file.truncate(0)
