@@ -25,11 +25,11 @@ def encoded(*records: Record) -> bytes:
     return b"".join(map(codec.encode, records))
 
 
-def write(directory: Path, files: dict[int, list[Record]], behind: bytes = b"") -> Path:
-    """A journal of these files, with some bytes behind the last one."""
+def write(directory: Path, files: dict[int, list[Record]], tail: bytes = b"") -> Path:
+    """A journal of these files, the last one followed by some bytes."""
     directory.mkdir(parents=True, exist_ok=True)
     for file_id, records in files.items():
-        content = encoded(*records) + (behind if file_id == max(files) else b"")
+        content = encoded(*records) + (tail if file_id == max(files) else b"")
         (directory / f"{file_id}.journal").write_bytes(content)
     return directory
 

@@ -222,7 +222,7 @@ def test_a_journal_whose_files_a_recovery_has_let_go_begins_where_it_goes_on(tmp
 
 
 def test_damage_and_missing_files_belong_to_one_split_each(tmp_path: Path) -> None:
-    write(tmp_path, {0: [HINT, *data("a")], 2: [HINT, *data("b")]}, behind=b"\x00\x01")
+    write(tmp_path, {0: [HINT, *data("a")], 2: [HINT, *data("b")]}, tail=b"\x00\x01")
     (tmp_path / "0.journal").write_bytes((tmp_path / "0.journal").read_bytes() + b"\xff\xff\xff\xff")
     reader = Reader(tmp_path)
     for target_bytes in (1, 1 << 20):

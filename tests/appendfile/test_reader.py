@@ -186,7 +186,7 @@ def test_a_flipped_bit_of_a_header_is_no_torn_tail_and_costs_one_record() -> Non
 
 @pytest.mark.parametrize("zeros", [1, 3, 4, 8, 600, 5000])
 def test_zeros_at_the_end_of_the_last_file_are_a_torn_tail(tmp_path: Path, zeros: int) -> None:
-    write(tmp_path, {0: [HINT, *data("a")]}, behind=bytes(zeros))
+    write(tmp_path, {0: [HINT, *data("a")]}, tail=bytes(zeros))
     reader = Reader(tmp_path)
     assert list(reader) == [HINT, Data(b"a")]
     assert reader.torn_tail is not None

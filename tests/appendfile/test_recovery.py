@@ -398,7 +398,7 @@ def test_ids_that_are_used_up_are_told(tmp_path: Path) -> None:
 
 
 def test_a_torn_tail_is_cut_kept_and_told(tmp_path: Path) -> None:
-    write(tmp_path, {0: [HINT, *data("a")]}, behind=b"\x00\x09\x00\x00torn")
+    write(tmp_path, {0: [HINT, *data("a")]}, tail=b"\x00\x09\x00\x00torn")
     writer, recovery = Writer.open(tmp_path)
     with writer:
         assert writer.recovered is not None
@@ -466,7 +466,7 @@ def test_a_killed_program_loses_nothing_and_catches_up(tmp_path: Path) -> None:
 
 
 def test_a_writer_waits_until_a_repair_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(tmp_path, {0: [HINT, *data("a")]}, behind=b"\xff" + encoded(*data("b")))
+    write(tmp_path, {0: [HINT, *data("a")]}, tail=b"\xff" + encoded(*data("b")))
     plan = repairs.plan(tmp_path)
     monkeypatch.setattr("logwright.core.repair.plan._rename", power_cut)
     with pytest.raises(OSError, match="the power is gone"):

@@ -97,7 +97,7 @@ def shell(line: str, directory: Path, **changes: str) -> Outcome:
 
 
 def start(*arguments: object) -> Child:
-    """A command line that goes on beside the test; what it says on stderr comes among its lines."""
+    """A command line that runs beside the test; its stderr is merged into its lines."""
     return Child(_BECOME_LOGWRIGHT, *arguments)
 
 

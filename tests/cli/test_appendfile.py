@@ -30,7 +30,7 @@ def described(*records: bytes, complete: bool = False, checked: bool = False) ->
     return {"complete": complete, "checked": checked, "records": shown}
 
 
-def test_diff_tells_which_segments_came_and_which_were_added_to_closed_or_checked(journal: Path) -> None:
+def test_diff_shows_segments_that_are_new_extended_closed_or_checked(journal: Path) -> None:
     outcome = run("diff", journal, "0.journal@26", "now", "--json")
     assert outcome.code == 0
     assert outcome.object == {
@@ -47,7 +47,7 @@ def test_diff_tells_which_segments_came_and_which_were_added_to_closed_or_checke
     assert run("diff", journal, "now", "now", "--json").object == {"added": {}, "changed": {}, "removed": {}}
 
 
-def test_diff_tells_segments_of_two_generations_apart(journal: Path) -> None:
+def test_diff_distinguishes_segments_of_two_generations(journal: Path) -> None:
     with Writer.open(journal)[0] as writer:
         writer.append(b"next")
     found = run("diff", journal, "0.journal@0", "now", "--json").object
@@ -55,7 +55,7 @@ def test_diff_tells_segments_of_two_generations_apart(journal: Path) -> None:
     assert run("diff", journal, "1.journal@0", "now", "--json").object["added"] == {"2": described(b"next")}
 
 
-def test_diff_is_told_what_it_may_be_asked(journal: Path) -> None:
+def test_diff_refuses_invalid_positions(journal: Path) -> None:
     assert_one_error_line(run("diff", journal, "2 hours ago", "now"), 2, "times cannot be looked up")
     assert_one_error_line(run("diff", journal, "0.journal@9999", "now"), 2, "there is no record 0.journal@9999")
     assert_one_error_line(run("diff", journal, "7.journal@0", "now"), 2, "no such file")

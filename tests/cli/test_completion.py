@@ -11,7 +11,7 @@ from tests.cli.support import Outcome, assert_one_error_line, execute, run, shel
 
 
 @pytest.mark.parametrize("name", ["bash", "zsh", "fish"])
-def test_the_script_speaks_of_us(name: str) -> None:
+def test_script_names_logwright(name: str) -> None:
     outcome = run("completion", name)
     assert (outcome.code, outcome.err) == (0, "")
     assert "_LOGWRIGHT_COMPLETE" in outcome.out
@@ -19,7 +19,7 @@ def test_the_script_speaks_of_us(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["bash", "zsh", "fish"])
-def test_the_script_is_one_that_its_shell_can_read(name: str, tmp_path: Path) -> None:
+def test_script_is_valid_in_its_shell(name: str, tmp_path: Path) -> None:
     if shutil.which(name) is None:
         pytest.skip(f"{name} is not on this machine")
     (tmp_path / "script").write_text(run("completion", name).out)
@@ -48,6 +48,6 @@ def test_a_shell_must_be_named() -> None:
     assert_one_error_line(outcome, 2, "Choose from: bash, zsh, fish (see 'logwright completion --help')")
 
 
-def test_bash_takes_the_completion(tmp_path: Path) -> None:
+def test_completion_works_in_bash(tmp_path: Path) -> None:
     line = 'eval "$(logwright completion bash)"; complete -p logwright'
     assert "_logwright_completion" in shell(line, tmp_path).out

@@ -18,7 +18,7 @@ def time_of(journal: Path, offset: int) -> str:
 # --- offsets ----------------------------------------------------------------------------------------------------------
 
 
-def test_offsets_are_first_next_and_where_each_consumer_is(samples: Path) -> None:
+def test_offsets_show_first_next_and_each_consumer(samples: Path) -> None:
     outcome = run("offsets", samples / "orders", "--json")
     assert outcome.code == 0
     assert outcome.object == {"first": 0, "next": 3000, "consumers": {"billing": 2900, "report": 1200}}
@@ -38,7 +38,7 @@ def test_a_consumer_that_has_not_committed_has_null() -> None:
     }
 
 
-def test_the_table_tells_how_far_each_is_behind(demo: Path) -> None:
+def test_table_shows_the_lag_of_each_consumer(demo: Path) -> None:
     with Offset(demo / "orders", "fast") as offset:
         offset.commit(5000)
     with Offset(demo / "orders", "idle"):
@@ -53,12 +53,12 @@ def test_the_table_tells_how_far_each_is_behind(demo: Path) -> None:
     ]
 
 
-def test_messages_that_were_cleaned_away_under_a_consumer_are_told(demo: Path) -> None:
+def test_messages_removed_before_consumption_are_reported(demo: Path) -> None:
     assert run("clean", demo / "orders", "--ignore-consumer", "report", "--yes").code == 0
     assert run("offsets", demo / "orders").lines[-1].split(maxsplit=2) == ["report", "1200", "275, 1525 lost  -"]
 
 
-def test_an_offset_file_that_cannot_be_read_is_damage_and_hides_no_other(demo: Path) -> None:
+def test_unreadable_offset_file_is_damage_and_hides_no_other(demo: Path) -> None:
     (demo / "orders" / "ofs" / "report.ofs").write_bytes(b"\x00\x01")
     outcome = run("offsets", demo / "orders", "--json")
     assert (outcome.code, outcome.object["consumers"]) == (1, {"billing": 2900})
@@ -66,7 +66,7 @@ def test_an_offset_file_that_cannot_be_read_is_damage_and_hides_no_other(demo: P
 
 
 @pytest.mark.parametrize("verb", ["offsets", "state"])
-def test_an_offset_that_is_no_file_is_told_and_hides_no_other(verb: str, demo: Path) -> None:
+def test_offset_that_is_not_a_file_is_reported_and_hides_no_other(verb: str, demo: Path) -> None:
     stored = demo / "orders" / "ofs" / "billing.ofs"
     stored.unlink()
     stored.symlink_to(demo / "elsewhere")
@@ -76,7 +76,7 @@ def test_an_offset_that_is_no_file_is_told_and_hides_no_other(verb: str, demo: P
     assert f"the offset of the consumer 'billing' cannot be read: open {stored}" in outcome.err
 
 
-def test_a_state_tells_of_an_offset_file_that_is_damaged(demo: Path) -> None:
+def test_state_reports_a_damaged_offset_file(demo: Path) -> None:
     for journal in (demo / "orders", demo / "events" / "web.2.001"):
         (journal / "ofs").mkdir(exist_ok=True)
         (journal / "ofs" / "report.ofs").write_bytes(b"\x00\x01")
@@ -86,7 +86,7 @@ def test_a_state_tells_of_an_offset_file_that_is_damaged(demo: Path) -> None:
         assert f"{damaged}/ofs/report.ofs @ 0: " in outcome.err
 
 
-def test_each_shard_has_its_own_answer(samples: Path) -> None:
+def test_offsets_are_shown_for_each_shard(samples: Path) -> None:
     answers = run("offsets", samples / "events", "--json").objects
     assert [answer["shard"] for answer in answers] == ["web.2.000", "web.2.001", "web.2.002", "web.2.003"]
     assert sum(answer["next"] for answer in answers) == 600
@@ -104,14 +104,14 @@ def test_a_single_file_has_no_consumers(samples: Path) -> None:
     ("target", "offset"),
     [("first", 0), ("last", 3000), ("1000", 1000), ("2026-01-15T10:00:00Z", 1502), ("2030-01-01", 3000)],
 )
-def test_a_consumer_goes_where_it_is_told(target: str, offset: int, demo: Path) -> None:
+def test_reset_moves_a_consumer_to_the_target(target: str, offset: int, demo: Path) -> None:
     outcome = run("reset", demo / "orders", "billing", "--to", target, "--json")
     done = {"consumer": "billing", "before": 2900, "after": offset, "done": True}
     assert (outcome.code, outcome.object) == (0, done)
     assert read_offset(demo / "orders", "billing") == offset
 
 
-def test_a_plan_says_where_it_would_go_and_changes_nothing(demo: Path) -> None:
+def test_plan_shows_the_target_and_changes_nothing(demo: Path) -> None:
     outcome = run("reset", demo / "orders", "billing", "--to", "first", "--plan", "--json")
     assert outcome.object == {"consumer": "billing", "before": 2900, "after": 0, "done": False}
     assert "nothing was changed" in outcome.err
@@ -119,17 +119,17 @@ def test_a_plan_says_where_it_would_go_and_changes_nothing(demo: Path) -> None:
     assert run("offsets", demo / "orders", "--json").object["consumers"] == {"billing": 2900, "report": 1200}
 
 
-def test_the_first_message_of_a_time_is_the_one_a_dump_of_it_begins_with(samples: Path) -> None:
+def test_reset_to_a_time_matches_the_first_message_of_a_dump(samples: Path) -> None:
     chosen = (samples / "orders", "--since", "2026-01-15T10:00:00Z", "--limit", 1, "--json")
     assert run("dump", *chosen).object["offset"] == 1502
 
 
-def test_a_reset_says_what_it_did(demo: Path) -> None:
+def test_reset_reports_its_change(demo: Path) -> None:
     outcome = run("reset", demo / "orders", "report", "--to", "7")
     assert outcome == Outcome(0, f"{demo / 'orders'}: report 1200 -> 7\n", "")
 
 
-def test_a_consumer_that_is_not_there_is_not_made_by_mistake(demo: Path) -> None:
+def test_missing_consumer_is_not_created_by_mistake(demo: Path) -> None:
     orders = demo / "orders"
     assert_one_error_line(run("reset", orders, "biling", "--to", "first"), 2, "billing, report")
     created = run("reset", orders, "audit", "--to", "last", "--create", "--json")
@@ -137,13 +137,13 @@ def test_a_consumer_that_is_not_there_is_not_made_by_mistake(demo: Path) -> None
     assert read_offset(orders, "audit") == 3000
 
 
-def test_a_consumer_that_runs_is_not_moved(demo: Path) -> None:
+def test_running_consumer_is_not_moved(demo: Path) -> None:
     with Offset(demo / "orders", "billing"):
         assert_one_error_line(run("reset", demo / "orders", "billing", "--to", "first"), 2, "is running elsewhere")
     assert read_offset(demo / "orders", "billing") == 2900
 
 
-def test_a_damaged_offset_is_mended_by_a_reset(demo: Path) -> None:
+def test_reset_repairs_a_damaged_offset(demo: Path) -> None:
     (demo / "orders" / "ofs" / "report.ofs").write_bytes(b"\x00\x01")
     assert run("reset", demo / "orders", "report", "--to", "5", "--json").object["before"] is None
     assert read_offset(demo / "orders", "report") == 5
@@ -152,12 +152,12 @@ def test_a_damaged_offset_is_mended_by_a_reset(demo: Path) -> None:
 @pytest.mark.parametrize(
     ("target", "words"), [("9999", "beyond the end"), ("soon", "is not a time"), ("-5 days", "is not a time")]
 )
-def test_a_target_that_makes_no_sense_is_refused(target: str, words: str, demo: Path) -> None:
+def test_invalid_target_is_refused(target: str, words: str, demo: Path) -> None:
     assert_one_error_line(run("reset", demo / "orders", "billing", "--to", target), 2, words)
     assert read_offset(demo / "orders", "billing") == 2900
 
 
-def test_a_name_cannot_leave_the_directory(demo: Path) -> None:
+def test_name_outside_the_directory_is_refused(demo: Path) -> None:
     outcome = run("reset", demo / "orders", "../../evil", "--to", "first", "--create")
     assert_one_error_line(outcome, 2, "consumer name '../../evil'")
 
@@ -170,7 +170,7 @@ def test_a_consumer_of_a_root_is_moved_in_each_shard(demo: Path) -> None:
     assert_one_error_line(run("reset", root, "page-counter", "--to", "3"), 2, "reset one shard at a time")
 
 
-def test_a_consumer_that_runs_in_one_shard_is_moved_in_none(demo: Path) -> None:
+def test_consumer_running_in_one_shard_is_moved_in_none(demo: Path) -> None:
     root = demo / "events"
     assert run("reset", root, "counter", "--to", "last", "--create").code == 0
     before = run("offsets", root, "--json").objects
@@ -200,7 +200,7 @@ def test_a_plan_changes_nothing(demo: Path) -> None:
     assert segments(demo / "orders") == before
 
 
-def test_what_every_consumer_has_passed_goes(demo: Path) -> None:
+def test_messages_passed_by_every_consumer_are_removed(demo: Path) -> None:
     outcome = run("clean", demo / "orders", "--yes")
     assert outcome.code == 0
     assert outcome.lines[0] == f"{demo / 'orders'}: 2 of 6 segments removed (128 KiB)"
@@ -210,7 +210,7 @@ def test_what_every_consumer_has_passed_goes(demo: Path) -> None:
     assert run("count", demo / "orders", "--json").object == {"records": 3000 - 0x442}
 
 
-def test_limits_hold_back_what_is_young_or_small_enough(demo: Path) -> None:
+def test_limits_keep_recent_or_small_segments(demo: Path) -> None:
     orders = demo / "orders"
     assert run("clean", orders, "--max-age", "36500d", "--plan", "--json").object["removed"] == 0
     assert run("clean", orders, "--max-age", "1s", "--plan", "--json").object["removed"] == 2
@@ -221,7 +221,7 @@ def test_limits_hold_back_what_is_young_or_small_enough(demo: Path) -> None:
 
 
 @pytest.mark.parametrize("options", [(), ("--json",)])
-def test_without_a_terminal_to_ask_on_nothing_goes_unless_told(options: tuple[str, ...], demo: Path) -> None:
+def test_without_a_terminal_clean_needs_yes(options: tuple[str, ...], demo: Path) -> None:
     orders = demo / "orders"
     outcome = run("clean", orders, *options)
     assert_one_error_line(outcome, 2, f"removing segments of {orders} for good", "--plan shows it, --yes does it")
@@ -230,7 +230,7 @@ def test_without_a_terminal_to_ask_on_nothing_goes_unless_told(options: tuple[st
     assert len(segments(orders)) == 4
 
 
-def test_a_pipe_behind_stderr_is_no_consent(demo: Path) -> None:
+def test_piped_stderr_does_not_count_as_consent(demo: Path) -> None:
     outcome = shell("logwright clean orders 2>&1 | cat", demo)
     assert (outcome.code, len(segments(demo / "orders"))) == (2, 6)
     assert outcome.out.startswith("logwright: error: removing segments of orders for good needs confirmation")
@@ -245,7 +245,7 @@ def test_a_pipe_behind_stderr_is_no_consent(demo: Path) -> None:
         (("--keep", "0"), "--keep"),
     ],
 )
-def test_rules_that_make_no_sense_are_refused(options: tuple[str, ...], words: str, demo: Path) -> None:
+def test_invalid_rules_are_refused(options: tuple[str, ...], words: str, demo: Path) -> None:
     before = segments(demo / "orders")
     assert_one_error_line(run("clean", demo / "orders", *options), 2, words)
     assert segments(demo / "orders") == before
@@ -257,7 +257,7 @@ def test_a_journal_without_consumers_needs_a_limit(demo: Path) -> None:
     assert [answer["removed"] for answer in outcome.objects] == [0, 0, 0, 0]  # each has one segment, which stays
 
 
-def test_a_consumer_to_be_ignored_need_not_be_in_every_shard(demo: Path) -> None:
+def test_ignored_consumer_may_be_missing_in_some_shards(demo: Path) -> None:
     root = demo / "events"
     with Offset(root / "web.2.001", "gone"):
         pass
@@ -267,7 +267,7 @@ def test_a_consumer_to_be_ignored_need_not_be_in_every_shard(demo: Path) -> None
     assert_one_error_line(outcome, 2, f"{root}: there is no consumer 'nobody' to ignore")
 
 
-def test_a_consumer_whose_offset_cannot_be_read_holds_everything_back(demo: Path) -> None:
+def test_unreadable_offset_prevents_any_removal(demo: Path) -> None:
     (demo / "orders" / "ofs" / "report.ofs").write_bytes(b"\x00\x01")
     outcome = run("clean", demo / "orders", "--yes")
     assert_one_error_line(outcome, 1, f"{demo / 'orders'}/ofs/report.ofs @ 0: ", "reset it or ignore it")

@@ -30,7 +30,7 @@ def test_a_journal_becomes_parquet_and_the_same_journal_again(samples: Path, tmp
     assert run("verify", again).code == 0
 
 
-def test_the_line_for_people_tells_what_came_out(samples: Path, tmp_path: Path) -> None:
+def test_summary_line_names_the_result(samples: Path, tmp_path: Path) -> None:
     outcome = run("convert", samples / "orders", tmp_path / "copy", "--to", "sej")
     assert outcome.out == f"{samples / 'orders'} -> {tmp_path / 'copy'}: 3000 records, 353 KiB\n"
 
@@ -51,21 +51,21 @@ def test_a_range_of_time_is_converted(samples: Path, tmp_path: Path) -> None:
     assert pq.read_metadata(tmp_path / "hour.parquet").num_rows == records
 
 
-def test_shards_become_one_file_that_tells_them_apart(samples: Path, tmp_path: Path) -> None:
+def test_shards_become_one_file_with_a_shard_column(samples: Path, tmp_path: Path) -> None:
     assert run("convert", samples / "events", tmp_path / "events.parquet").code == 0
     table = pq.read_table(tmp_path / "events.parquet")
     assert table.num_rows == 600
     assert set(table.column("shard").to_pylist()) == {"web.2.000", "web.2.001", "web.2.002", "web.2.003"}
 
 
-def test_a_torn_tail_is_left_out_and_told(samples: Path, tmp_path: Path) -> None:
+def test_torn_tail_is_skipped_and_reported(samples: Path, tmp_path: Path) -> None:
     outcome = run("convert", samples / "torn", tmp_path / "torn.parquet", "--json")
     assert (outcome.code, outcome.object["records"]) == (0, 2999)
     assert "left out: " in outcome.err
 
 
 @pytest.mark.parametrize("target", ["parquet", "sej"])
-def test_damage_stops_it_or_is_left_out_and_told(target: str, samples: Path, tmp_path: Path) -> None:
+def test_damage_stops_it_or_is_skipped_and_reported(target: str, samples: Path, tmp_path: Path) -> None:
     outcome = run("convert", samples / "damaged", tmp_path / "out", "--to", target)
     assert_one_error_line(outcome, 1, f"{samples / 'damaged'}/jnl/0000000000000442.jnl @ 49388: ")
     assert list(tmp_path.iterdir()) == []
@@ -98,7 +98,7 @@ def test_nothing_is_overwritten(samples: Path, demo: Path) -> None:
         ("other.parquet", "out", ("--to", "sej"), "value"),
     ],
 )
-def test_what_cannot_be_converted_is_one_line_and_leaves_nothing(
+def test_failed_conversion_is_one_line_and_leaves_no_files(
     source: str, destination: str, options: tuple[str, ...], words: str, demo: Path
 ) -> None:
     import pyarrow as pa
@@ -112,7 +112,7 @@ def test_what_cannot_be_converted_is_one_line_and_leaves_nothing(
     assert sorted(path.name for path in demo.iterdir()) == before
 
 
-def test_parquet_with_bad_pages_is_one_line_and_leaves_nothing(demo: Path) -> None:
+def test_parquet_with_bad_pages_is_one_line_and_leaves_no_files(demo: Path) -> None:
     parquet = demo / "orders.parquet"
     assert run("convert", demo / "orders", parquet).code == 0
     data = bytearray(parquet.read_bytes())
@@ -155,7 +155,7 @@ def test_a_store_becomes_messages_and_messages_a_store(samples: Path, tmp_path: 
     assert changes(tmp_path / "back" / "back.jrn") == expected
 
 
-def test_what_a_store_has_no_place_for_is_told_and_what_is_no_change_is_refused(tmp_path: Path) -> None:
+def test_fields_that_a_store_lacks_are_reported_and_invalid_changes_refused(tmp_path: Path) -> None:
     for value, key, reason in ((b"{", b"key", "the value of the key 'key' is no JSON"), (b"1", b"\xff", "is no text")):
         with Writer(tmp_path / f"no change {key!r}") as writer:
             writer.append(value, key)

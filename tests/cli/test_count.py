@@ -26,7 +26,7 @@ def test_records_are_counted_in_a_range(options: tuple[object, ...], records: in
     assert run("count", samples / "orders", *options) == Outcome(0, f"{records}\n", "")
 
 
-def test_a_count_of_a_time_is_what_a_dump_of_it_prints(samples: Path) -> None:
+def test_count_of_a_time_range_matches_its_dump(samples: Path) -> None:
     for journal in ("orders", "events"):
         chosen = (samples / journal, "--since", "2026-01-15T10:00Z", "--until", "2026-01-15T10:30Z", "--json")
         assert run("count", *chosen).object == {"records": len(run("dump", *chosen).objects)}
@@ -53,7 +53,7 @@ def test_a_torn_tail_is_a_warning(samples: Path) -> None:
     assert "torn" in outcome.err
 
 
-def test_damage_is_told_and_what_is_whole_is_counted(samples: Path) -> None:
+def test_damage_is_reported_and_intact_records_are_counted(samples: Path) -> None:
     for mode in ("permissive", "dropmalformed"):
         outcome = run("count", samples / "damaged", "--json", "--mode", mode)
         assert (outcome.code, outcome.object) == (1, {"records": 2999})
@@ -81,7 +81,7 @@ def test_a_root_with_one_journal_below_a_prefix_is_counted(tmp_path: Path) -> No
     assert run("count", tmp_path / "root").code == 2, "which of them is meant is not for us to say"
 
 
-def test_what_is_known_to_be_lost_is_reported_and_is_no_damage(samples: Path, tmp_path: Path) -> None:
+def test_known_losses_are_reported_and_are_not_damage(samples: Path, tmp_path: Path) -> None:
     shutil.copytree(samples / "damaged", tmp_path / "journal")
     whole = run("count", tmp_path / "journal")
     assert run("repair", tmp_path / "journal", "--yes").code == 1

@@ -113,7 +113,7 @@ def bounds(losses: list[dict[str, Any]]) -> tuple[int, float]:
 @pytest.mark.parametrize("which", [0, -1], ids=["first file", "last file"])
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("format", JOURNALS)
-def test_damage_is_found_accounted_for_and_taken_back(format: str, damage: str, which: int, demo: Path) -> None:
+def test_damage_is_found_accounted_for_and_restored_by_undo(format: str, damage: str, which: int, demo: Path) -> None:
     path = journal_of(format, demo)
     file = journal_files(format, demo)[which]
     written = records(path, format)
@@ -174,7 +174,7 @@ def test_a_missing_file_is_found(format: str, demo: Path) -> None:
     assert run("verify", path, "--format", format).code == 1
 
 
-def test_an_account_travels_with_a_copy_of_the_directory(demo: Path, tmp_path: Path) -> None:
+def test_account_is_copied_with_the_directory(demo: Path, tmp_path: Path) -> None:
     path = demo / "orders"
     segment = sorted((path / "jnl").iterdir())[0]
     segment.write_bytes(overwrite(segment.read_bytes(), 5000, bytes(512)))

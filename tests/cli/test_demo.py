@@ -11,7 +11,7 @@ from tests.cli.support import assert_one_error_line, execute, run
 from tests.support.trees import differences, read_tree
 
 
-def test_the_journals_are_what_they_are_said_to_be(samples: Path, tmp_path: Path) -> None:
+def test_demo_journals_match_their_description(samples: Path, tmp_path: Path) -> None:
     outcome = run("demo", tmp_path / "demo", "--json")
     assert outcome.code == 0
     journals = outcome.object["journals"]
@@ -36,27 +36,27 @@ def test_every_run_writes_the_same_bytes(samples: Path, tmp_path: Path) -> None:
     assert differences(read_tree(REAL_DISK, samples), read_tree(REAL_DISK, tmp_path / "demo")) == []
 
 
-def test_it_can_be_run_again_and_leaves_nothing_of_before(demo: Path, samples: Path) -> None:
+def test_rerun_replaces_the_previous_output(demo: Path, samples: Path) -> None:
     (demo / "left over").mkdir()
     (demo / "orders" / "jnl" / "0000000000000000.jnl").unlink()
     assert run("demo", demo).code == 0
     assert differences(read_tree(REAL_DISK, samples), read_tree(REAL_DISK, demo)) == []
 
 
-def test_a_directory_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
+def test_foreign_directory_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
     for path in (tmp_path, tmp_path / "thesis.txt"):
         assert_one_error_line(run("demo", path), 2, "was not made by this demo")
     assert (tmp_path / "thesis.txt").read_text() == "years of work"
 
 
-def test_an_empty_directory_will_do(tmp_path: Path) -> None:
+def test_empty_directory_is_accepted(tmp_path: Path) -> None:
     assert run("demo", tmp_path, "--format", "sej").code == 0
     assert (tmp_path / "orders" / "jnl").is_dir()
 
 
 @pytest.mark.parametrize("times", [1, 2])
-def test_the_show_prints_each_command_and_what_it_really_prints(times: int, tmp_path: Path) -> None:
+def test_show_prints_each_command_and_its_real_output(times: int, tmp_path: Path) -> None:
     for _ in range(times):
         outcome = execute("demo", "--run", cwd=tmp_path)
     assert outcome.code == 0

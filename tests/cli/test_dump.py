@@ -26,7 +26,7 @@ def dumped(*arguments: object) -> list[int]:
 # --- what is printed --------------------------------------------------------------------------------------------------
 
 
-def test_an_object_has_the_place_and_the_fields_of_a_message() -> None:
+def test_object_has_the_position_and_the_fields_of_a_message() -> None:
     outcome = run("dump", GOLDEN / "fifty" / "sej", "--json", "--limit", 2)
     assert outcome.code == 0
     assert outcome.err == ""
@@ -52,7 +52,7 @@ def test_a_message_without_a_time_has_null() -> None:
     assert None in times
 
 
-def test_a_sharded_root_tells_the_shard_of_each_message() -> None:
+def test_sharded_root_shows_the_shard_of_each_message() -> None:
     records = run("dump", GOLDEN / "shard_prefix" / "root", "--json").objects
     assert [(record["shard"], record["offset"], record["value"]) for record in records] == sorted(
         (record["dir"], record["offset"], record["value"]) for record in golden_records("shard_prefix")
@@ -60,14 +60,14 @@ def test_a_sharded_root_tells_the_shard_of_each_message() -> None:
     assert all(record["file"].startswith(f"{record['shard']}/jnl/") for record in records)
 
 
-def test_a_segment_can_be_read_alone() -> None:
+def test_single_segment_can_be_read() -> None:
     path = GOLDEN / "multi" / "sej" / "jnl" / "0000000000000006.jnl"
     records = run("dump", path, "--json").objects
     assert [record["offset"] for record in records] == [6, 7, 8, 9, 10, 11]
     assert {record["file"] for record in records} == {"0000000000000006.jnl"}
 
 
-def test_the_table_shows_offset_place_time_key_and_value(samples: Path) -> None:
+def test_table_shows_offset_position_time_key_and_value(samples: Path) -> None:
     lines = run("dump", samples / "orders", "--from", 544, "--limit", 2).lines
     assert lines[0].split() == ["offset", "position", "size", "time", "type", "key", "value"]
     assert lines[1] == "-- jnl/0000000000000000.jnl"
@@ -78,7 +78,7 @@ def test_the_table_shows_offset_place_time_key_and_value(samples: Path) -> None:
     assert "customer/" in lines[4]
 
 
-def test_a_value_cannot_reach_the_terminal_as_it_is(tmp_path: Path) -> None:
+def test_value_is_escaped_for_the_terminal(tmp_path: Path) -> None:
     with sej.Writer(tmp_path) as writer:
         writer.append(b"\x1b[2J\nnext", key=b"\x07", timestamp=None)
     assert run("dump", tmp_path).lines[-1].split() == ["0", "0", "36", "-", "0", r"\x07", r"\x1b[2J\nnext"]
@@ -114,7 +114,7 @@ def test_offsets_choose_a_range(options: tuple[object, ...], offsets: list[int],
     assert dumped(samples / "orders", *options) == offsets
 
 
-def test_an_offset_that_was_cleaned_away_means_the_first_there_is() -> None:
+def test_removed_offset_means_the_first_existing_one() -> None:
     first = golden_records("first_deleted")[0]["offset"]
     assert first > 0
     assert dumped(GOLDEN / "first_deleted" / "sej", "--from", 0, "--limit", 1) == [first]
@@ -151,7 +151,7 @@ def test_a_type_chooses_records(samples: Path) -> None:
     assert dumped(samples / "orders", "--type", 200) == []
 
 
-def test_a_time_that_is_none_is_refused(samples: Path) -> None:
+def test_invalid_time_is_refused(samples: Path) -> None:
     assert_one_error_line(run("dump", samples / "orders", "--since", "noon"), 2, "'noon' is not a time")
 
 
@@ -164,7 +164,7 @@ def test_a_decoded_value_is_added_and_the_bytes_stay(samples: Path) -> None:
     assert json.loads(base64.b64decode(record["value"])) == record["decoded"]
 
 
-def test_a_value_that_cannot_be_decoded_is_null_and_told(tmp_path: Path) -> None:
+def test_undecodable_value_is_null_and_reported(tmp_path: Path) -> None:
     with sej.Writer(tmp_path) as writer:
         for value in (b"[1]", b"\xff", b"{"):
             writer.append(value)
@@ -208,7 +208,7 @@ def test_a_torn_tail_is_a_warning(samples: Path) -> None:
     assert outcome.err.startswith(f"logwright: warning: {samples / 'torn'}/jnl/0000000000000aa5.jnl @ ")
 
 
-def test_a_torn_tail_that_was_not_reached_is_not_mentioned(samples: Path) -> None:
+def test_torn_tail_beyond_the_range_is_not_reported(samples: Path) -> None:
     assert run("dump", samples / "torn", "--limit", 3).err == ""
 
 
@@ -236,14 +236,14 @@ def test_permissive_shows_the_damage_among_the_records(samples: Path) -> None:
     assert table.lines[3] == "!! malformed @ 49388: size 65535 does not match the 121 bytes read (121 bytes)"
 
 
-def test_a_torn_tail_is_shown_in_permissive_and_still_no_damage(samples: Path) -> None:
+def test_permissive_shows_a_torn_tail_but_does_not_count_it_as_damage(samples: Path) -> None:
     outcome = run("dump", samples / "torn", "--mode", "permissive", "--json", "--from", 2998)
     assert outcome.code == 0
     assert [record.get("kind") for record in outcome.objects] == [None, "torn_tail"]
     assert outcome.err.count("warning") == 1
 
 
-def test_dropmalformed_leaves_damage_out_but_not_in_silence(samples: Path) -> None:
+def test_dropmalformed_skips_damage_and_reports_it(samples: Path) -> None:
     outcome = run("dump", samples / "damaged", "--mode", "dropmalformed", "--json")
     assert outcome.code == 1
     assert [record["offset"] for record in outcome.objects] == [*range(1500), *range(1501, 3000)]
@@ -251,12 +251,12 @@ def test_dropmalformed_leaves_damage_out_but_not_in_silence(samples: Path) -> No
     assert "0000000000000442.jnl @ 49388: " in outcome.err
 
 
-def test_damage_behind_the_last_record_that_was_asked_for_does_not_matter(samples: Path) -> None:
+def test_damage_after_the_last_requested_record_is_ignored(samples: Path) -> None:
     outcome = run("dump", samples / "damaged", "--limit", 1500, "--json")
     assert (outcome.code, len(outcome.objects), outcome.err) == (0, 1500, "")
 
 
-def test_damage_beyond_the_range_does_not_matter(samples: Path) -> None:
+def test_damage_beyond_the_range_is_ignored(samples: Path) -> None:
     outcome = run("dump", samples / "damaged", "--to", 1400, "--json")
     assert outcome.code == 0
     assert len(outcome.objects) == 1400

@@ -122,7 +122,7 @@ def expected_codes(case: Case) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_every_verb_takes_every_journal_of_the_original(case: Case, tmp_path: Path) -> None:
+def test_every_verb_accepts_every_journal_of_the_original(case: Case, tmp_path: Path) -> None:
     journal = tmp_path / "journal"
     shutil.copytree(case.path, journal)
     wrong = []
@@ -138,7 +138,7 @@ def test_every_verb_takes_every_journal_of_the_original(case: Case, tmp_path: Pa
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_every_whole_message_is_counted_dumped_and_converted(case: Case, tmp_path: Path) -> None:
+def test_every_intact_message_is_counted_dumped_and_converted(case: Case, tmp_path: Path) -> None:
     assert run("count", case.path, "--json").object == {"records": case.records}
     dumped = run("dump", case.path, "--json", "--mode", "dropmalformed")
     assert len(dumped.lines) == case.records
@@ -147,11 +147,11 @@ def test_every_whole_message_is_counted_dumped_and_converted(case: Case, tmp_pat
     assert run("verify", case.path, "--json").object["records"] == case.records
 
 
-def test_no_golden_journal_is_forgotten() -> None:
+def test_every_golden_journal_is_tested() -> None:
     assert {case.name for case in CASES} == {path.name for path in GOLDEN.iterdir() if path.is_dir()}
 
 
-def test_looking_changes_nothing(tmp_path: Path) -> None:
+def test_reading_verbs_change_nothing(tmp_path: Path) -> None:
     """A read-only look at a journal must work where nothing can be written, and leave no trace where it can."""
     for case in CASES:
         before = {path: path.stat().st_mtime_ns for path in case.path.rglob("*")}

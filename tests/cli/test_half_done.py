@@ -50,7 +50,7 @@ def half_done(demo: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(("directory", "file", "name", "path"), JOURNALS)
-def test_every_verb_says_that_a_repair_is_half_done_and_how_to_go_on(
+def test_every_verb_reports_a_half_done_repair_and_the_next_command(
     half_done: Path, directory: str, file: str, name: str, path: str
 ) -> None:
     home = half_done / directory
@@ -67,7 +67,7 @@ def test_every_verb_says_that_a_repair_is_half_done_and_how_to_go_on(
 
 @pytest.mark.parametrize(("directory", "file", "name", "path"), [one for one in JOURNALS if one[3] != SHARD])
 @pytest.mark.parametrize("verb", [("repair", "--yes"), ("repair", "--undo", "--yes")])
-def test_a_repair_that_is_half_done_is_finished_or_taken_back_without_naming_the_format(
+def test_half_done_repair_is_finished_or_undone_without_naming_the_format(
     samples: Path, half_done: Path, directory: str, file: str, name: str, path: str, verb: tuple[str, ...]
 ) -> None:
     assert run(verb[0], half_done / path, *verb[1:]).code == 0
@@ -76,24 +76,20 @@ def test_a_repair_that_is_half_done_is_finished_or_taken_back_without_naming_the
 
 
 @pytest.mark.parametrize("options", [["--plan"], ["--yes"], ["--undo", "--yes"]])
-def test_the_repair_of_a_root_is_not_finished_or_taken_back_in_one_of_its_shards(
-    half_done: Path, options: list[str]
-) -> None:
+def test_repair_of_a_root_cannot_be_finished_or_undone_in_one_shard(half_done: Path, options: list[str]) -> None:
     before = read_tree(REAL_DISK, half_done / "events")
     outcome = run("repair", half_done / SHARD, *options)
     assert_one_error_line(outcome, 2, f"`logwright repair {half_done / 'events'}` finishes it")
     assert differences(before, read_tree(REAL_DISK, half_done / "events")) == []
 
 
-def test_journals_beside_it_are_not_concerned(half_done: Path) -> None:
+def test_neighbouring_journals_are_not_affected(half_done: Path) -> None:
     for path in ("queues/jobs", "events/web.2.002"):
         outcome = run("verify", half_done / path)
         assert (outcome.code, outcome.err) == (0, "")
 
 
-def test_a_repair_whose_undoing_was_interrupted_can_only_be_undone(
-    half_done: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_repair_with_an_interrupted_undo_can_only_be_undone(half_done: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = half_done / "orders"
     with monkeypatch.context() as patch:
         patch.setattr(core, "_put", _kill)

@@ -1,4 +1,4 @@
-"""Whatever lies in a journal's directory: an exit code, lines that begin with our name, and never a traceback."""
+"""Whatever a journal's directory contains: an exit code, lines that begin with our name, and never a traceback."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ HARMS: tuple[Callable[[Path, random.Random], None], ...] = (
 
 
 @pytest.mark.parametrize("seed", range(48))
-def test_a_journal_in_any_state_is_an_answer_or_one_line(seed: int, tmp_path: Path) -> None:
+def test_any_journal_gives_a_result_or_one_error_line(seed: int, tmp_path: Path) -> None:
     numbers = random.Random(seed)
     case = GOLDEN / CASES[seed % len(CASES)]
     journal = tmp_path / "journal"
@@ -112,6 +112,6 @@ def test_a_journal_in_any_state_is_an_answer_or_one_line(seed: int, tmp_path: Pa
 
 @pytest.mark.parametrize("verb", ["inspect", "dump", "tail", "count", "verify", "state", "repair"])
 @pytest.mark.parametrize("path", ["/dev/null", "/dev/zero", "/proc/self/mem", "/"])
-def test_paths_that_are_no_files_are_refused(verb: str, path: str) -> None:
+def test_paths_that_are_not_files_are_refused(verb: str, path: str) -> None:
     for format in ((), ("--format", "sej")):
         assert run(verb, path, *format).code == 2

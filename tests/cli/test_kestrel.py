@@ -88,7 +88,7 @@ def test_dump_prints_a_table(queues: Path) -> None:
     ]
 
 
-def test_a_range_is_given_by_places_or_times(queues: Path) -> None:
+def test_range_is_given_by_positions_or_times(queues: Path) -> None:
     cars = queues / "cars"
     assert [
         record["op"] for record in run("dump", cars, "--from", "cars.50@29", "--to", "cars@1", "--json").objects
@@ -105,7 +105,7 @@ def test_a_range_is_given_by_places_or_times(queues: Path) -> None:
     assert_one_error_line(run("count", cars, "--from", "soon"), 2, "FILE@POSITION")
 
 
-def test_tail_and_what_it_cannot(queues: Path) -> None:
+def test_tail_of_a_queue_and_unsupported_verbs(queues: Path) -> None:
     assert [record["op"] for record in run("tail", queues / "cars", "-n", "2", "--json").objects] == [
         "addx",
         "remove_tentative",
@@ -128,7 +128,7 @@ def test_tail_follows_across_files_and_queues(queues: Path) -> None:
     assert [record["queue"] for record in found] == ["cars", "cars", "boats"]
 
 
-def test_inspect_tells_the_dialect(queues: Path) -> None:
+def test_inspect_shows_the_dialect(queues: Path) -> None:
     found = run("inspect", queues / "cars", "--json").object
     assert (found["format"], found["records"], found["dialect"], found["both_dialects_fit"]) == (
         "kestrel",
@@ -144,7 +144,7 @@ def test_inspect_tells_the_dialect(queues: Path) -> None:
     assert "health        sound so far" in run("inspect", queues).lines
 
 
-def test_state_is_the_queue_now_and_then(queues: Path) -> None:
+def test_state_is_the_queue_now_and_at_a_position(queues: Path) -> None:
     items = [{"data": text(b"\xff"), "added": ADDED, "expires": None, "xid": 0}]
     reserved = [{"data": text(b"B"), "added": ADDED, "expires": ADDED + 60_000, "xid": 1}]
     assert run("state", queues / "cars", "--json").object == {"items": items, "open": reserved, "xid": 1}
@@ -159,7 +159,7 @@ def test_state_is_the_queue_now_and_then(queues: Path) -> None:
     assert "B     2011-03-13T07:06:40Z  2011-03-13T07:07:40Z    1" in run("state", queues / "cars").lines
 
 
-def test_diff_tells_what_came_went_and_was_reserved(queues: Path) -> None:
+def test_diff_shows_items_added_removed_and_reserved(queues: Path) -> None:
     changes = run("diff", queues / "cars", "51", "now", "--json").object
     assert list(changes["added"]) == ["cars@0"]
     assert list(changes["removed"]) == ["cars.50@0"]
@@ -169,7 +169,7 @@ def test_diff_tells_what_came_went_and_was_reserved(queues: Path) -> None:
     assert words == [["added", "cars@0"], ["changed", "cars.50@29"], ["removed", "cars.50@0"]]
 
 
-def test_history_tells_what_happened_to_an_item(queues: Path) -> None:
+def test_history_shows_the_events_of_an_item(queues: Path) -> None:
     changes = run("history", queues / "cars", "cars.50@29", "--json").objects
     assert [change["event"] for change in changes] == ["added", "reserved"]
     assert [change["t"] for change in changes] == [29, (50 << 64) + 22]
@@ -178,13 +178,13 @@ def test_history_tells_what_happened_to_an_item(queues: Path) -> None:
     assert_one_error_line(run("history", queues / "cars", "cars@22"), 2, "no item was added here")
 
 
-def test_journals_without_a_state_have_neither(samples: Path) -> None:
+def test_journals_without_a_state_have_no_diff_and_no_history(samples: Path) -> None:
     assert_one_error_line(run("diff", samples / "orders", "1", "2"), 2, "no state that could differ")
     assert_one_error_line(run("history", samples / "orders", "1"), 2, "have no history")
 
 
-def test_verify_tells_problems_and_anomalies(queues: Path) -> None:
-    write(queues / "cars", confirm(9), behind=b"\x7f\x7f\x7f" + encoded([A]) + b"\x02")
+def test_verify_reports_problems_and_anomalies(queues: Path) -> None:
+    write(queues / "cars", confirm(9), tail=b"\x7f\x7f\x7f" + encoded([A]) + b"\x02")
     outcome = run("verify", queues, "--json")
     assert outcome.code == 1
     found = outcome.object
@@ -198,8 +198,8 @@ def test_verify_tells_problems_and_anomalies(queues: Path) -> None:
     assert run("verify", queues).code == 0
 
 
-def test_a_torn_tail_is_a_warning_and_other_damage_the_exit_code(queues: Path) -> None:
-    write(queues / "cars", C, behind=b"\x02")
+def test_torn_tail_is_a_warning_and_other_damage_sets_the_exit_code(queues: Path) -> None:
+    write(queues / "cars", C, tail=b"\x02")
     outcome = run("dump", queues / "cars")
     assert (outcome.code, outcome.err.count("logwright: warning: ")) == (0, 1)
     assert str(queues / "cars") + " @ 22" in outcome.err
@@ -213,8 +213,8 @@ def test_a_torn_tail_is_a_warning_and_other_damage_the_exit_code(queues: Path) -
     assert "!! malformed @ 0: there is no operation 127 (1 bytes)" in lines
 
 
-def test_repair_and_back(queues: Path) -> None:
-    write(queues / "cars", C, behind=b"\x02")
+def test_repair_and_undo(queues: Path) -> None:
+    write(queues / "cars", C, tail=b"\x02")
     before = (queues / "cars").read_bytes()
     assert run("repair", queues / "cars", "--yes").code == 0
     assert run("verify", queues).code == 0
@@ -272,7 +272,7 @@ def test_all_queues_of_a_directory_become_one_journal_and_queues_again(queues: P
     }
 
 
-def test_what_waits_goes_along_without_what_was_removed(queues: Path, tmp_path: Path) -> None:
+def test_waiting_items_are_converted_without_removed_ones(queues: Path, tmp_path: Path) -> None:
     outcome = run("convert", queues, tmp_path / "messages", "--to", "sej", "--waiting", "--json")
     assert outcome.object["records"] == 3
     assert outcome.err == "logwright: warning: left out: the expiry of 1 records, which sej cannot store\n"
@@ -290,7 +290,7 @@ def test_what_waits_goes_along_without_what_was_removed(queues: Path, tmp_path: 
     ]
 
 
-def test_what_waits_becomes_parquet(queues: Path, tmp_path: Path) -> None:
+def test_waiting_items_are_converted_to_parquet(queues: Path, tmp_path: Path) -> None:
     import pyarrow.parquet as pq
 
     assert run("convert", queues, tmp_path / "items.parquet", "--waiting").code == 0
@@ -303,7 +303,9 @@ def test_what_waits_becomes_parquet(queues: Path, tmp_path: Path) -> None:
     assert [row["expires"] is None for row in rows] == [True, False, True]
 
 
-def test_what_has_no_place_is_told_and_with_strict_refused(queues: Path, samples: Path, tmp_path: Path) -> None:
+def test_fields_without_a_place_are_reported_and_refused_with_strict(
+    queues: Path, samples: Path, tmp_path: Path
+) -> None:
     outcome = run("convert", queues / "cars", tmp_path / "messages", "--to", "sej")
     assert outcome.err.splitlines() == [
         "logwright: warning: left out: 2 records without a value, which sej cannot store",
@@ -322,7 +324,7 @@ def test_what_has_no_place_is_told_and_with_strict_refused(queues: Path, samples
         assert not (tmp_path / "strict").exists()
 
 
-def test_what_cannot_be_a_key_or_a_queue_is_refused(queues: Path, samples: Path, tmp_path: Path) -> None:
+def test_invalid_key_or_queue_name_is_refused(queues: Path, samples: Path, tmp_path: Path) -> None:
     write(queues / ("x" * 128), A)
     assert_one_error_line(run("convert", queues, tmp_path / "out", "--to", "sej"), 2, "key", "128")
     by_key = ("--to", "kestrel", "--by-key")
@@ -337,7 +339,7 @@ def test_what_cannot_be_a_key_or_a_queue_is_refused(queues: Path, samples: Path,
     assert sorted(path.name for path in tmp_path.iterdir()) == ["queues"]
 
 
-def test_messages_without_a_key_go_to_the_queue_of_the_destination(tmp_path: Path) -> None:
+def test_messages_without_a_key_go_to_the_destination_queue(tmp_path: Path) -> None:
     from logwright.sej import Writer as MessageWriter
 
     with MessageWriter(tmp_path / "messages") as writer:
@@ -351,8 +353,8 @@ def test_messages_without_a_key_go_to_the_queue_of_the_destination(tmp_path: Pat
     assert len(run("state", tmp_path / "jobs" / "jobs", "--json").object["items"]) == 3
 
 
-def test_damage_stops_it_or_what_waits_is_what_is_whole(queues: Path, tmp_path: Path) -> None:
-    write(queues / "cars", RESERVE, behind=b"\x7f\x7f" + encoded([C]) + b"\x02")
+def test_damage_stops_it_or_only_intact_items_are_converted(queues: Path, tmp_path: Path) -> None:
+    write(queues / "cars", RESERVE, tail=b"\x7f\x7f" + encoded([C]) + b"\x02")
     chosen = ("--to", "sej", "--waiting", "--format", "kestrel")
     outcome = run("convert", queues / "cars", tmp_path / "out", *chosen)
     assert_one_error_line(outcome, 1, f"{queues / 'cars'} @ 1: ")

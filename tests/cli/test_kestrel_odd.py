@@ -32,7 +32,7 @@ COMPANY: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("damage", DAMAGED)
 @pytest.mark.parametrize("company", COMPANY)
-def test_a_newest_file_that_is_damaged_at_once_is_known_by_its_company(
+def test_newest_file_damaged_at_its_start_is_detected_by_its_siblings(
     damage: str, company: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "cars"
@@ -50,7 +50,7 @@ def test_a_newest_file_that_is_damaged_at_once_is_known_by_its_company(
         assert list(queue) == others + WHOLE.get(damage, [])
 
 
-def test_other_files_in_a_directory_of_queues_are_no_queues_by_that(tmp_path: Path) -> None:
+def test_other_files_count_as_queues_only_among_mostly_queues(tmp_path: Path) -> None:
     for name in ("notes", "todo", "letter"):
         (tmp_path / name).write_text("not a queue\n")
     write(tmp_path / "cars", A)
@@ -65,7 +65,7 @@ def test_other_files_in_a_directory_of_queues_are_no_queues_by_that(tmp_path: Pa
 
 
 @pytest.mark.parametrize("option", [[], ["--format", "kestrel"]])
-def test_a_queue_without_its_newest_file_is_all_of_its_others(option: list[str], tmp_path: Path) -> None:
+def test_queue_without_its_newest_file_consists_of_its_other_files(option: list[str], tmp_path: Path) -> None:
     """A crash between the two steps of a rotation leaves it like this."""
     path = tmp_path / "cars"
     write(tmp_path / "cars.50", A)
@@ -97,7 +97,7 @@ def test_names_with_control_characters_do_not_reach_the_terminal(tmp_path: Path)
     assert any(line.startswith("queues two\\nlines") for line in lines)
 
 
-def test_what_cannot_be_repaired_as_somebody_has_it_open_is_one_line(tmp_path: Path) -> None:
+def test_repair_of_an_open_queue_is_refused_in_one_line(tmp_path: Path) -> None:
     with Writer(tmp_path / "cars") as writer:
         writer.addx(b"A")
         writer.flush()
@@ -109,14 +109,14 @@ def test_what_cannot_be_repaired_as_somebody_has_it_open_is_one_line(tmp_path: P
     assert run("repair", tmp_path / "cars", "--yes").lines[-1].startswith(f"{tmp_path / 'cars'}: repaired")
 
 
-def test_a_place_that_no_state_can_be_asked_for_is_one_line(tmp_path: Path) -> None:
+def test_state_at_an_invalid_position_is_one_line(tmp_path: Path) -> None:
     path = write(tmp_path / "cars", A, B)
     assert_one_error_line(run("state", path, "--at", "cars@1"), 2, "cars@1 is within an operation", "begins at cars@0")
     assert_one_error_line(run("diff", path, "cars@0", "cars@23"), 2, "cars@23 is within an operation")
     assert_one_error_line(run("state", path, "--at", "cars@999"), 2, "operation at cars@999", "next one gets cars@44")
 
 
-def test_a_directory_that_is_missing_is_named_as_it_was_given(tmp_path: Path) -> None:
+def test_missing_directory_is_named_as_given(tmp_path: Path) -> None:
     path = write(tmp_path / "cars", A)
     missing = tmp_path / "missing"
     assert_one_error_line(run("convert", path, missing / "out.parquet"), 2, f"{missing}: no such directory")

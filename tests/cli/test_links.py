@@ -1,4 +1,4 @@
-"""A link that somebody names is followed to the journal that it leads to; one that lies in a journal never is."""
+"""A link given on the command line is followed to its journal; a link inside a journal never is."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def test_a_link_to_a_directory_is_the_directory(samples: Path, links: Path) -> N
         assert run("count", links / name, "--json") == run("count", samples / name, "--json")
 
 
-def test_a_link_that_leads_nowhere_or_to_itself_is_told_of(links: Path) -> None:
+def test_dangling_or_circular_link_is_reported(links: Path) -> None:
     (links / "nowhere").symlink_to("gone")
     assert_one_error_line(run("count", links / "nowhere"), 2, f"{links / 'gone'}: no such file or directory")
     (links / "circle").symlink_to("circle")
     assert_one_error_line(run("count", links / "circle"), 2, "is a link, and links are not followed")
 
 
-def test_a_program_is_told_that_a_path_is_a_link(samples: Path, links: Path) -> None:
+def test_json_says_that_a_path_is_a_link(samples: Path, links: Path) -> None:
     (links / "any").symlink_to(samples / FILES["kestrel"])
     with pytest.raises(UnknownFormat, match="is a link, and links are not followed: give its target"):
         detect(links / "any")

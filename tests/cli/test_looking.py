@@ -1,4 +1,4 @@
-"""`logwright inspect`, `verify` and `state`: what a journal is, whether it is sound, what it stands for."""
+"""`logwright inspect`, `verify` and `state`: what a journal is, whether it is sound, and its state."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.cli.support import GOLDEN, Outcome, assert_one_error_line, run
 # --- inspect ----------------------------------------------------------------------------------------------------------
 
 
-def test_inspect_tells_format_files_records_bytes_both_ends_and_health(samples: Path) -> None:
+def test_inspect_shows_format_files_records_bytes_both_ends_and_health(samples: Path) -> None:
     outcome = run("inspect", samples / "orders", "--json")
     assert outcome.code == 0
     summary = outcome.object
@@ -32,7 +32,7 @@ def facts(outcome: Outcome) -> dict[str, str]:
     return {name.strip(): fact.strip() for name, _, fact in (line.partition("  ") for line in outcome.lines)}
 
 
-def test_inspect_shows_the_same_to_people(samples: Path) -> None:
+def test_inspect_shows_the_same_as_text(samples: Path) -> None:
     shown = facts(run("inspect", samples / "orders"))
     assert shown["format"] == "sej"
     assert shown["records"] == "3000"
@@ -50,20 +50,20 @@ def test_inspect_of_an_empty_journal_has_no_ends() -> None:
     assert "span" not in shown
 
 
-def test_inspect_of_a_torn_tail_is_no_damage(samples: Path) -> None:
+def test_inspect_does_not_count_a_torn_tail_as_damage(samples: Path) -> None:
     outcome = run("inspect", samples / "torn", "--json")
     assert (outcome.code, outcome.object["records"]) == (0, 2999)
     assert outcome.object["health"].startswith("torn tail at jnl/0000000000000aa5.jnl @ 33009")
 
 
 @pytest.mark.parametrize("case", ["gap", "multi_torn_middle", "midflip_size_torn"])
-def test_inspect_tells_damage_that_can_be_seen_from_outside(case: str) -> None:
+def test_inspect_reports_damage_visible_without_reading_records(case: str) -> None:
     outcome = run("inspect", GOLDEN / case / "sej", "--json")
     assert outcome.code == 1
     assert "damaged at jnl/" in outcome.object["health"]
 
 
-def test_inspect_of_a_root_tells_each_shard(demo: Path) -> None:
+def test_inspect_of_a_root_shows_each_shard(demo: Path) -> None:
     summary = run("inspect", demo / "events", "--json").object
     assert (summary["files"], summary["records"]) == (4, 600)
     assert sum(shard["records"] for shard in summary["shards"].values()) == 600
@@ -89,7 +89,7 @@ def test_verify_of_a_sound_journal(samples: Path) -> None:
     assert run("verify", samples / "orders").out == f"{samples / 'orders'}: sound (sej, 3000 records, 353 KiB)\n"
 
 
-def test_verify_tells_each_problem_with_its_file_and_position(samples: Path) -> None:
+def test_verify_reports_each_problem_with_its_file_and_position(samples: Path) -> None:
     outcome = run("verify", samples / "damaged", "--json")
     assert outcome.code == 1
     report = outcome.object
@@ -102,13 +102,13 @@ def test_verify_tells_each_problem_with_its_file_and_position(samples: Path) -> 
     assert table.lines[2].split(maxsplit=5)[:5] == ["problem", "malformed", "jnl/0000000000000442.jnl", "@", "49388"]
 
 
-def test_a_torn_tail_is_a_problem_of_verify(samples: Path) -> None:
+def test_verify_reports_a_torn_tail(samples: Path) -> None:
     outcome = run("verify", samples / "torn", "--json")
     assert outcome.code == 1
     assert [problem["kind"] for problem in outcome.object["problems"]] == ["torn_tail"]
 
 
-def test_anomalies_alone_leave_it_sound() -> None:
+def test_journal_with_only_anomalies_is_sound() -> None:
     outcome = run("verify", GOLDEN / "offsets" / "sej", "--json")
     assert outcome.code == 0
     assert outcome.object["sound"] is True
@@ -124,7 +124,7 @@ def test_verify_finds_a_flipped_bit_by_its_checksum(tmp_path: Path) -> None:
             writer.append(b"value %d" % number)
     segment = tmp_path / "jnl" / "0000000000000000.jnl"
     data = bytearray(segment.read_bytes())
-    data[24] ^= 0x20  # within a value: no structure can tell
+    data[24] ^= 0x20  # within a value: only a checksum detects it
     segment.write_bytes(data)
     outcome = run("verify", tmp_path, "--json")
     assert outcome.code == 1
@@ -145,7 +145,7 @@ def test_state_of_a_journal_is_first_next_segments_and_consumers(samples: Path) 
     assert state["consumers"] == {"billing": 2900, "report": 1200}
 
 
-def test_state_shows_the_same_to_people(samples: Path) -> None:
+def test_state_shows_the_same_as_text(samples: Path) -> None:
     lines = run("state", samples / "orders").lines
     assert lines[:2] == ["first  0", "next   3000"]
     assert lines[3:5] == ["segments:", "file                      first  next  bytes"]
@@ -163,20 +163,20 @@ def test_state_at_an_offset_or_a_time(at: str, next_offset: int, segments: int, 
     assert state["consumers"] == {"billing": min(2900, next_offset), "report": min(1200, next_offset)}
 
 
-def test_what_is_no_longer_there_cannot_be_answered() -> None:
+def test_state_at_a_removed_offset_is_refused() -> None:
     outcome = run("state", GOLDEN / "first_deleted" / "sej", "--at", 1)
     assert_one_error_line(outcome, 2, "is not kept")
 
 
-def test_a_state_that_is_yet_to_come_is_wrong_use(samples: Path) -> None:
+def test_future_state_is_wrong_use(samples: Path) -> None:
     assert_one_error_line(run("state", samples / "orders", "--at", 5000), 2, "yet to come")
 
 
-def test_a_time_below_a_root_is_another_state_in_each_shard(samples: Path) -> None:
+def test_state_of_a_root_at_a_time_is_refused(samples: Path) -> None:
     assert_one_error_line(run("state", samples / "events", "--at", "2026-01-15T10:00Z"), 2, "give the path of one part")
 
 
-def test_a_torn_tail_is_a_warning_of_state_and_other_damage_its_exit_code(samples: Path) -> None:
+def test_state_warns_of_a_torn_tail_and_fails_on_other_damage(samples: Path) -> None:
     torn = run("state", samples / "torn", "--json")
     assert (torn.code, torn.object["next"]) == (0, 2999)
     assert torn.err.count("warning") == 1

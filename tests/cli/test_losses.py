@@ -33,7 +33,7 @@ def test_verify_lists_known_losses_and_calls_the_journal_sound(lossy: Path) -> N
     assert (found["sound"], found["losses"]) == (True, [LOSS.as_json()])
 
 
-def test_verify_fails_for_known_losses_when_it_is_strict(lossy: Path) -> None:
+def test_strict_verify_fails_on_known_losses(lossy: Path) -> None:
     assert run("verify", lossy, "--strict").code == 1
     assert run("verify", lossy, "--strict", "--json").code == 1
     account_path(lossy).unlink()
@@ -48,7 +48,7 @@ def test_inspect_counts_known_losses(lossy: Path) -> None:
     assert run("inspect", lossy, "--json").object["losses"] == [LOSS.as_json()]
 
 
-def test_a_broken_account_is_damage_to_verify_and_inspect(lossy: Path) -> None:
+def test_damaged_account_is_damage_in_verify_and_inspect(lossy: Path) -> None:
     account_path(lossy).write_text("{")
     assert run("verify", lossy).code == 1
     outcome = run("inspect", lossy)
@@ -56,7 +56,7 @@ def test_a_broken_account_is_damage_to_verify_and_inspect(lossy: Path) -> None:
     assert "account of losses" in outcome.out
 
 
-def test_losses_of_one_queue_do_not_concern_another(demo: Path) -> None:
+def test_losses_of_one_queue_do_not_affect_another(demo: Path) -> None:
     add_losses(REAL_DISK, demo / "queues", [Loss("mail", 0, 1, 1, 1, "one", "bad", part="mail")])
     assert run("verify", demo / "queues" / "jobs", "--strict").code == 0
     assert run("verify", demo / "queues" / "mail", "--strict").code == 1
@@ -68,7 +68,7 @@ def test_losses_of_a_shard_are_listed_with_its_name(demo: Path) -> None:
     assert [loss["file"] for loss in run("verify", demo / "events", "--json").object["losses"]] == ["web.2.001/a.file"]
 
 
-def test_the_account_goes_along_with_a_conversion_to_another_journal(demo: Path, tmp_path: Path) -> None:
+def test_conversion_to_another_journal_copies_the_account(demo: Path, tmp_path: Path) -> None:
     add_losses(REAL_DISK, demo / "orders", [LOSS], repair="repair-1.json")
     outcome = run("convert", demo / "orders", tmp_path / "copy", "--to", "sej")
     assert outcome.code == 0
@@ -81,7 +81,7 @@ def test_the_account_goes_along_with_a_conversion_to_another_journal(demo: Path,
     assert read_losses(REAL_DISK, tmp_path / "again") == [loss]
 
 
-def test_the_account_goes_along_to_parquet_and_back(demo: Path, tmp_path: Path) -> None:
+def test_account_survives_conversion_to_parquet_and_back(demo: Path, tmp_path: Path) -> None:
     add_losses(REAL_DISK, demo / "stores", [LOSS])
     assert run("convert", demo / "stores", tmp_path / "s.parquet").code == 0
     assert arrow.parquet_losses(tmp_path / "s.parquet") == [LOSS]
@@ -94,14 +94,14 @@ def test_a_conversion_without_losses_leaves_no_account(demo: Path, tmp_path: Pat
     assert not account_path(tmp_path / "copy").exists()
 
 
-def test_damage_that_a_conversion_leaves_out_is_in_the_account_of_the_copy(demo: Path, tmp_path: Path) -> None:
+def test_damage_skipped_by_a_conversion_is_in_the_account_of_the_copy(demo: Path, tmp_path: Path) -> None:
     assert run("convert", demo / "damaged", tmp_path / "copy", "--to", "sej", "--mode", "permissive").code == 1
     (loss,) = read_losses(REAL_DISK, tmp_path / "copy")
     assert (loss.at_least, loss.at_most, loss.kind) == (0, None, "lost")
     assert run("verify", tmp_path / "copy").code == 0
 
 
-def test_a_queue_that_is_called_damaged_is_sound(tmp_path: Path) -> None:
+def test_queue_named_damaged_is_sound(tmp_path: Path) -> None:
 
     with kestrel.Queue(tmp_path, "damaged") as queue:
         queue.put(b"x")

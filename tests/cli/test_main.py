@@ -52,19 +52,19 @@ def test_wrong_use_is_one_line_and_exit_code_2(arguments: tuple[str, ...], words
 
 
 @pytest.mark.parametrize("verb", VERBS_OF_A_PATH)
-def test_a_path_that_is_not_there_is_one_line_and_exit_code_2(verb: str, tmp_path: Path) -> None:
+def test_missing_path_is_one_line_and_exit_code_2(verb: str, tmp_path: Path) -> None:
     assert_one_error_line(run(verb, tmp_path / "nowhere"), 2, f"{tmp_path / 'nowhere'}: no such file or directory")
 
 
 @pytest.mark.parametrize("verb", VERBS_OF_A_PATH)
-def test_files_that_are_no_journal_are_one_line_and_exit_code_2(verb: str, tmp_path: Path) -> None:
+def test_files_that_are_not_a_journal_are_one_line_and_exit_code_2(verb: str, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("milk, eggs")
     for path in (tmp_path, tmp_path / "notes.txt"):
         assert_one_error_line(run(verb, path), 2, f"{path} is not a journal of any known format")
 
 
 @pytest.mark.parametrize("verb", VERBS_OF_A_PATH)
-def test_a_format_that_the_files_do_not_have_is_one_line_and_exit_code_2(verb: str, tmp_path: Path) -> None:
+def test_wrong_format_is_one_line_and_exit_code_2(verb: str, tmp_path: Path) -> None:
     assert_one_error_line(run(verb, tmp_path, "--format", "sej"), 2, str(tmp_path))
 
 
@@ -72,7 +72,7 @@ def test_a_name_cannot_break_the_line_or_colour_the_terminal(tmp_path: Path) -> 
     assert_one_error_line(run("dump", tmp_path / "a\nb\x1b[31m"), 2, r"a\nb\x1b[31m: no such file")
 
 
-def test_a_name_that_is_no_text_is_told_all_the_same(tmp_path: Path) -> None:
+def test_undecodable_name_is_one_error_line(tmp_path: Path) -> None:
     odd = os.fsencode(tmp_path) + b"/\xff\xfe"
     done = subprocess.run(
         [os.fsencode(sys.executable), b"-m", b"logwright", b"dump", odd], capture_output=True, text=True, check=False
@@ -81,7 +81,7 @@ def test_a_name_that_is_no_text_is_told_all_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_what_may_not_be_read_is_one_line_and_exit_code_2(demo: Path) -> None:
+def test_unreadable_path_is_one_line_and_exit_code_2(demo: Path) -> None:
     segment = demo / "orders" / "jnl" / "0000000000000000.jnl"
     segment.chmod(0)
     assert_one_error_line(run("dump", demo / "orders"), 2, "Permission denied")
@@ -147,14 +147,14 @@ def test_nothing_heavy_is_loaded_before_it_is_needed(code: str, heavy: set[str])
 
 
 @pytest.mark.parametrize("output", ["", "--json"])
-def test_a_reader_that_goes_away_ends_it_quietly(output: str, samples: Path) -> None:
+def test_closed_pipe_ends_it_quietly(output: str, samples: Path) -> None:
     outcome = shell(f"logwright dump orders {output} | head -n 2", samples)
     assert outcome.code == 0
     assert outcome.err == ""
     assert len(outcome.lines) == 2
 
 
-def test_data_goes_to_stdout_and_talk_to_stderr(samples: Path) -> None:
+def test_data_goes_to_stdout_and_messages_to_stderr(samples: Path) -> None:
     outcome = execute("dump", samples / "torn", "--from", 2995, "--json")
     assert outcome.code == 0
     assert [record["offset"] for record in outcome.objects] == [2995, 2996, 2997, 2998]
@@ -163,7 +163,7 @@ def test_data_goes_to_stdout_and_talk_to_stderr(samples: Path) -> None:
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")
-def test_a_full_disk_under_the_output_is_one_line_and_exit_code_2(samples: Path) -> None:
+def test_full_output_disk_is_one_line_and_exit_code_2(samples: Path) -> None:
     outcome = shell("logwright dump orders --json > /dev/full", samples)
     assert_one_error_line(outcome, 2, "No space left on device")
 

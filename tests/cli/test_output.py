@@ -24,16 +24,16 @@ from tests.cli.support import Terminal
         (b"", ""),
     ],
 )
-def test_bytes_are_shown_without_anything_that_a_terminal_obeys(data: bytes, text: str) -> None:
+def test_bytes_are_shown_without_control_characters(data: bytes, text: str) -> None:
     assert escape(data) == text
 
 
-def test_an_error_stays_in_its_line() -> None:
+def test_error_is_one_line() -> None:
     assert one_line("a\nb\x1b[0m\udcff") == r"a\nb\x1b[0m\udcff"
 
 
 @pytest.mark.parametrize(("text", "cropped"), [("abcdef", "abcdef"), ("abcdefg", "abcde…"), ("日本語文字", "日本…")])
-def test_a_text_is_cropped_by_what_it_takes_on_the_screen(text: str, cropped: str) -> None:
+def test_text_is_cropped_by_its_display_width(text: str, cropped: str) -> None:
     assert crop(text, 6) == cropped
 
 
@@ -69,7 +69,7 @@ def test_a_table_is_cropped_to_the_terminal(monkeypatch: pytest.MonkeyPatch) -> 
     assert second == "    20  " + "x" * 26 + "…  |"
 
 
-def test_no_colour_is_used_where_none_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_colour_is_used_when_disabled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("NO_COLOR", "1")
     assert styled("text", output.RED, Terminal()) == "text"
@@ -78,7 +78,7 @@ def test_no_colour_is_used_where_none_is_wanted(monkeypatch: pytest.MonkeyPatch)
     assert styled("text", output.RED, io.StringIO()) == "text"
 
 
-def test_a_table_prints_its_rows_before_it_has_all_of_them() -> None:
+def test_table_prints_rows_as_they_arrive() -> None:
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
         table = Table([Column("n")])
@@ -87,7 +87,7 @@ def test_a_table_prints_its_rows_before_it_has_all_of_them() -> None:
         assert out.getvalue().splitlines() == ["n", *map(str, range(60))]
 
 
-def test_lines_before_the_first_row_come_before_the_header_only_when_they_were_printed() -> None:
+def test_header_follows_lines_printed_before_the_first_row() -> None:
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
         table = Table([Column("n")])
@@ -115,7 +115,7 @@ def test_a_bar_shows_percent_and_time_left_on_a_terminal(monkeypatch: pytest.Mon
     assert "0:00:00" in talk.getvalue()
 
 
-def test_a_bar_of_something_without_a_known_end_shows_how_much_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bar_without_a_known_total_shows_the_amount_done(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(output, "SHOW_AFTER_SECONDS", 0.0)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "100")
@@ -129,7 +129,7 @@ def test_a_bar_of_something_without_a_known_end_shows_how_much_is_done(monkeypat
     assert "100%" not in talk.getvalue()
 
 
-def test_a_bar_does_not_show_for_what_is_quick(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_bar_is_shown_for_a_short_task(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(output, "SHOW_AFTER_SECONDS", 3600.0)
     talk = Terminal()
     with contextlib.redirect_stderr(talk), progress_bar("reading") as progress:
@@ -139,7 +139,7 @@ def test_a_bar_does_not_show_for_what_is_quick(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize(("out", "err"), [(io.StringIO, io.StringIO), (Terminal, Terminal)])
-def test_no_bar_is_made_that_nobody_sees_or_that_is_in_the_way(out: type[io.StringIO], err: type[io.StringIO]) -> None:
+def test_no_bar_is_shown_without_a_terminal_or_beside_rows(out: type[io.StringIO], err: type[io.StringIO]) -> None:
     with (
         contextlib.redirect_stdout(out()),
         contextlib.redirect_stderr(err()),

@@ -36,7 +36,7 @@ def error_of(outcome: Outcome) -> str:
 # --- where from and where to ------------------------------------------------------------------------------------------
 
 
-def test_a_root_that_is_not_there_or_has_no_journal_is_said(tmp_path: Path) -> None:
+def test_missing_root_or_root_without_journals_is_reported(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     missing = pipeline(tmp_path / "missing", tmp_path / "out")
     assert error_of(missing) == f"{tmp_path / 'missing'}: no such file or directory"
@@ -49,7 +49,7 @@ def test_a_root_that_is_not_there_or_has_no_journal_is_said(tmp_path: Path) -> N
     assert not (tmp_path / "out").exists()
 
 
-def test_tables_go_neither_around_the_journals_nor_into_one(demo: Path) -> None:
+def test_tables_cannot_contain_or_be_inside_a_journal(demo: Path) -> None:
     assert "choose another directory for the tables" in error_of(pipeline(demo, demo.parent))
     assert "choose another directory for the tables" in error_of(pipeline(demo, demo))
     assert "choose another directory for the tables" in error_of(pipeline(demo, demo / "orders" / "tables"))
@@ -63,7 +63,7 @@ def test_a_directory_with_other_things_is_not_written_to(demo: Path, tmp_path: P
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["thesis.txt"]
 
 
-def test_what_is_chosen_and_not_known_is_said(demo: Path, tmp_path: Path) -> None:
+def test_unknown_choices_are_reported(demo: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert "table: there is no 'evnts'; there are events" in error_of(pipeline(demo, out, "--tables", "evnts"))
     assert "write a Spark setting as spark.driver.memory=4g" in error_of(pipeline(demo, out, "--spark", "x=1"))
@@ -76,7 +76,7 @@ def test_what_is_chosen_and_not_known_is_said(demo: Path, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         ("[table.messages]\npartition_by = ['jornal']", "table.messages.partition_by: there is no 'jornal'; there are"),
         ("[table.files]\npartition_by = ['date']", "table.files.partition_by: there is no 'date'; there are format, "),
@@ -85,16 +85,16 @@ def test_what_is_chosen_and_not_known_is_said(demo: Path, tmp_path: Path) -> Non
         ("[[journal]]\nmatch = 'a'\ndecode = 'avro'\nschema = 'p.toml'", "p.toml: this is no Avro schema: "),
     ],
 )
-def test_what_is_wrong_in_a_file_is_said_before_spark_starts(
-    demo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, told: str
+def test_errors_in_a_configuration_are_reported_before_spark_starts(
+    demo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, reported: str
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))  # where no Java is
     (tmp_path / "p.toml").write_text(text)
-    assert told in error_of(pipeline(demo, tmp_path / "out", "--config", tmp_path / "p.toml"))
+    assert reported in error_of(pipeline(demo, tmp_path / "out", "--config", tmp_path / "p.toml"))
     assert not (tmp_path / "out").exists()
 
 
-def test_partitions_can_be_made_of_columns_that_only_decoding_gives() -> None:
+def test_decoded_columns_can_be_partition_columns() -> None:
     rules = {"messages": TableRule(("decode_error", "date", "hour"))}
     tables = [TABLES["messages"]]
     check_settings(Settings("a", "b", table_rules=rules, journal_rules=(JournalRule("*", decode="json"),)), tables)
@@ -102,10 +102,10 @@ def test_partitions_can_be_made_of_columns_that_only_decoding_gives() -> None:
         check_settings(Settings("a", "b", table_rules=rules), tables)
 
 
-def test_rules_that_fit_no_journal_are_told_but_for_those_that_exclude() -> None:
+def test_unused_rules_are_reported_unless_they_exclude() -> None:
     rules = [JournalRule("orders/*"), JournalRule("ord*"), JournalRule("scratch", exclude=True)]
-    told = unused_rules(rules, [Journal("sej", "/journals/orders", "orders")])
-    assert told == ["no journal matches the rule match = 'orders/*'"]
+    reported = unused_rules(rules, [Journal("sej", "/journals/orders", "orders")])
+    assert reported == ["no journal matches the rule match = 'orders/*'"]
 
 
 def test_settings_of_spark_keep_their_names() -> None:
@@ -117,14 +117,14 @@ def test_settings_of_spark_keep_their_names() -> None:
 # --- what is missing --------------------------------------------------------------------------------------------------
 
 
-def test_without_java_one_line_says_so(demo: Path, tmp_path: Path) -> None:
+def test_missing_java_is_reported_in_one_line(demo: Path, tmp_path: Path) -> None:
     nothing = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"} | {"PATH": str(tmp_path)}
     outcome = execute("pipeline", "run", "--journals", demo, "--out", tmp_path / "out", env=nothing)
     assert error_of(outcome) == "Spark needs Java 17 or later, and no java was found on the PATH"
 
 
 @pytest.mark.parametrize("verb", ["run --journals .", "restore --tables ."])
-def test_without_pyspark_one_line_says_so(tmp_path: Path, verb: str) -> None:
+def test_missing_pyspark_is_reported_in_one_line(tmp_path: Path, verb: str) -> None:
     code = "import sys; sys.modules['pyspark'] = None; from logwright.cli import main; sys.exit(main(sys.argv[1:]))"
     done = subprocess.run(
         [sys.executable, "-c", code, "pipeline", *verb.split(), "--out", tmp_path / "out"],
@@ -139,7 +139,7 @@ def test_without_pyspark_one_line_says_so(tmp_path: Path, verb: str) -> None:
 # --- what Spark says --------------------------------------------------------------------------------------------------
 
 
-def test_of_a_stack_of_exceptions_the_root_is_told_in_one_line() -> None:
+def test_root_cause_of_nested_exceptions_is_reported_in_one_line() -> None:
     java = "An error occurred\norg.apache.SparkException: outer\n\tat a.b\nCaused by: x.Y: the root\n\tat c.d\n"
     assert str(error_from(java)) == "Spark failed: x.Y: the root"
     python = "Job aborted\nTraceback (most recent call last):\n  File 'x'\nValueError: bad value\n\tat a.b\n"
@@ -160,13 +160,13 @@ def test_of_a_stack_of_exceptions_the_root_is_told_in_one_line() -> None:
         ("Using Spark's default log4j profile: x\n", ""),
     ],
 )
-def test_why_spark_did_not_start_is_found_in_its_log(log: str, reason: str) -> None:
+def test_cause_of_a_failed_spark_start_is_found_in_its_log(log: str, reason: str) -> None:
     assert reason_in(log) == reason
 
 
-def test_a_full_disk_is_told_with_the_places_that_are_meant() -> None:
-    told = r"No space left on device: the tables go to /tables, and Spark's own files"
-    with pytest.raises(SparkFailed, match=told), naming_full_disk("/tables"):
+def test_full_disk_error_names_the_affected_directories() -> None:
+    reported = r"No space left on device: the tables go to /tables, and Spark's own files"
+    with pytest.raises(SparkFailed, match=reported), naming_full_disk("/tables"):
         raise SparkFailed("Spark failed: java.io.IOException: No space left on device")
 
 
@@ -180,7 +180,7 @@ def test_without_a_terminal_each_step_is_one_line(capsys: pytest.CaptureFixture[
     assert capsys.readouterr().err == "logwright: reading\nlogwright: table a\n"
 
 
-def test_being_told_to_stop_lets_what_was_begun_be_finished_and_a_second_time_does_not(
+def test_first_signal_finishes_the_batch_and_second_signal_stops_now(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     stop = threading.Event()
@@ -211,7 +211,7 @@ with own_spark.own_spark("local[1]", {}) as start:
 """
 
 
-def test_sigterm_ends_a_run_and_leaves_no_log(tmp_path: Path) -> None:
+def test_sigterm_ends_a_run_and_leaves_no_log_file(tmp_path: Path) -> None:
     env = os.environ | {"TMPDIR": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", ENDED], capture_output=True, text=True, check=False, env=env)
     assert done.returncode == -signal.SIGTERM, done

@@ -21,7 +21,7 @@ EXAMPLES = [
     for name, verb in every_verb()
     for number, (_, line) in enumerate(verb.examples)
     if "pipeline" not in line  # these need Spark: tests/spark runs them
-    and not name.startswith(("serve ", "copy"))  # these end when they are told to, or need one: tests/servers runs them
+    and not name.startswith(("serve ", "copy"))  # these run until stopped, or need a server: tests/servers runs them
 ]
 DAMAGE = {
     "logwright dump damaged --mode permissive",
@@ -43,7 +43,7 @@ def test_the_page_is_up_to_date() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_an_old_page_is_noticed(tmp_path: Path) -> None:
+def test_outdated_page_is_detected(tmp_path: Path) -> None:
     (tmp_path / "tools").mkdir()
     (tmp_path / "docs").mkdir()
     tool = tmp_path / "tools" / "cli_reference.py"
@@ -55,7 +55,7 @@ def test_an_old_page_is_noticed(tmp_path: Path) -> None:
     assert page.read_text() == (ROOT / "docs" / "cli.md").read_text()
 
 
-def test_every_verb_and_every_command_of_the_original_is_in_the_page() -> None:
+def test_page_lists_every_verb_and_every_command_of_the_original() -> None:
     text = (ROOT / "docs" / "cli.md").read_text()
     for name, _ in every_verb():
         assert f"\n## logwright {name}\n" in text

@@ -23,7 +23,7 @@ def segments(path: Path) -> Tree:
     return {name: data for name, data in tree(path).items() if name.startswith("jnl/")}
 
 
-def test_a_plan_says_what_would_be_done_and_changes_nothing(demo: Path) -> None:
+def test_plan_prints_the_steps_and_changes_nothing(demo: Path) -> None:
     before = read_tree(REAL_DISK, demo)
     outcome = run("repair", demo / "torn", "--plan")
     assert outcome.code == 0
@@ -35,7 +35,7 @@ def test_a_plan_says_what_would_be_done_and_changes_nothing(demo: Path) -> None:
     assert differences(before, read_tree(REAL_DISK, demo)) == []
 
 
-def test_a_torn_tail_is_cut_kept_and_put_back(demo: Path) -> None:
+def test_torn_tail_is_cut_kept_and_restored_by_undo(demo: Path) -> None:
     path = demo / "torn"
     before = segments(path)
     last = (path / "jnl" / "0000000000000aa5.jnl").read_bytes()
@@ -52,7 +52,7 @@ def test_a_torn_tail_is_cut_kept_and_put_back(demo: Path) -> None:
     assert run("verify", path).code == 1
 
 
-def test_damage_is_taken_out_and_accounted_for_and_the_journal_can_be_written_again(demo: Path) -> None:
+def test_damage_is_removed_and_accounted_for_and_the_journal_is_writable(demo: Path) -> None:
     path = demo / "damaged"
     outcome = run("repair", path, "--yes")
     assert outcome.code == 1
@@ -80,7 +80,7 @@ def test_one_wrong_byte_of_a_size_is_restored_and_named(demo: Path) -> None:
     assert segment.read_bytes() == whole
 
 
-def test_a_repair_that_the_journal_has_outgrown_is_not_taken_back(demo: Path) -> None:
+def test_repair_is_not_undone_after_later_appends(demo: Path) -> None:
     path = demo / "torn"
     assert run("repair", path, "--yes").code == 0
     with sej.Writer(path) as writer:
@@ -89,7 +89,7 @@ def test_a_repair_that_the_journal_has_outgrown_is_not_taken_back(demo: Path) ->
     assert run("count", path, "--json").object == {"records": 3000}
 
 
-def test_a_sound_journal_needs_nothing(demo: Path) -> None:
+def test_sound_journal_needs_no_repair(demo: Path) -> None:
     before = read_tree(REAL_DISK, demo)
     outcome = run("repair", demo / "orders")
     assert (outcome.code, outcome.out) == (0, f"{demo / 'orders'}: nothing to repair\n")
@@ -97,7 +97,7 @@ def test_a_sound_journal_needs_nothing(demo: Path) -> None:
     assert differences(before, read_tree(REAL_DISK, demo)) == []
 
 
-def test_what_cannot_be_repaired_is_reported_and_the_exit_code_is_1(demo: Path) -> None:
+def test_irreparable_damage_is_reported_with_exit_code_1(demo: Path) -> None:
     path = demo / "pages" / "accounts.jrnl"
     path.write_bytes(b"notes about accounts\n" * 100)
     before = path.read_bytes()
@@ -120,7 +120,7 @@ def test_messages_of_a_missing_segment_are_accounted_for(tmp_path: Path) -> None
     assert (run("verify", path).code, run("dump", path).code) == (0, 0)
 
 
-def test_nothing_to_take_back_is_wrong_use(demo: Path) -> None:
+def test_undo_without_a_repair_is_wrong_use(demo: Path) -> None:
     assert_one_error_line(run("repair", demo / "torn", "--undo", "--yes"), 2, "no repair of this journal")
     assert_one_error_line(run("repair", demo / "torn", "--undo", "--plan"), 2, "exclude each other")
 
@@ -132,7 +132,7 @@ def test_a_journal_that_is_being_written_is_not_repaired(demo: Path) -> None:
     assert_one_error_line(outcome, 2, "is locked by another")
 
 
-def test_a_sound_journal_that_is_being_written_is_said_to_be_locked(demo: Path) -> None:
+def test_sound_journal_that_is_being_written_is_reported_as_locked(demo: Path) -> None:
     with sej.Writer(demo / "orders"):
         assert_one_error_line(run("repair", demo / "orders", "--yes"), 2, "is locked by another")
         assert run("repair", demo / "orders", "--plan").lines[-1].endswith("nothing to repair")
@@ -143,7 +143,7 @@ def test_a_sound_journal_that_is_being_written_is_said_to_be_locked(demo: Path) 
         assert_one_error_line(run("repair", demo / "stores", "--yes"), 2, "is locked by another")
 
 
-def test_a_queue_is_repaired_while_another_one_beside_it_is_open(demo: Path) -> None:
+def test_queue_is_repaired_while_another_queue_of_the_directory_is_open(demo: Path) -> None:
     with (demo / "queues" / "jobs").open("ab") as file:
         file.write(b"\x00\x01")
     with kestrel.Queue(demo / "queues", "mail"):
@@ -157,7 +157,7 @@ def test_blocks_that_do_not_match_their_checksum_can_be_accepted(tmp_path: Path)
             writer.append(b"value %d" % number)
     segment = tmp_path / "jnl" / "0000000000000000.jnl"
     data = bytearray(segment.read_bytes())
-    data[24:28] = b"VALU"  # more than one bit: what it was cannot be told
+    data[24:28] = b"VALU"  # more than one bit: the original cannot be derived
     segment.write_bytes(data)
     assert run("repair", tmp_path, "--yes").code == 1
     assert run("verify", tmp_path).code == 1
@@ -181,7 +181,7 @@ def test_on_a_terminal_it_asks_first(
     assert len(run("verify", demo / "torn", "--json").object["problems"]) == records
 
 
-def test_without_a_terminal_to_ask_on_nothing_is_repaired_or_taken_back_unless_told(demo: Path) -> None:
+def test_without_a_terminal_repair_and_undo_need_yes(demo: Path) -> None:
     path = demo / "torn"
     before = read_tree(REAL_DISK, path)
     for options in ((), ("--json",)):
@@ -197,7 +197,7 @@ def test_without_a_terminal_to_ask_on_nothing_is_repaired_or_taken_back_unless_t
     assert differences(repaired, read_tree(REAL_DISK, path)) == []
 
 
-def test_an_end_of_input_is_no_consent(demo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_end_of_input_means_no(demo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", Terminal(""))
     before = read_tree(REAL_DISK, demo)
     assert run("repair", demo / "torn", terminal=True).code == 130

@@ -19,7 +19,7 @@ def tailed(*arguments: object) -> list[int]:
     return [record["offset"] for record in run("tail", *arguments, "--json").objects]
 
 
-def test_the_last_ten_are_shown_unless_told_otherwise(samples: Path) -> None:
+def test_last_ten_records_are_shown_by_default(samples: Path) -> None:
     assert tailed(samples / "orders") == list(range(2990, 3000))
     assert tailed(samples / "orders", "-n", 2) == [2998, 2999]
     assert tailed(samples / "orders", "-n", 0) == []
@@ -47,7 +47,7 @@ def test_a_torn_tail_is_a_warning(samples: Path) -> None:
     assert outcome.err.startswith("logwright: warning: ")
 
 
-def test_the_way_back_over_damage_is_an_error_or_goes_forward(samples: Path) -> None:
+def test_tail_across_damage_is_an_error_or_reads_forward(samples: Path) -> None:
     path = samples / "damaged"
     assert tailed(path, "-n", 1000) == list(range(2000, 3000))
     assert_one_error_line(run("tail", path, "-n", 1500), 1, f"{path}/jnl/0000000000000442.jnl @ ")
@@ -60,7 +60,7 @@ def test_the_way_back_over_damage_is_an_error_or_goes_forward(samples: Path) -> 
     assert [record["offset"] for record in shown.objects[1:]] == [*range(1501, 3000)]
 
 
-def test_a_segment_that_is_missing_before_the_last_records_is_told_as_dump_tells_it(tmp_path: Path) -> None:
+def test_missing_segment_before_the_last_records_is_reported_as_by_dump(tmp_path: Path) -> None:
     with sej.Writer(tmp_path, segment_size=1000) as writer:
         for number in range(45):
             writer.append(b"%032d" % number)
@@ -78,7 +78,7 @@ def test_a_segment_that_is_missing_before_the_last_records_is_told_as_dump_tells
     assert run("tail", tmp_path, "-n", 3).code == 0
 
 
-def test_the_last_of_all_shards_come_by_time(samples: Path) -> None:
+def test_last_records_of_all_shards_are_sorted_by_time(samples: Path) -> None:
     everything = run("dump", samples / "events", "--json").objects
     everything.sort(key=lambda record: record["timestamp"])
     assert run("tail", samples / "events", "-n", 20, "--json").objects == everything[-20:]
@@ -91,7 +91,7 @@ def test_a_timeout_without_following_is_refused(samples: Path) -> None:
 # --- following --------------------------------------------------------------------------------------------------------
 
 
-def test_following_goes_on_across_segments_and_writers(tmp_path: Path) -> None:
+def test_following_continues_across_segments_and_writers(tmp_path: Path) -> None:
     with sej.Writer(tmp_path) as writer:
         writer.append(b"old 0")
         writer.append(b"old 1")
@@ -111,7 +111,7 @@ def test_following_goes_on_across_segments_and_writers(tmp_path: Path) -> None:
         assert child.join() == 130
 
 
-def test_following_shows_rows_as_they_come(tmp_path: Path) -> None:
+def test_following_shows_rows_as_they_arrive(tmp_path: Path) -> None:
     with sej.Writer(tmp_path) as writer, start("tail", tmp_path, "-f") as child:
         writer.append(b"one", timestamp=None)
         writer.flush()
@@ -123,7 +123,7 @@ def test_following_shows_rows_as_they_come(tmp_path: Path) -> None:
         assert child.line().split() == ["1", "29", "29", "-", "0", "two"]
 
 
-def test_following_ends_after_the_silence_that_was_given(samples: Path) -> None:
+def test_following_ends_after_the_given_timeout(samples: Path) -> None:
     outcome = run("tail", samples / "orders", "-n", 1, "-f", "--timeout", 0.01, "--json")
     assert outcome.code == 0
     assert outcome.object["offset"] == 2999
@@ -157,7 +157,7 @@ def test_following_a_torn_tail_waits_for_the_next_writer(demo: Path) -> None:
         assert json.loads(child.line())["offset"] == 2999
 
 
-def test_a_journal_that_is_cut_under_the_follower_is_told(demo: Path) -> None:
+def test_truncation_while_following_is_reported(demo: Path) -> None:
     path = demo / "orders"
     with start("tail", path, "-n", 1, "-f", "--json") as child:
         assert json.loads(child.line())["offset"] == 2999
@@ -169,7 +169,7 @@ def test_a_journal_that_is_cut_under_the_follower_is_told(demo: Path) -> None:
         assert child.join() == 2
 
 
-def test_damage_that_comes_while_following_is_told(tmp_path: Path, samples: Path) -> None:
+def test_damage_that_appears_while_following_is_reported(tmp_path: Path, samples: Path) -> None:
     path = tmp_path / "orders"
     shutil.copytree(samples / "orders", path)
     with start("tail", path, "-n", 1, "-f", "--mode", "permissive", "--json") as child:
@@ -192,7 +192,7 @@ def test_damage_that_comes_while_following_is_told(tmp_path: Path, samples: Path
 
 
 @pytest.mark.parametrize("count", [0, 3])
-def test_what_is_appended_between_the_two_is_seen_once(count: int, tmp_path: Path) -> None:
+def test_record_appended_between_tail_and_follow_is_shown_once(count: int, tmp_path: Path) -> None:
     with sej.Writer(tmp_path) as writer:
         for _ in range(5):
             writer.append(b"x")

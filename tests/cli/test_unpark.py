@@ -43,7 +43,7 @@ def test_parked_items_go_back_to_their_queue(queues: Path) -> None:
     assert contents(queues / "mail_parked") == []
 
 
-def test_people_are_told_in_a_line_and_a_limit_leaves_the_rest(queues: Path) -> None:
+def test_text_output_is_one_line_and_a_limit_leaves_the_rest(queues: Path) -> None:
     outcome = run("unpark", queues / "mail_parked", "--limit", 1)
     assert (outcome.out, outcome.err) == (f"{queues}/mail_parked -> {queues}/mail: 1 item, 1 left\n", "")
     assert contents(queues / "mail_parked") == [b"to no one"]
@@ -58,13 +58,13 @@ def test_a_plan_changes_nothing(queues: Path) -> None:
     assert {path.name: path.read_bytes() for path in queues.glob("mail*")} == before
 
 
-def test_an_empty_parked_queue_has_nothing_to_put_back(queues: Path) -> None:
+def test_empty_parked_queue_has_no_items_to_return(queues: Path) -> None:
     assert run("unpark", queues / "mail_parked").code == 0
     outcome = run("unpark", queues / "mail_parked", "--json")
     assert (outcome.code, outcome.object["items"]) == (0, 0)
 
 
-def test_items_that_were_put_there_before_are_told(queues: Path) -> None:
+def test_existing_items_of_the_destination_are_reported(queues: Path) -> None:
     write(queues / "mail_parked", addx(b"a"), addx(b"b"), RESERVE)
     write(queues / "mail", addx(b"a"))
     outcome = run("unpark", queues / "mail_parked")
@@ -73,7 +73,7 @@ def test_items_that_were_put_there_before_are_told(queues: Path) -> None:
     assert contents(queues / "mail") == [b"a", b"a", b"b"]
 
 
-def test_a_program_that_has_one_of_them_open_is_not_disturbed(queues: Path) -> None:
+def test_queue_that_another_program_has_open_is_not_changed(queues: Path) -> None:
     code = "import sys; from logwright.kestrel import Queue\n"
     code += "queue = Queue(sys.argv[1], sys.argv[2]); print('open', flush=True); sys.stdin.read()"
     for name in ("mail", "mail_parked"):
@@ -83,7 +83,7 @@ def test_a_program_that_has_one_of_them_open_is_not_disturbed(queues: Path) -> N
     assert contents(queues / "mail_parked") == [b"to nobody", b"to no one"]
 
 
-def test_what_cannot_be_done_is_one_line(queues: Path, samples: Path) -> None:
+def test_refusal_is_one_line(queues: Path, samples: Path) -> None:
     write(queues / "other", addx(b"x"))
     assert_one_error_line(run("unpark", queues / "other"), 2, "by --to")
     assert_one_error_line(run("unpark", queues / "other", "--to", "nowhere"), 2, "no such queue")
@@ -96,7 +96,7 @@ def test_what_cannot_be_done_is_one_line(queues: Path, samples: Path) -> None:
     assert_one_error_line(damaged, 1, f"{queues}/other @ ")
 
 
-def test_killed_while_it_moves_it_loses_nothing(tmp_path: Path) -> None:
+def test_kill_during_a_move_loses_no_items(tmp_path: Path) -> None:
     numbers = [b"%d" % number for number in range(30_000)]
     with Queue(tmp_path, "jobs_parked") as parked, Queue(tmp_path, "jobs"):
         parked.put_many(numbers)

@@ -17,7 +17,7 @@ TEN = 1768471200000000000
 
 
 @pytest.mark.parametrize("at", [str(TEN), "2026-01-15T10:00Z", "2026-01-15 11:00+01:00"])
-def test_the_state_at_a_time_however_that_is_written(at: str, samples: Path) -> None:
+def test_state_at_a_time_in_every_notation(at: str, samples: Path) -> None:
     expected = VersionedRecovery.load(samples / "stores").recover_at(TEN)
     outcome = run("state", samples / "stores", "--at", at, "--json")
     assert outcome.code == 0
@@ -26,13 +26,13 @@ def test_the_state_at_a_time_however_that_is_written(at: str, samples: Path) -> 
     }
 
 
-def test_the_state_some_time_ago_and_now(samples: Path) -> None:
+def test_state_at_a_relative_time_and_now(samples: Path) -> None:
     now = run("state", samples / "stores", "--json")
     assert run("state", samples / "stores" / "fleet.jrn", "--at", "2 hours ago", "--json").object == now.object
     assert len(now.object) == len(run("state", samples / "stores").lines) - 1
 
 
-def test_history_and_diff_have_the_shapes_that_were_agreed_upon(samples: Path) -> None:
+def test_history_and_diff_have_the_documented_shapes(samples: Path) -> None:
     history = run("history", samples / "stores", "truck/3", "--json")
     assert history.code == 0
     changes = [json.loads(line) for line in history.lines]
@@ -43,7 +43,7 @@ def test_history_and_diff_have_the_shapes_that_were_agreed_upon(samples: Path) -
     assert all(set(change) == {"before", "after"} for change in found["changed"].values())
 
 
-def test_a_question_that_cannot_be_answered_is_exit_2_and_says_from_when_on(samples: Path) -> None:
+def test_time_before_the_first_state_is_exit_2_and_names_the_first_time(samples: Path) -> None:
     outcome = run("state", samples / "stores", "--at", "2020-01-01")
     assert_one_error_line(outcome, 2, "the state is known from 1768464000000000000 on")
     assert run("history", samples / "stores", "no such key").code == 2
@@ -58,7 +58,7 @@ def test_dump_begins_each_file_with_its_metadata_and_count_counts_the_entries(sa
     assert run("count", samples / "stores", "--json").object["records"] == len(records) - len(heads)
 
 
-def test_a_history_tells_what_of_it_is_damaged_or_missing(tmp_path: Path) -> None:
+def test_history_reports_its_damaged_or_missing_parts(tmp_path: Path) -> None:
     ends = []
     with VersionedKVStore.open(tmp_path, "cars", background=False) as store:
         for number in range(4):

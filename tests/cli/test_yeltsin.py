@@ -51,7 +51,7 @@ def test_dump_prints_an_object_for_each_transaction(path: Path) -> None:
     assert "22:13:20" not in outcome.out
 
 
-def test_the_state_is_told_now_and_before_any_transaction(path: Path) -> None:
+def test_state_is_shown_now_and_before_any_transaction(path: Path) -> None:
     found = run("state", path, "--json").object
     assert (found["transactions"], found["last"], found["redo"]) == (3, STARTS[2], True)
     assert pages_at(path) == [(0, b"not")]
@@ -65,7 +65,7 @@ def test_the_state_is_told_now_and_before_any_transaction(path: Path) -> None:
     assert_one_error_line(run("state", path, "--at", "9"), 2, "there is no transaction 9")
 
 
-def test_diff_and_history_tell_bytes_in_hex(path: Path) -> None:
+def test_diff_and_history_show_bytes_in_hex(path: Path) -> None:
     assert run("diff", path, "0", "3", "--json").object == {
         "added": {},
         "changed": {"30": {"before": [{"offset": 0, "data": "b2xk"}], "after": [{"offset": 0, "data": "bm90"}]}},
@@ -78,7 +78,7 @@ def test_diff_and_history_tell_bytes_in_hex(path: Path) -> None:
     assert_one_error_line(run("history", path, "31"), 2, "no transaction has changed the page 31")
 
 
-def test_a_redo_that_is_due_is_no_problem_and_a_torn_tail_is(path: Path) -> None:
+def test_pending_redo_is_no_problem_and_a_torn_tail_is(path: Path) -> None:
     assert run("verify", path).code == 0
     found = run("inspect", path, "--json").object
     assert (found["format"], found["records"], found["redo"]) == ("yeltsin", 3, True)

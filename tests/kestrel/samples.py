@@ -55,10 +55,10 @@ def encoded(operations: Iterable[Operation]) -> bytes:
     return b"".join(map(codec.encode, operations))
 
 
-def write(path: Path, *operations: Operation, behind: bytes = b"") -> Path:
-    """A file of these operations, with some bytes behind them."""
+def write(path: Path, *operations: Operation, tail: bytes = b"") -> Path:
+    """A file of these operations, followed by some bytes."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(encoded(operations) + behind)
+    path.write_bytes(encoded(operations) + tail)
     return path
 
 

@@ -48,8 +48,8 @@ def test_an_empty_queue_has_no_rows_but_a_schema(tmp_path: Path) -> None:
 
 
 def test_damage_is_raised_or_told(tmp_path: Path) -> None:
-    write(tmp_path / "cars.5", addx(b"x"), behind=b"\x7f\x7f")
-    write(tmp_path / "cars", addx(b"y"), behind=b"\x02")
+    write(tmp_path / "cars.5", addx(b"x"), tail=b"\x7f\x7f")
+    write(tmp_path / "cars", addx(b"y"), tail=b"\x02")
     with pytest.raises(DamagedJournal):
         list(arrow.items(tmp_path / "cars", format="kestrel"))
     told: list[int] = []

@@ -412,7 +412,7 @@ def test_what_was_open_goes_back_to_the_head_in_its_order(make: MakeQueue) -> No
 
 
 def test_a_torn_tail_is_cut_and_kept(tmp_path: Path) -> None:
-    path = write(tmp_path / "cars", addx(b"one"), addx(b"two"), behind=b"\x02\x44\x00")
+    path = write(tmp_path / "cars", addx(b"one"), addx(b"two"), tail=b"\x02\x44\x00")
     with Queue(tmp_path, "cars") as queue:
         assert queue.recovered is not None
         assert queue.recovered.size == 3
@@ -425,8 +425,8 @@ def test_a_torn_tail_is_cut_and_kept(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("torn", [b"", b"\x02\x44\x00"])
 def test_damage_in_a_rotated_file_stops_the_opening_and_cuts_nothing(tmp_path: Path, torn: bytes) -> None:
-    write(tmp_path / "cars.904", addx(b"one"), behind=b"\x7f\x7f")
-    write(tmp_path / "cars", addx(b"two"), behind=torn)
+    write(tmp_path / "cars.904", addx(b"one"), tail=b"\x7f\x7f")
+    write(tmp_path / "cars", addx(b"two"), tail=torn)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
     with pytest.raises(DamagedJournal, match=r"cars\.904 @ 24: .*logwright verify .*logwright repair"):
         Queue(tmp_path, "cars")
@@ -436,7 +436,7 @@ def test_damage_in_a_rotated_file_stops_the_opening_and_cuts_nothing(tmp_path: P
 
 
 def test_damage_that_items_follow_stops_the_opening(tmp_path: Path) -> None:
-    path = write(tmp_path / "cars", addx(b"one"), behind=b"\x7f\x7f")
+    path = write(tmp_path / "cars", addx(b"one"), tail=b"\x7f\x7f")
     with path.open("ab") as file:
         file.write((write(tmp_path / "other", addx(b"two"), addx(b"three"))).read_bytes())
     before = path.read_bytes()

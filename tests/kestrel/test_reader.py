@@ -115,16 +115,16 @@ def test_damage_is_raised_shown_or_left_out(cars: Path) -> None:
 
 
 def test_reading_goes_on_at_an_item_and_makes_up_no_removal(tmp_path: Path) -> None:
-    path = write(tmp_path / "cars", A, behind=b"\x7f" + encoded([REMOVE, confirm(1), B, REMOVE]))
+    path = write(tmp_path / "cars", A, tail=b"\x7f" + encoded([REMOVE, confirm(1), B, REMOVE]))
     found = list(Reader(path).operations(mode="permissive"))
     assert found == [A, Damage("cars", 22, 29, "there is no operation 127"), B, REMOVE]
 
 
 def test_an_item_of_long_ago_is_believed_if_all_the_rest_can_be_read(tmp_path: Path) -> None:
     old = addx(b"old", added=5)
-    path = write(tmp_path / "cars", A, behind=b"\x7f" + encoded([old, REMOVE]))
+    path = write(tmp_path / "cars", A, tail=b"\x7f" + encoded([old, REMOVE]))
     assert list(Reader(path).operations(mode="dropmalformed")) == [A, old, REMOVE]
-    path = write(tmp_path / "bikes", A, behind=b"\x7f" + encoded([old]) + b"\x7f")
+    path = write(tmp_path / "bikes", A, tail=b"\x7f" + encoded([old]) + b"\x7f")
     assert list(Reader(path).operations(mode="dropmalformed")) == [A]
 
 
@@ -132,7 +132,7 @@ def test_an_item_of_long_ago_is_believed_if_all_the_rest_can_be_read(tmp_path: P
     "tail", [b"\x7f", b"\x02\x10", encoded([B])[:-1], bytes(40), b"\x06\x01", b"\x7f" * 30 + b"\x01"]
 )
 def test_what_no_item_follows_is_a_torn_tail_of_the_newest_file(tail: bytes, tmp_path: Path) -> None:
-    path = write(tmp_path / "cars", A, behind=tail)
+    path = write(tmp_path / "cars", A, tail=tail)
     reader = Reader(path)
     assert list(reader) == [A]
     assert reader.torn_tail is not None
@@ -187,7 +187,7 @@ def test_an_item_larger_than_the_buffer_is_read_and_passed(tmp_path: Path) -> No
 
 
 def test_a_size_beyond_the_file_costs_no_memory(tmp_path: Path) -> None:
-    path = write(tmp_path / "cars", A, behind=struct.pack("<Biqq", 2, 2**31 - 1, ADDED, 0))
+    path = write(tmp_path / "cars", A, tail=struct.pack("<Biqq", 2, 2**31 - 1, ADDED, 0))
     assert Reader(path).count() == 1
 
 
@@ -273,7 +273,7 @@ def test_the_history_of_an_item(cars: Path) -> None:
 
 
 def test_replay_goes_on_behind_damage(tmp_path: Path) -> None:
-    path = write(tmp_path / "cars", A, behind=b"\x7f" + encoded([B, REMOVE]))
+    path = write(tmp_path / "cars", A, tail=b"\x7f" + encoded([B, REMOVE]))
     assert [item.data for item in Reader(path).queue_state().items] == [b"B"]
     with pytest.raises(DamagedJournal):
         Reader(path).queue_state(mode="failfast")

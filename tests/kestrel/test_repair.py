@@ -47,7 +47,7 @@ def test_a_sound_queue_needs_nothing(tmp_path: Path) -> None:
 
 
 def test_a_torn_tail_is_cut_off_and_kept(tmp_path: Path) -> None:
-    path = write(tmp_path / "cars", A, behind=encoded([B])[:-4])
+    path = write(tmp_path / "cars", A, tail=encoded([B])[:-4])
     assert plan(path).steps == (Cut("cars", 31, 59, "only 28 of the operation's 32 bytes are there"),)
     assert plan(path).left == ()
     assert repaired(path) == [A]
@@ -57,7 +57,7 @@ def test_a_torn_tail_is_cut_off_and_kept(tmp_path: Path) -> None:
 
 def test_bad_bytes_in_the_middle_go_and_the_rest_stays(tmp_path: Path) -> None:
     bad = b"\x7f some noise \xff"
-    path = write(tmp_path / "cars", A, behind=bad + encoded([B, REMOVE]))
+    path = write(tmp_path / "cars", A, tail=bad + encoded([B, REMOVE]))
     found = plan(path)
     assert [type(step) for step in found.steps] == [Create, Remove, Rename]
     assert found.left == ()
@@ -159,7 +159,7 @@ def test_where_two_opcodes_would_do_none_is_restored(tmp_path: Path) -> None:
 
 
 def test_an_item_is_not_made_longer_over_a_sector_of_zeros(tmp_path: Path) -> None:
-    path = write(tmp_path / "cars", A, behind=bytes(64) + encoded([B]))
+    path = write(tmp_path / "cars", A, tail=bytes(64) + encoded([B]))
     assert [type(step) for step in plan(path).steps] == [Create, Remove, Rename]
     assert repaired(path) == [A, B]
 
@@ -184,7 +184,7 @@ def test_a_tail_is_never_mended_into_a_shorter_item(tmp_path: Path) -> None:
 
 
 def test_a_repair_holds_the_writers_lock(tmp_path: Path) -> None:
-    path = write(tmp_path / "cars", A, behind=b"\x7f" + encoded([B]))
+    path = write(tmp_path / "cars", A, tail=b"\x7f" + encoded([B]))
     found = plan(path)
     with pytest.raises(DamagedJournal, match="this is no torn tail; nothing was changed: run `logwright verify"):
         Writer(path)
@@ -198,8 +198,8 @@ def test_a_repair_holds_the_writers_lock(tmp_path: Path) -> None:
 
 
 def test_all_queues_of_a_directory_are_repaired_together(tmp_path: Path) -> None:
-    write(tmp_path / "cars", A, behind=b"\x7f")
-    write(tmp_path / "bikes", B, behind=b"\x7f" + encoded([C]))
+    write(tmp_path / "cars", A, tail=b"\x7f")
+    write(tmp_path / "bikes", B, tail=b"\x7f" + encoded([C]))
     found = plan(tmp_path)
     assert {step.file for step in found.steps} == {"cars", "bikes", "bikes~~repair-bikes"}
     assert sorted(found.locks) == [".logwright/bikes.lck", ".logwright/cars.lck"]
@@ -209,7 +209,7 @@ def test_all_queues_of_a_directory_are_repaired_together(tmp_path: Path) -> None
 
 
 def test_a_writer_waits_until_a_repair_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = write(tmp_path / "cars", A, behind=b"\x7f\x7f\x7f" + encoded([B]))
+    path = write(tmp_path / "cars", A, tail=b"\x7f\x7f\x7f" + encoded([B]))
     found = plan(path)
     monkeypatch.setattr("logwright.core.repair.plan._rename", _fail)
     with pytest.raises(OSError, match="the power is gone"):
@@ -229,10 +229,10 @@ def _fail(*arguments: object) -> None:
 
 def test_a_file_of_a_queue_is_repaired_with_its_queue(tmp_path: Path) -> None:
     write(tmp_path / "cars", A)
-    rotated = write(tmp_path / "cars.50", A, behind=b"\x7f")
+    rotated = write(tmp_path / "cars.50", A, tail=b"\x7f")
     with pytest.raises(WrongUse, match="is a part of the queue"):
         plan(rotated)
-    lone = write(tmp_path / "elsewhere" / "cars.50", A, behind=b"\x7f")
+    lone = write(tmp_path / "elsewhere" / "cars.50", A, tail=b"\x7f")
     assert [step.file for step in plan(lone).steps] == ["cars.50"]
     with pytest.raises(NotFound):
         plan(tmp_path / "bikes")

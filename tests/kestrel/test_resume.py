@@ -123,7 +123,7 @@ def test_so_many_operations_are_so_many(seed: int, tmp_path: Path) -> None:
     dice = random.Random(seed)
     operations = lively_operations(dice, "documented", 60)
     write(tmp_path / "cars.50", *operations[:25])
-    path = write(tmp_path / "cars", *operations[25:], behind=encoded([confirm(1)])[:-1])
+    path = write(tmp_path / "cars", *operations[25:], tail=encoded([confirm(1)])[:-1])
     reader: Any = Reader(path)
     number, last = SPLITS.extent(reader)["cars"]
     found = []

@@ -42,7 +42,7 @@ def test_it_begins_with_a_number(tmp_path: Path) -> None:
 
 
 def test_an_incomplete_operation_is_waited_for(tmp_path: Path) -> None:
-    path = write(tmp_path / "cars", A, behind=encoded([B])[:-3])
+    path = write(tmp_path / "cars", A, tail=encoded([B])[:-3])
     with Scanner(path, timeout=0, mode="permissive") as scanner:
         assert [item.record for item in scanner.located() if not isinstance(item, Damage)] == [A]
         path.write_bytes(encoded([A, B, C]))
@@ -76,7 +76,7 @@ def test_queues_of_a_directory_are_followed_and_new_ones_join(tmp_path: Path) ->
 
 @pytest.mark.parametrize("mode", ["failfast", "permissive", "dropmalformed"])
 def test_damage_is_handled_as_by_a_reader(mode: str, tmp_path: Path) -> None:
-    path = write(tmp_path / "cars", A, behind=b"\x7f\x7f\x7f" + encoded([B]))
+    path = write(tmp_path / "cars", A, tail=b"\x7f\x7f\x7f" + encoded([B]))
     scanner = Scanner(path, timeout=0, mode=mode)  # type: ignore[arg-type]
     if mode == "failfast":
         with pytest.raises(DamagedJournal, match="@ 22"):

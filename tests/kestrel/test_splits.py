@@ -117,7 +117,7 @@ def test_queues_are_parts(tmp_path: Path) -> None:
 
 
 def test_a_torn_tail_is_told_by_the_last_split(tmp_path: Path) -> None:
-    path = write(tmp_path / "cars", addx(b"A"), behind=b"\x02")
+    path = write(tmp_path / "cars", addx(b"A"), tail=b"\x02")
     (split,) = SPLITS.plan(Reader(path))
     assert split.behind is not None
     assert (split.behind.start, split.stop) == (22, 22)
@@ -125,7 +125,7 @@ def test_a_torn_tail_is_told_by_the_last_split(tmp_path: Path) -> None:
     assert len(read(reader, [split], "failfast")) == 1
     assert reader.torn_tail is not None
     assert SPLITS.extent(Reader(path)) == {"cars": (0, 22)}
-    (only,) = SPLITS.plan(Reader(write(tmp_path / "bikes", behind=b"\x02")))
+    (only,) = SPLITS.plan(Reader(write(tmp_path / "bikes", tail=b"\x02")))
     assert [item.kind for item in read(Reader(tmp_path / "bikes"), [only])] == ["torn_tail"]
 
 

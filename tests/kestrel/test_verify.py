@@ -41,7 +41,7 @@ def test_what_does_not_fit_the_queue_is_an_anomaly_at_its_position(tmp_path: Pat
 
 def test_every_damage_is_a_problem_with_where_reading_goes_on(tmp_path: Path) -> None:
     (tmp_path / "cars.50").write_bytes(b"\x7f" + encoded([A]) + b"\x7f\x7f" + encoded([B]) + b"\x0a")
-    report = Reader(write(tmp_path / "cars", A, behind=b"\x02\x10")).verify()
+    report = Reader(write(tmp_path / "cars", A, tail=b"\x02\x10")).verify()
     assert not report.sound
     assert kinds(report.problems) == [
         ("cars.50", 0, "malformed"),
@@ -73,7 +73,7 @@ def test_what_lies_beside_the_files_is_told(tmp_path: Path) -> None:
 
 def test_no_writer_is_promised_for_a_pack_while_a_file_is_damaged(tmp_path: Path) -> None:
     write(tmp_path / "cars.50", A)
-    pack = write(tmp_path / "cars.50.pack", A, B, behind=b"\x7f")
+    pack = write(tmp_path / "cars.50.pack", A, B, tail=b"\x7f")
     write(tmp_path / "cars", A)
     report = Reader(tmp_path / "cars").verify()
     assert kinds(report.problems) == [("cars.50.pack", 44, "malformed")]
@@ -133,11 +133,11 @@ def test_a_summary_says_what_is_there(tmp_path: Path) -> None:
 
 
 def test_a_summary_of_a_damaged_queue_says_so(tmp_path: Path) -> None:
-    summary = Reader(write(tmp_path / "cars", A, behind=b"\x7f" + encoded([B]))).summary()
+    summary = Reader(write(tmp_path / "cars", A, tail=b"\x7f" + encoded([B]))).summary()
     assert summary.damaged
     assert summary.health == "damaged at cars @ 22: there is no operation 127"
     assert summary.records is None
-    torn = Reader(write(tmp_path / "bikes", A, behind=b"\x7f")).summary()
+    torn = Reader(write(tmp_path / "bikes", A, tail=b"\x7f")).summary()
     assert (torn.damaged, torn.health) == (False, "torn tail at bikes @ 22 (1 bytes)")
 
 

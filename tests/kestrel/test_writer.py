@@ -140,7 +140,7 @@ def test_threads_share_what_they_append(tmp_path: Path) -> None:
 
 
 def test_opening_cuts_a_torn_tail_and_keeps_it(tmp_path: Path) -> None:
-    path = write(tmp_path / "cars", addx(b"A"), behind=b"\x02\x10\x00")
+    path = write(tmp_path / "cars", addx(b"A"), tail=b"\x02\x10\x00")
     recovery = recover(path)
     assert recovery.cut is not None
     assert (recovery.cut.start, recovery.cut.end, recovery.cut.kind) == (22, 25, "torn_tail")
@@ -301,7 +301,7 @@ def test_only_files_up_to_a_number_are_packed(tmp_path: Path) -> None:
 
 
 def test_damage_is_not_packed_away(tmp_path: Path) -> None:
-    write(tmp_path / "cars.50", addx(b"A"), behind=b"\x7f")
+    write(tmp_path / "cars.50", addx(b"A"), tail=b"\x7f")
     path = write(tmp_path / "cars", addx(b"B"))
     with Writer(path) as writer, pytest.raises(DamagedJournal, match="there is no operation 127"):
         writer.pack()

@@ -1,4 +1,4 @@
-"""Journals for tests of the pipeline: sound ones, damaged ones, and some that nobody can open."""
+"""Journals for tests of the pipeline: sound ones, damaged ones, and some that cannot be opened."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def tear(directory: Path) -> None:
 
 
 def unreadable(directory: Path) -> Path:
-    """A root of shards that nobody can open: two numbers of shards for one prefix."""
+    """A root of shards that cannot be opened: two numbers of shards for one prefix."""
     for name in ("web.1.000", "web.1.001", "web.2.000"):
         fill(directory / name, 3)
     return directory

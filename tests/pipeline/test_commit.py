@@ -137,7 +137,7 @@ def test_a_batch_is_published_with_its_checkpoint() -> None:
     assert checkpoint.batch == 2
 
 
-def test_what_is_staged_and_discarded_leaves_nothing() -> None:
+def test_discarded_batch_leaves_no_files() -> None:
     disk = started()
     with Output.open(OUT, disk=disk) as output:
         staging = output.stage()
@@ -148,14 +148,14 @@ def test_what_is_staged_and_discarded_leaves_nothing() -> None:
     assert not disk.exists(staging.path)
 
 
-def test_only_one_run_at_a_time() -> None:
+def test_only_one_run_works_at_a_time() -> None:
     disk = started()
     with Output.open(OUT, disk=disk), pytest.raises(Locked, match="another run of the pipeline"):
         Output.open(OUT, disk=disk)
     Output.open(OUT, disk=disk).close()
 
 
-def test_a_directory_that_holds_other_things_is_refused() -> None:
+def test_directory_with_foreign_files_is_refused() -> None:
     disk = SimulatedDisk()
     make_directories(disk, OUT)
     write(disk, OUT / "thesis.txt", b"precious")
@@ -167,7 +167,7 @@ def test_a_directory_that_holds_other_things_is_refused() -> None:
         Output.open(Path("/file"), disk=disk)
 
 
-def test_what_others_have_put_into_a_table_is_no_file_of_it() -> None:
+def test_foreign_files_in_a_table_are_ignored() -> None:
     disk = started()
     write(disk, OUT / "activity" / "notes.txt", b"mine")
     write(disk, OUT / "activity" / "part-0.parquet", b"mine too")
@@ -190,7 +190,7 @@ def test_what_others_have_put_into_a_table_is_no_file_of_it() -> None:
         ("/a", "events/part-00000002-00000.parquet"),
     ],
 )
-def test_no_name_leads_out_of_its_directory(source: str, target: str) -> None:
+def test_names_outside_their_directory_are_refused(source: str, target: str) -> None:
     disk = started()
     with Output.open(OUT, disk=disk) as output:
         staging = output.stage()
@@ -201,7 +201,7 @@ def test_no_name_leads_out_of_its_directory(source: str, target: str) -> None:
     assert view(disk) == OLD
 
 
-def test_a_file_that_is_not_what_was_reported_is_not_published() -> None:
+def test_file_that_differs_from_its_report_is_not_published() -> None:
     disk = started()
     with Output.open(OUT, disk=disk) as output:
         staging = output.stage()
@@ -216,7 +216,7 @@ def test_a_file_that_is_not_what_was_reported_is_not_published() -> None:
 
 @pytest.mark.parametrize("name", ["manifest.json", "pipeline.json"])
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"version": 2}', b'{"version": 1}', b'{"version": 1, "run": 5}'])
-def test_a_file_of_ours_that_says_nonsense_is_an_error_that_names_it(name: str, data: bytes) -> None:
+def test_invalid_control_file_is_an_error_that_names_it(name: str, data: bytes) -> None:
     disk = started()
     disk.remove(OUT / commit.HOME / name)
     write(disk, OUT / commit.HOME / name, data)
@@ -241,12 +241,12 @@ def check(disk: SimulatedDisk) -> None:
     assert found in expected, disk.story
 
 
-def test_a_power_cut_at_any_moment_leaves_all_of_the_old_or_all_of_the_new() -> None:
+def test_power_cut_at_any_moment_leaves_the_old_or_the_new_state() -> None:
     for after in published().crash_states(most=24, format="pipeline"):
         check(after)
 
 
-def test_a_power_cut_during_recovery_changes_nothing_about_that() -> None:
+def test_power_cut_during_recovery_leaves_the_old_or_the_new_state() -> None:
     for after in published().crash_states(most=4, format=""):
         decided = is_being_changed(OUT, disk=after)
         recovered = after.copy()
@@ -258,7 +258,7 @@ def test_a_power_cut_during_recovery_changes_nothing_about_that() -> None:
             assert recover(again) == first, f"{after.story}\n{again.story}"
 
 
-def test_a_killed_process_leaves_all_of_the_old_or_all_of_the_new_also_after_a_power_cut() -> None:
+def test_kill_and_power_cut_leave_the_old_or_the_new_state() -> None:
     for after in published().process_kills(format="pipeline"):
         check(after)
     for after in published().process_kills(format=""):
@@ -270,7 +270,7 @@ def test_a_killed_process_leaves_all_of_the_old_or_all_of_the_new_also_after_a_p
                 assert found == before == NEW
 
 
-def test_the_very_first_batch_is_there_or_nothing_is() -> None:
+def test_first_batch_is_complete_or_absent() -> None:
     disk = SimulatedDisk()
     disk.make_directory(OUT.parent)
     disk.settle()
@@ -281,7 +281,7 @@ def test_the_very_first_batch_is_there_or_nothing_is() -> None:
         assert found == OLD or (found == {"checkpoint": b"null"} and "published" not in after.marks), after.story
 
 
-def test_a_sync_left_out_is_noticed() -> None:
+def test_every_missing_sync_is_detected() -> None:
     """The negative control: every sync of a file or of a table's folder is there for a crash that needs it."""
     tried = []
     for disk in forgotten_syncs(started):
@@ -305,7 +305,7 @@ def _is_noticed(disk: SimulatedDisk) -> bool:
 # --- calls that fail ------------------------------------------------------------------------------------------------
 
 
-def test_whichever_call_fails_it_is_all_of_the_old_or_all_of_the_new() -> None:
+def test_whichever_call_fails_the_old_or_the_new_state_remains() -> None:
     for disk in every_fault(started, FAULTS, format="pipeline"):
         done = False
         with contextlib.suppress(LogwrightError):
@@ -316,7 +316,7 @@ def test_whichever_call_fails_it_is_all_of_the_old_or_all_of_the_new() -> None:
         assert disk.inner.open_files == 0, disk.story
 
 
-def test_a_decision_that_was_taken_back_does_not_return_without_its_files_after_a_power_cut(
+def test_rolled_back_decision_does_not_reappear_after_a_power_cut(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     disk = started()
@@ -342,7 +342,7 @@ def test_a_decision_that_was_taken_back_does_not_return_without_its_files_after_
         assert found == (OLD | {"checkpoint": b"{}"} if decided else OLD), after.story
 
 
-def test_who_fails_after_the_decision_says_that_the_next_run_completes_it() -> None:
+def test_failure_after_the_decision_says_that_the_next_run_completes_it() -> None:
     disk = FaultyDisk(started(), 2, only=RENAMES)  # the first one is that of the manifest
     with pytest.raises(StorageFailed) as raised:
         second_batch(disk)
@@ -352,7 +352,7 @@ def test_who_fails_after_the_decision_says_that_the_next_run_completes_it() -> N
     assert view(disk.inner) == NEW
 
 
-def test_whichever_call_of_recovery_fails_the_next_one_completes_it() -> None:
+def test_whichever_call_of_recovery_fails_the_next_recovery_completes_it() -> None:
     for disk in every_fault(_interrupted, FAULTS, format="pipeline"):
         with contextlib.suppress(LogwrightError):
             Output.open(OUT, disk=disk).close()
@@ -365,7 +365,7 @@ def _interrupted() -> SimulatedDisk:
     return next(after.copy() for after in kills if is_being_changed(OUT, disk=after))
 
 
-def test_a_run_that_fails_discards_what_it_has_staged_but_nothing_that_is_decided() -> None:
+def test_failed_run_discards_staged_files_but_nothing_decided() -> None:
     for disk in every_fault(started, FAULTS, format="pipeline"):
         try:
             with Output.open(OUT, disk=disk) as output:

@@ -79,7 +79,7 @@ def test_journals_and_activity_are_summed_and_the_rest_is_counted() -> None:
 
     over_time = found.activity
     assert over_time is not None
-    assert (over_time.before, over_time.after) == (7, 0), "what lies decades before the rest is not drawn, but counted"
+    assert (over_time.before, over_time.after) == (7, 0), "records decades before the rest are not drawn, but counted"
     assert over_time.untimed == sum(range(len(JOURNALS)))
     assert over_time.width == 600
     assert over_time.buckets <= figures.MOST_BUCKETS
@@ -98,7 +98,7 @@ def test_journals_and_activity_are_summed_and_the_rest_is_counted() -> None:
     assert sum(sum(series.bytes) for series in over_time.series) == found.total.bytes - 70
 
 
-def test_damage_is_counted_placed_and_drawn_together_where_it_is_dense() -> None:
+def test_damage_is_counted_located_and_merged_where_it_is_dense() -> None:
     rows: list[tuple[Any, ...]] = [
         ("sej", "a", "f", 10 * number, 5, "malformed", f"no {number}", None) for number in range(2000)
     ]
@@ -114,7 +114,7 @@ def test_damage_is_counted_placed_and_drawn_together_where_it_is_dense() -> None
     assert len(damage.files) == figures.MOST_DAMAGED_FILES
     worst = damage.files[0]
     assert (worst.journal, worst.file, worst.size, worst.count, worst.bytes) == ("a", "f", 40_000, 2000, 10_000)
-    assert len(worst.ranges) == figures.MOST_RANGES_OF_A_FILE // 2, "the damage lies in the first half of the file"
+    assert len(worst.ranges) == figures.MOST_RANGES_OF_A_FILE // 2, "the damage is in the first half of the file"
     assert sum(one.count for one in worst.ranges) == 2000
     assert sum(one.bytes for one in worst.ranges) == 10_000
     assert (worst.ranges[0].start, worst.ranges[0].reason, worst.ranges[-1].end) == (0, "no 0", 19_995)
@@ -228,7 +228,7 @@ def some_pages() -> dict[str, pa.Table]:
     }
 
 
-def test_segments_are_counted_by_journal_and_those_with_most_to_give_back_come_first() -> None:
+def test_segments_are_counted_by_journal_sorted_by_reclaimable_bytes() -> None:
     found = gathered({"segments": some_segments()})
     assert found.segmented == [SegmentRow("b", 3, 2, 0, 15, 150), SegmentRow("a", 10, 9, 9, 46, 460)]
     many = gathered({"segments": table(SEGMENTS, [(str(number), *CHECKED) for number in range(99)])})
@@ -238,17 +238,17 @@ def test_segments_are_counted_by_journal_and_those_with_most_to_give_back_come_f
 
 def test_transactions_and_versions_are_counted_by_file() -> None:
     frames = some_pages()
-    told = {"completed": 3, "rolled_back": 1, "incomplete": 1}
+    reported = {"completed": 3, "rolled_back": 1, "incomplete": 1}
     assert gathered(frames).paged == [
-        PageRow("a", "one", told, 50, pages=2, versions=4, removals=1),
+        PageRow("a", "one", reported, 50, pages=2, versions=4, removals=1),
         PageRow("b", "two", pages=6, versions=6, removals=0),
     ]
-    assert gathered({"transactions": frames["transactions"]}).paged == [PageRow("a", "one", told, 50)]
+    assert gathered({"transactions": frames["transactions"]}).paged == [PageRow("a", "one", reported, 50)]
     assert gathered({"page_versions": frames["page_versions"]}).paged_count == 2
 
 
 @pytest.mark.parametrize("seconds", [0, 60, 199 * 60, 200 * 60, 86400, 10**7, 10**9, 10**11, 10**13])
-def test_buckets_are_never_too_many(seconds: int) -> None:
+def test_number_of_buckets_is_limited(seconds: int) -> None:
     width = figures.bucket_width(seconds)
     assert width % 60 == 0
     for start in (0, 59 * 60, -(10**6)):
@@ -267,5 +267,5 @@ def test_buckets_are_never_too_many(seconds: int) -> None:
         ([50, 0, 0, 50], (0, 3)),
     ],
 )
-def test_the_densest_part_of_time_has_nearly_everything(counts: list[int], wanted: tuple[int, int]) -> None:
+def test_densest_time_range_contains_nearly_all_records(counts: list[int], wanted: tuple[int, int]) -> None:
     assert figures.densest(counts) == wanted

@@ -47,8 +47,8 @@ def work(plan: Plan) -> Ingested:
     reader = IngestReader(Plan.from_json(plan.as_json()))
     done = Ingested()
     for partition in reader.partitions():
-        for (told,) in reader.read(partition):
-            done.add(Ingested.from_json(told))
+        for (reported,) in reader.read(partition):
+            done.add(Ingested.from_json(reported))
     return done
 
 
@@ -58,7 +58,7 @@ def rows(plan: Plan, table: str = "events") -> pa.Table:
 
 
 def expected(directory: Path, name: str) -> list[tuple[Any, ...]]:
-    """The columns of `events` as a reader tells them."""
+    """The columns of `events` as a reader returns them."""
     found = []
     for place in Reader(directory).scan(mode="permissive"):
         if isinstance(place, Damage):
@@ -83,7 +83,7 @@ def tuples(table: pa.Table) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("split_bytes", [1, 30_000, 64 << 20])
-def test_every_record_is_written_as_a_reader_tells_it(tmp_path: Path, split_bytes: int) -> None:
+def test_every_record_is_written_as_a_reader_returns_it(tmp_path: Path, split_bytes: int) -> None:
     fill(tmp_path / "root" / "a", 500)
     fill(tmp_path / "root" / "deep" / "b", 300, seed=2)
     plan = plan_for(tmp_path / "root", tmp_path, split_bytes=split_bytes)
@@ -101,7 +101,7 @@ def test_every_record_is_written_as_a_reader_tells_it(tmp_path: Path, split_byte
     assert rows(plan, "damage").num_rows == 0
 
 
-def test_journals_of_every_format_become_rows_that_say_the_same_as_their_columns(tmp_path: Path) -> None:
+def test_journals_of_every_format_become_rows_equal_to_their_columns(tmp_path: Path) -> None:
     assert main(["demo", str(tmp_path / "demo")]) == 0
     plan = plan_for(tmp_path / "demo", tmp_path)
     done = work(plan)
@@ -124,7 +124,7 @@ def test_journals_of_every_format_become_rows_that_say_the_same_as_their_columns
         assert Counter(zip(ours["op"].to_pylist(), ours["detail"].to_pylist(), strict=True)) == wanted, journal
 
 
-def test_shards_and_their_files_are_told_apart(tmp_path: Path) -> None:
+def test_shards_and_their_files_are_distinguished(tmp_path: Path) -> None:
     with ShardedWriter(tmp_path / "root" / "web", bit=1) as writer:
         for number in range(100):
             writer.append(b"v", b"%d" % number)
@@ -163,7 +163,7 @@ def test_few_small_journals_share_a_row_group(tmp_path: Path) -> None:
 # --- what is wrong ----------------------------------------------------------------------------------------------------
 
 
-def test_damage_and_torn_tails_are_rows_and_journals_that_cannot_be_opened_too(tmp_path: Path) -> None:
+def test_damage_torn_tails_and_unreadable_journals_are_rows(tmp_path: Path) -> None:
     wrong = damage(fill(tmp_path / "root" / "bad", 200), 100)
     tear(fill(tmp_path / "root" / "torn", 50))
     unreadable(tmp_path / "root" / "mixed")
@@ -185,7 +185,7 @@ def test_damage_and_torn_tails_are_rows_and_journals_that_cannot_be_opened_too(t
     assert {name: one.records for name, one in done.journals.items()} == {"bad": 199, "torn": 49, "mixed": 0}
 
 
-def test_an_archive_of_a_store_that_is_missing_is_a_row_of_damage(tmp_path: Path) -> None:
+def test_missing_archive_of_a_store_is_a_damage_row(tmp_path: Path) -> None:
     with VersionedKVStore.open(tmp_path / "root", "cars", background=False) as store:
         ends = []
         for value in (1, 2, 3):
@@ -195,10 +195,10 @@ def test_an_archive_of_a_store_that_is_missing_is_a_row_of_damage(tmp_path: Path
     plan = plan_for(tmp_path / "root", tmp_path)
     done = work(plan)
     assert done.journals["root"].damage == {"gap": 1}
-    (told,) = rows(plan, "damage").to_pylist()
-    assert (told["file"], told["kind"], told["size"]) == (f"cars.jrn.t{ends[2]}.zz", "gap", 0)
+    (reported,) = rows(plan, "damage").to_pylist()
+    assert (reported["file"], reported["kind"], reported["size"]) == (f"cars.jrn.t{ends[2]}.zz", "gap", 0)
     before = f"cars.jrn.t{ends[0]}.zz, which ended at {shown_time(ends[0])}: one is missing"
-    assert told["reason"] == f"it begins at {shown_time(ends[1])}, and not with what was at the end of {before}"
+    assert reported["reason"] == f"it begins at {shown_time(ends[1])}, and not with what was at the end of {before}"
 
 
 def test_each_journal_has_its_own_mode_and_excluded_ones_are_left_out(tmp_path: Path) -> None:
@@ -214,19 +214,19 @@ def test_each_journal_has_its_own_mode_and_excluded_ones_are_left_out(tmp_path: 
         work(strict)
 
 
-def test_a_journal_that_cannot_be_opened_fails_a_run_that_is_to_fail(tmp_path: Path) -> None:
+def test_unreadable_journal_fails_a_failfast_run(tmp_path: Path) -> None:
     unreadable(tmp_path / "root" / "mixed")
     with pytest.raises(LogwrightError, match="mixed"):
         work(plan_for(tmp_path / "root", tmp_path, mode="failfast"))
 
 
-def test_without_a_journal_there_is_nothing_to_plan(tmp_path: Path) -> None:
+def test_without_journals_the_plan_is_empty(tmp_path: Path) -> None:
     (tmp_path / "root").mkdir()
     with pytest.raises(UnknownFormat, match="no journal of any known format is at or below this path"):
         work(plan_for(tmp_path / "root", tmp_path))
 
 
-def test_tables_below_the_root_are_not_looked_through(tmp_path: Path) -> None:
+def test_tables_below_the_root_are_not_searched(tmp_path: Path) -> None:
     fill(tmp_path / "root" / "a", 5)
     fill(tmp_path / "root" / "out" / "restored", 5)
     plan = plan_for(tmp_path / "root", tmp_path)
@@ -235,7 +235,7 @@ def test_tables_below_the_root_are_not_looked_through(tmp_path: Path) -> None:
     assert sorted(work(inside).journals) == ["a"]
 
 
-def test_a_file_that_cannot_be_read_is_told_where_all_is_read_and_fails_an_increment(
+def test_unreadable_file_is_reported_by_a_full_run_and_fails_an_increment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     journal = fill(tmp_path / "root" / "a", 200)
@@ -253,8 +253,8 @@ def test_a_file_that_cannot_be_read_is_told_where_all_is_read_and_fails_an_incre
     monkeypatch.setattr(RealFile, "read_at", lambda file, position, size: _bytes(failing, file, position, size))
     done = Ingested()
     for part in parts:
-        for (told,) in IngestReader(plan).read(part):
-            done.add(Ingested.from_json(told))
+        for (reported,) in IngestReader(plan).read(part):
+            done.add(Ingested.from_json(reported))
     assert done.journals["a"].damage["unreadable"] >= 1
     assert {row["file"] for row in rows(plan, "damage").to_pylist()} == {segments[1].name}
     assert "Input/output error" in rows(plan, "damage")["reason"][0].as_py()
@@ -277,7 +277,7 @@ def test_a_task_that_fails_leaves_no_files(tmp_path: Path, monkeypatch: pytest.M
     assert list((tmp_path / "staging" / "events").iterdir()) == []
 
 
-def test_a_disk_that_is_full_is_no_fault_of_the_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_is_not_reported_as_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(tmp_path / "root" / "a", 50)
     plan = plan_for(tmp_path / "root", tmp_path)
 
@@ -306,7 +306,7 @@ def increments(plan: Plan) -> tuple[list[dict[str, Any]], Plan]:
     return offsets, plan
 
 
-def test_batches_of_limited_size_are_everything_once(tmp_path: Path) -> None:
+def test_batches_of_limited_size_contain_every_record_once(tmp_path: Path) -> None:
     journal = fill(tmp_path / "root" / "a", 500)
     plan = plan_for(tmp_path / "root", tmp_path, batch_bytes=20_000)
     offsets, plan = increments(plan)
@@ -319,7 +319,7 @@ def test_batches_of_limited_size_are_everything_once(tmp_path: Path) -> None:
     assert rows(plan).num_rows == 501
 
 
-def test_a_torn_tail_is_left_until_it_is_whole(tmp_path: Path) -> None:
+def test_torn_tail_is_not_read_until_it_is_complete(tmp_path: Path) -> None:
     journal = fill(tmp_path / "root" / "a", 10)
     last = Reader(journal).segments()[-1].path
     whole = last.read_bytes()
@@ -333,7 +333,7 @@ def test_a_torn_tail_is_left_until_it_is_whole(tmp_path: Path) -> None:
     assert rows(plan).num_rows == 10
 
 
-def test_messages_behind_a_size_that_reaches_past_the_end_are_read_as_by_a_run_of_everything(tmp_path: Path) -> None:
+def test_messages_after_an_oversized_record_are_read_as_by_a_full_run(tmp_path: Path) -> None:
     with Writer(tmp_path / "root" / "a") as writer:
         for number in range(100):
             writer.append(b"%d" % (100 + number), b"")
@@ -349,7 +349,7 @@ def test_messages_behind_a_size_that_reaches_past_the_end_are_read_as_by_a_run_o
     ]
 
 
-def test_journals_whose_names_look_alike_are_all_read(tmp_path: Path) -> None:
+def test_journals_with_similar_names_are_all_read(tmp_path: Path) -> None:
     names = {b"\xff": 3, rb"\xff": 5, rb"a\b": 7}
     for name, count in names.items():
         fill(tmp_path / "root" / os.fsdecode(name), count)
@@ -358,7 +358,7 @@ def test_journals_whose_names_look_alike_are_all_read(tmp_path: Path) -> None:
     assert Counter(rows(plan)["journal"].to_pylist()) == {r"\\xff": 5, r"\xff": 3, r"a\b": 7}
 
 
-def test_a_directory_that_may_not_be_read_is_damage_and_the_rest_is_read(tmp_path: Path) -> None:
+def test_unreadable_directory_is_damage_and_the_rest_is_read(tmp_path: Path) -> None:
     with open_to_all() as root:
         fill(root / "a", 10)
         fill(root / "private" / "b", 10)
@@ -385,13 +385,13 @@ def test_a_directory_that_may_not_be_read_is_damage_and_the_rest_is_read(tmp_pat
     assert rows(plan, "damage").to_pylist()[0]["journal"] == "private"
 
 
-def test_what_is_excluded_or_cannot_be_opened_rests_and_goes_on_later(tmp_path: Path) -> None:
+def test_excluded_or_unreadable_journals_pause_and_resume_later(tmp_path: Path) -> None:
     root = tmp_path / "root"
     fill(root / "a", 10)
     fill(root / "web" / "1.000", 10)
     offsets, plan = increments(plan_for(root, tmp_path))
     assert offsets == [{"a": {"": 10}, "web": {"1.000": 10}}]
-    fill(root / "web" / "2.000", 10)  # now nobody knows how many shards there are
+    fill(root / "web" / "2.000", 10)  # now the number of shards is ambiguous
     stream = PipelineStream(plan.settings)
     assert stream.following(plan.start) == plan.start
     assert [(format, name) for format, name, _ in stream.unreadable] == [("sej", "web")]
@@ -408,7 +408,7 @@ def test_what_is_excluded_or_cannot_be_opened_rests_and_goes_on_later(tmp_path: 
     assert PipelineStream(plan.settings).following(plan.start) == {"a": {"": 10}, "web": {"1.000": 11}}
 
 
-def test_a_journal_that_is_gone_is_an_error_unless_it_shall_not_matter(tmp_path: Path) -> None:
+def test_missing_journal_is_an_error_unless_it_is_allowed(tmp_path: Path) -> None:
     root = tmp_path / "root"
     fill(root / "a", 10)
     fill(root / "b", 10)

@@ -35,7 +35,7 @@ def test_files_and_consumers_of_all_journals_become_rows(tmp_path: Path) -> None
     ]
 
 
-def test_a_journal_that_cannot_be_listed_is_a_problem_and_the_others_are_listed(tmp_path: Path) -> None:
+def test_unlistable_journal_is_a_problem_and_the_others_are_listed(tmp_path: Path) -> None:
     with Writer(tmp_path / "good"):
         pass
     (tmp_path / "mixed" / "1.000" / "jnl").mkdir(parents=True)
@@ -47,7 +47,7 @@ def test_a_journal_that_cannot_be_listed_is_a_problem_and_the_others_are_listed(
     assert "mixes shards of bit 1" in listing.problems["mixed"]
 
 
-def test_what_a_column_cannot_hold_is_null_or_written_out(tmp_path: Path) -> None:
+def test_values_that_a_column_cannot_hold_are_null_or_escaped(tmp_path: Path) -> None:
     with Writer(tmp_path / "journal"):
         pass
     (tmp_path / "journal" / "jnl" / f"{1 << 63:016x}.jnl").write_bytes(b"")
@@ -61,7 +61,7 @@ def test_what_a_column_cannot_hold_is_null_or_written_out(tmp_path: Path) -> Non
     assert (strange["consumer"], strange["offset"], strange["problem"]) == ("\\xff", None, None)
 
 
-def test_what_is_behind_the_last_whole_records_is_told(tmp_path: Path) -> None:
+def test_bytes_after_the_last_complete_record_are_reported(tmp_path: Path) -> None:
     for name, torn in {"a": b"", "torn": b"\0" * 12, "noise": random.Random(1).randbytes(5000)}.items():
         with Writer(tmp_path / name) as writer:
             writer.append(b"")
@@ -75,15 +75,15 @@ def test_what_is_behind_the_last_whole_records_is_told(tmp_path: Path) -> None:
         file.write(b"\5")
     (tmp_path / "mixed" / "1.000" / "jnl").mkdir(parents=True)
     (tmp_path / "mixed" / "2.000" / "jnl").mkdir(parents=True)
-    told = tails_of(find_journals(str(tmp_path), None))
-    assert [tail.rpartition(" (")[0] for tail in told] == [
+    reported = tails_of(find_journals(str(tmp_path), None))
+    assert [tail.rpartition(" (")[0] for tail in reported] == [
         "noise: jnl/0000000000000000.jnl @ 0: 5,000 bytes at the end are not a complete record, and in no table",
         r"queues: \xff @ 22: 1 byte at the end is not a complete record, and in no table",
         "torn: jnl/0000000000000000.jnl @ 26: 12 bytes at the end are not a complete record, and in no table",
     ]
 
 
-def test_what_waits_for_the_end_of_a_value_is_told(tmp_path: Path) -> None:
+def test_incomplete_value_at_the_end_is_reported(tmp_path: Path) -> None:
     with Writer(tmp_path / "inner") as writer:
         for _ in range(60):
             writer.append(b"inner")
@@ -94,11 +94,11 @@ def test_what_waits_for_the_end_of_a_value_is_told(tmp_path: Path) -> None:
         at = writer.append(inner)
     path = tmp_path / "outer" / "jnl" / "0000000000000000.jnl"
     path.write_bytes(path.read_bytes()[:-4])
-    (told,) = tails_of([Journal("sej", str(tmp_path / "outer"), "outer")])
-    assert told.startswith(f"outer: jnl/0000000000000000.jnl @ {31 * at}: {22 + len(inner):,} bytes at")
+    (reported,) = tails_of([Journal("sej", str(tmp_path / "outer"), "outer")])
+    assert reported.startswith(f"outer: jnl/0000000000000000.jnl @ {31 * at}: {22 + len(inner):,} bytes at")
 
 
-def test_nothing_is_two_empty_tables() -> None:
+def test_no_journals_give_two_empty_tables() -> None:
     listing = list_journals([])
     assert listing.file_table() == pa.Table.from_pylist([], schema=FILES)
     assert listing.offset_table() == pa.Table.from_pylist([], schema=OFFSETS)

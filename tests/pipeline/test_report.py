@@ -112,7 +112,7 @@ def section(tree: ElementTree.Element, name: str) -> ElementTree.Element:
 # --- what it says -----------------------------------------------------------------------------------------------------
 
 
-def test_the_top_says_what_when_and_from_where() -> None:
+def test_header_names_subject_time_and_source() -> None:
     tree = parsed(render_report(sample(["orders", "clicks"])))
     assert texts(tree, "head/title") == ["Journal report: /data/journals"]
     (line,) = texts(tree, ".//p[@class='from']")
@@ -125,7 +125,7 @@ def test_the_top_says_what_when_and_from_where() -> None:
     assert card(tree, "Consumers") == ("2", "2 in trouble", "bad")
 
 
-def test_activity_is_drawn_to_scale_and_tells_its_numbers() -> None:
+def test_activity_is_drawn_to_scale_with_its_numbers() -> None:
     activity = Activity(START, 60, 3, [Series("a", [10, 0, 30], [1, 0, 3]), Series("b", [5, 0, 10], [2, 0, 2])])
     tree = ElementTree.fromstring(plots.activity_plot(activity, of_bytes=False))
     a, b = (found.get("d", "") for found in tree.iterfind("path"))
@@ -143,7 +143,7 @@ def test_activity_is_drawn_to_scale_and_tells_its_numbers() -> None:
     assert axis[5:] == ["14:14", "14:15", "14:16", "14:17"]
 
 
-def test_only_so_many_journals_have_a_colour_and_the_rest_is_one() -> None:
+def test_only_a_limited_number_of_journals_have_a_colour() -> None:
     names = [f"j{number}" for number in range(12)]
     page = sample(names)
     assert page.activity is not None
@@ -157,7 +157,7 @@ def test_only_so_many_journals_have_a_colour_and_the_rest_is_one() -> None:
     assert key[-1] == "all others"
 
 
-def test_what_is_not_drawn_is_said() -> None:
+def test_omitted_data_is_mentioned() -> None:
     activity = section(parsed(render_report(sample(["a"]))), "Activity")
     assert "Not shown: 12 records before, 5 records without a time." in texts(activity, "p")[0]
 
@@ -178,7 +178,7 @@ def test_journals_consumers_and_tables_have_their_rows() -> None:
     assert texts(section(tree, "Notes"), ".//li") == ["about orders", "about clicks"]
 
 
-def test_stores_have_their_rows_and_what_no_table_tells_is_a_dash() -> None:
+def test_stores_have_rows_and_unknown_values_are_dashes() -> None:
     stores = [StoreRow("shop", "cars <b>", 1000, 20, 7), StoreRow("shop", "bikes", keys=3)]
     tree = parsed(render_report(replace(sample(["a"]), stores=stores, store_count=9)))
     found = section(tree, "Stores")
@@ -211,7 +211,7 @@ def test_segments_and_pages_have_their_rows_and_chapters_without_rows_are_left_o
     assert not {"Segments", "Pages"} & set(texts(without, ".//section/h2"))
 
 
-def test_bars_are_as_long_as_their_share_and_what_is_there_can_be_seen() -> None:
+def test_bars_are_proportional_and_never_invisible() -> None:
     def width(part: float, of: float) -> str | None:
         shapes = ElementTree.fromstring(plots.bar(part, of, "c0", describe="")).findall("rect")
         return shapes[1].get("width") if len(shapes) > 1 else None
@@ -225,7 +225,7 @@ def test_bars_are_as_long_as_their_share_and_what_is_there_can_be_seen() -> None
     ]
 
 
-def test_the_map_shows_where_in_a_file_damage_lies() -> None:
+def test_map_shows_the_position_of_damage_in_a_file() -> None:
     ranges = [
         Range(0, 0, "gap", "3 records are missing", 1, 0),
         Range(500, 750, "malformed", "size -1 <is> wrong", 1, 250),
@@ -254,7 +254,7 @@ def test_journals_that_could_not_be_opened_are_listed() -> None:
     assert card(tree, "Damage") == ("60", "60 journals not opened", "bad")
 
 
-def test_only_torn_tails_are_no_reason_to_worry() -> None:
+def test_torn_tails_alone_are_a_warning() -> None:
     damage = DamageFigures({"torn_tail": (1, 7)}, file_count=1)
     tree = parsed(render_report(replace(sample(["a"]), damage=damage)))
     assert card(tree, "Damage") == ("1", "7 B in 1 file", "warn")
@@ -263,13 +263,13 @@ def test_only_torn_tails_are_no_reason_to_worry() -> None:
 # --- when there is little, or much ------------------------------------------------------------------------------------
 
 
-def test_with_nothing_at_all_it_says_so() -> None:
+def test_empty_report_says_so() -> None:
     tree = parsed(render_report(Figures("/data", "/out", 0.0)))
     assert texts(tree, ".//section/h2") == ["Journals"]
     assert texts(tree, ".//p[@class='empty']") == ["No journal was found."]
 
 
-def test_no_damage_no_consumers_and_no_times_are_said() -> None:
+def test_absence_of_damage_consumers_and_times_is_stated() -> None:
     total = JournalFigures("", "", 5, 50, 1, 50, untimed=5)
     page = replace(
         sample(["a"]), total=total, activity=Activity(untimed=5), damage=DamageFigures(), consumers=[], statuses={}
@@ -283,7 +283,7 @@ def test_no_damage_no_consumers_and_no_times_are_said() -> None:
     assert texts(section(parsed(render_report(page)), "Activity"), "p[@class='empty']") == ["There are no records."]
 
 
-def test_ends_that_are_not_read_are_listed_and_nothing_is_called_sound() -> None:
+def test_unread_tails_are_listed_and_prevent_the_verdict_sound() -> None:
     tails = [f"a: jnl/{number} @ 7: 3 bytes at the end are not a complete record" for number in range(62)]
     tree = parsed(render_report(replace(sample(["a"]), damage=DamageFigures(), tails=tails[:2])))
     assert card(tree, "Damage") == ("none", "2 files with an incomplete end", "warn")
@@ -301,7 +301,7 @@ def test_a_single_record_is_a_bar_in_the_middle() -> None:
     assert x + width / 2 == pytest.approx(64 + (1000 - 64 - 8) / 2, abs=0.1)
 
 
-def test_five_hundred_journals_are_forty_and_the_others_together() -> None:
+def test_five_hundred_journals_are_shown_as_forty_and_a_sum() -> None:
     names = [f"journal {number:03}" for number in range(500)]
     page = sample(names, buckets=figures.MOST_BUCKETS)
     tree = parsed(render_report(page))
@@ -322,7 +322,7 @@ def test_the_page_is_of_bounded_size() -> None:
 
 @pytest.mark.parametrize("start", [-(10**13), -62_135_596_860, 0, 253_402_300_740, 10**13])
 @pytest.mark.parametrize("width", [60, 86400, 365 * 86400, 1 << 40])
-def test_times_that_no_calendar_has_are_drawn_too(start: int, width: int) -> None:
+def test_times_beyond_the_calendar_are_drawn(start: int, width: int) -> None:
     activity = Activity(start, width, 2, [Series("a", [1, 2], [3, 4])])
     page = replace(sample(["a"]), activity=activity)
     page.total.first, page.total.last = start, start + width
@@ -364,7 +364,7 @@ def test_whatever_journals_are_called_the_page_has_the_same_elements() -> None:
         assert parsed(render_report(replace(sample(["a"]), source=place, out=place))) is not None
 
 
-def test_it_loads_nothing_from_anywhere() -> None:
+def test_page_loads_no_external_resources() -> None:
     page = render_report(sample(["orders", "clicks"]))
     assert "http://" not in page
     assert "https://" not in page
@@ -423,7 +423,7 @@ def test_elements_escape_all_but_markup() -> None:
         (plots.width_in_words(7 * 86400), "7 days"),
     ],
 )
-def test_numbers_are_written_for_people(made: str, words: str) -> None:
+def test_numbers_are_formatted_for_people(made: str, words: str) -> None:
     assert made == words
 
 
@@ -450,7 +450,7 @@ def test_ticks_of_time_are_round_few_and_within() -> None:
         (0, 1_790_000_000, ["1970", "1980", "1990", "2000", "2010", "2020"]),
     ],
 )
-def test_ticks_of_time_are_those_that_people_would_choose(start: int, end: int, words: list[str]) -> None:
+def test_ticks_of_time_are_natural_units(start: int, end: int, words: list[str]) -> None:
     assert [text for _, text, _ in units.time_ticks(start, end, 9)] == words
 
 

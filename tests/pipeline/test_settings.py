@@ -52,7 +52,7 @@ def written(directory: Path, text: str) -> Path:
     return path
 
 
-def test_everything_that_a_file_can_say(tmp_path: Path) -> None:
+def test_every_setting_of_a_file_is_read(tmp_path: Path) -> None:
     assert load(written(tmp_path, WHOLE)) == Settings(
         journals=str(tmp_path / "journals"),
         out="s3://bucket/tables",
@@ -73,7 +73,7 @@ def test_everything_that_a_file_can_say(tmp_path: Path) -> None:
     )
 
 
-def test_the_command_line_counts_before_the_file(tmp_path: Path) -> None:
+def test_command_line_overrides_the_file(tmp_path: Path) -> None:
     path = written(tmp_path, 'journals = "one"\nout = "/tables"\nmode = "failfast"\n')
     settings = load(path, journals="/other", mode=None, incremental=True)
     assert (settings.journals, settings.out, settings.mode, settings.incremental) == (
@@ -84,7 +84,7 @@ def test_the_command_line_counts_before_the_file(tmp_path: Path) -> None:
     )
 
 
-def test_the_first_rule_that_fits_a_journal_counts(tmp_path: Path) -> None:
+def test_first_matching_rule_of_a_journal_applies(tmp_path: Path) -> None:
     settings = load(written(tmp_path, WHOLE))
     assert settings.rule_of("orders/old-ones").decode == "json"
     assert settings.mode_of("orders/new") == "failfast"
@@ -94,7 +94,7 @@ def test_the_first_rule_that_fits_a_journal_counts(tmp_path: Path) -> None:
     assert not JournalRule("Orders").fits("orders")
 
 
-def test_the_tables_to_be_made_keep_their_order() -> None:
+def test_chosen_tables_keep_their_order() -> None:
     known = {"events": 1, "messages": 2, "damage": 3}
     assert Settings("a", "b").chosen(known) == ["events", "messages", "damage"]
     assert Settings("a", "b", tables=("damage", "events")).chosen(known) == ["events", "damage"]
@@ -136,13 +136,13 @@ BASE = 'journals = "a"\nout = "b"\n'
         (BASE + "[[journal]]\nmatch = 'a'\nmodus = 'x'", "'modus' is not known in journal; known are match, exclude"),
     ],
 )
-def test_what_is_wrong_in_a_file_is_named(tmp_path: Path, text: str, wrong: str) -> None:
+def test_errors_in_a_file_are_named(tmp_path: Path, text: str, wrong: str) -> None:
     with pytest.raises(WrongUse, match=wrong) as caught:
         load(written(tmp_path, text))
     assert "pipeline.toml" in str(caught.value)
 
 
-def test_a_file_that_is_not_there_or_no_text(tmp_path: Path) -> None:
+def test_missing_or_undecodable_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(NotFound):
         load(tmp_path / "missing.toml")
     path = tmp_path / "pipeline.toml"

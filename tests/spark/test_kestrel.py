@@ -86,7 +86,7 @@ def queues(tmp_path_factory: pytest.TempPathFactory) -> Path:
     good = encoded([addx(b"whole")])
     (root / "damaged.7").write_bytes(good + b"\xee" * 5 + good * 3)
     write(root / "damaged", REMOVE, REMOVE)
-    write(root / "torn", addx(b"A"), behind=good[:-2])
+    write(root / "torn", addx(b"A"), tail=good[:-2])
     write(root / "torn~~5", addx(b"temporary"))
     for number in (50, 100):
         write(root / f"packed.{number}", addx(b"dead"))

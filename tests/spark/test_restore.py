@@ -109,7 +109,7 @@ def make_queues(root: Path) -> None:
     write(root / "empty" / "cars")
     (root / "damaged").mkdir()
     (root / "damaged" / "cars.7").write_bytes(encoded([addx(b"A")]) + b"\xee" * 5 + encoded([addx(b"B"), addx(b"C")]))
-    write(root / "damaged" / "cars", REMOVE, behind=b"\x02")
+    write(root / "damaged" / "cars", REMOVE, tail=b"\x02")
 
 
 def make_stores(root: Path) -> None:

@@ -74,8 +74,8 @@ def sealed(*transactions: Transaction, gap_bytes: int = 0) -> bytes:
     return journal(found, gap_bytes=gap_bytes)
 
 
-def write(path: Path, *transactions: Transaction, behind: bytes = b"") -> Path:
-    """A file of these transactions, with some bytes behind them."""
+def write(path: Path, *transactions: Transaction, tail: bytes = b"") -> Path:
+    """A file of these transactions, followed by some bytes."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(journal(transactions) + behind)
+    path.write_bytes(journal(transactions) + tail)
     return path
