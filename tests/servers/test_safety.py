@@ -1,4 +1,4 @@
-"""What keeps servers safe: addresses, files with secrets, who is let in, and metrics."""
+"""Protection of servers: addresses, files with secrets, admission, and metrics."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TOKEN = b"a token of enough characters"[:20].replace(b" ", b"_")
         ("hub.example:7878", Address("hub.example", 7878), False),
     ],
 )
-def test_addresses_say_whether_others_can_get_there(text: str, address: Address, loopback: bool) -> None:
+def test_addresses_show_whether_they_are_loopback(text: str, address: Address, loopback: bool) -> None:
     assert parse_address(text) == address
     assert parse_address(str(address)) == address
     assert address.is_loopback is loopback
@@ -40,12 +40,12 @@ def test_addresses_say_whether_others_can_get_there(text: str, address: Address,
 @pytest.mark.parametrize(
     "text", ["", "127.0.0.1", ":80", "a:b", "a:99999", "::1:80", "a b:1", "unix:/x:1", "[::1:80", "h:-1"]
 )
-def test_what_is_no_address_is_refused(text: str) -> None:
+def test_invalid_address_is_refused(text: str) -> None:
     with pytest.raises(WrongUse, match="is not an address"):
         parse_address(text)
 
 
-def test_beyond_loopback_tls_and_tokens_or_certificates_are_needed_or_the_word(tmp_path: Path) -> None:
+def test_beyond_loopback_needs_tls_and_tokens_or_certificates_or_an_option(tmp_path: Path) -> None:
     own = Authority(tmp_path).issue("server")
     certificate, key = own.certificate, own.key
     tokens = write_secret(tmp_path / "tokens", TOKEN)
@@ -66,7 +66,7 @@ def test_beyond_loopback_tls_and_tokens_or_certificates_are_needed_or_the_word(t
     Protection.load(insecure=True).check(elsewhere)
 
 
-def test_wrong_files_are_told_at_the_start(tmp_path: Path) -> None:
+def test_wrong_files_are_reported_at_the_start(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     own, other = authority.issue("server"), authority.issue("other")
     certificate, key = own.certificate, own.key
@@ -85,7 +85,7 @@ def test_wrong_files_are_told_at_the_start(tmp_path: Path) -> None:
         Protection.load(certificate=certificate, key=key)
 
 
-def test_tokens_come_from_a_file_that_is_its_owners_only(tmp_path: Path) -> None:
+def test_tokens_are_read_from_a_file_private_to_its_owner(tmp_path: Path) -> None:
     path = write_secret(tmp_path / "tokens", b"# for web\n\n" + TOKEN + b"\n  another-token-of-web2  \n")
     assert read_tokens(path) == (TOKEN, b"another-token-of-web2")
     for mode in (0o604, 0o640, 0o660, 0o602, 0o644):
@@ -120,7 +120,7 @@ def test_only_a_known_token_is_admitted(tmp_path: Path) -> None:
     assert TOKEN.decode() not in repr(protection) + protection.describe()
 
 
-def test_limits_are_told_by_name_and_must_let_something_through() -> None:
+def test_limits_are_listed_by_name_and_must_be_positive() -> None:
     @dataclass
     class Limits:
         line_bytes: int = 10
@@ -145,7 +145,7 @@ async def ask(address: Address, request: bytes) -> bytes:
     return answer
 
 
-def test_metrics_are_given_to_whoever_asks_for_them_and_nothing_else_is() -> None:
+def test_metrics_server_serves_only_metrics() -> None:
     metrics = Metrics("test")
     metrics.counter("plain_total", "Plain.").add(3)
     metrics.counter("labelled_total", "By name.", "name").add(1, 'a"b\n')
@@ -180,7 +180,7 @@ def test_metrics_are_given_to_whoever_asks_for_them_and_nothing_else_is() -> Non
     assert large == b""
 
 
-def test_whoever_does_not_finish_asking_for_metrics_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unfinished_request_for_metrics_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("logwright.servers.metrics.TIMEOUT_SECONDS", 0.01)
 
     async def work() -> bytes:
@@ -193,7 +193,7 @@ def test_whoever_does_not_finish_asking_for_metrics_is_dropped(monkeypatch: pyte
     assert asyncio.run(work()) == b""
 
 
-def test_an_address_that_is_taken_is_told() -> None:
+def test_used_address_is_reported() -> None:
     async def work() -> None:
         async with serve_metrics(Metrics("test"), parse_address("127.0.0.1:0")) as address:
             with pytest.raises(WrongUse, match="cannot listen at 127"):

@@ -9,7 +9,7 @@ from logwright.servers.hub import Hub, parse_address
 
 
 def serve_for_ever(directory: str, address: str, sender: Connection) -> None:
-    """Serve until killed; tell where, once it is ready."""
+    """Serve until killed; send the address once it is ready."""
 
     async def serve() -> None:
         async with Hub(directory, parse_address(address)) as hub:

@@ -105,7 +105,7 @@ class Wire:
         return list((await self._get(request, metadata=self._metadata, timeout=DEADLINE_SECONDS)).Messages)
 
     async def refused(self, work: Coroutine[Any, Any, Any]) -> tuple[str, str, dict[str, str]]:
-        """The code, words and metadata that a call fails with. No error tells where the hub's directory is."""
+        """The code, message and metadata that a call fails with. No error reveals the hub's directory."""
         try:
             await work
         except grpc.aio.AioRpcError as raised:

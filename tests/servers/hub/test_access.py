@@ -84,9 +84,7 @@ CASES: dict[str, tuple[dict[str, str], dict[str, str], str]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_peer_that_will_never_fit_ends_the_copy_at_once_and_says_what_to_do(
-    case: str, authority: Authority, tmp_path: Path
-) -> None:
+def test_incompatible_peer_ends_the_copy_at_once_with_advice(case: str, authority: Authority, tmp_path: Path) -> None:
     served, used, words = CASES[case]
     authorities = {"authority": authority, "other": Authority(tmp_path / "tls", "other")}
     source = tmp_path / "orders"
@@ -113,7 +111,7 @@ def test_a_peer_that_will_never_fit_ends_the_copy_at_once_and_says_what_to_do(
     assert not (tmp_path / "new").exists()
 
 
-def test_those_that_this_machine_trusts_are_enough_where_no_authority_is_given(
+def test_system_certificates_are_trusted_without_an_authority(
     authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(authority.path))
@@ -143,7 +141,7 @@ async def answering(answer: bytes) -> AsyncIterator[Address]:
 
 
 @pytest.mark.parametrize("tls", [False, True])
-def test_something_else_than_a_hub_is_told(tls: bool) -> None:
+def test_server_that_is_not_a_hub_is_reported(tls: bool) -> None:
     async def talk() -> None:
         async with answering(b"HTTP/1.1 400 Bad Request\r\n\r\n") as address:
             error = await asyncio.to_thread(why_unreachable, Access.load(address, tls=tls))
@@ -157,7 +155,7 @@ def test_something_else_than_a_hub_is_told(tls: bool) -> None:
     in_loop(talk())
 
 
-def test_what_may_pass_is_told_as_such_and_a_hub_that_answers_is_none_of_it(tmp_path: Path) -> None:
+def test_transient_failures_are_unreachable_and_a_running_hub_is_not(tmp_path: Path) -> None:
     async def talk() -> None:
         async with running(tmp_path) as hub:
             assert await asyncio.to_thread(why_unreachable, Access.load(hub.address)) is None
@@ -167,15 +165,15 @@ def test_what_may_pass_is_told_as_such_and_a_hub_that_answers_is_none_of_it(tmp_
             assert str(closed) == f"{address}: the connection was closed at once"
 
     in_loop(talk())
-    nobody = why_unreachable(Access.load("127.0.0.1:1"))
-    assert isinstance(nobody, Unreachable)
-    assert str(nobody) == "127.0.0.1:1: no answer (Connection refused)"
+    refused = why_unreachable(Access.load("127.0.0.1:1"))
+    assert isinstance(refused, Unreachable)
+    assert str(refused) == "127.0.0.1:1: no answer (Connection refused)"
 
 
 @pytest.mark.parametrize(
     ("number", "kind"), [(socket.EAI_NONAME, Barred), (socket.EAI_AGAIN, Unreachable)], ids=["no name", "no answer"]
 )
-def test_a_name_that_nobody_has_does_not_pass_and_one_that_is_not_answered_may(
+def test_unknown_host_is_permanent_and_a_resolver_failure_is_transient(
     number: int, kind: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object, **__: object) -> None:

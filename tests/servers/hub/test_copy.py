@@ -27,7 +27,7 @@ def size_of(journal: Path) -> int:
 
 
 @pytest.mark.parametrize(("segment_size", "request_bytes"), [(20_000, 1 << 20), (30_000, 3_000), (1 << 30, 500)])
-def test_a_copy_is_byte_identical_file_by_file_and_so_is_what_comes_back(
+def test_copy_and_restore_are_byte_identical_file_by_file(
     segment_size: int, request_bytes: int, tmp_path: Path
 ) -> None:
     source = tmp_path / "orders"
@@ -73,7 +73,7 @@ def test_an_empty_journal_and_one_that_ends_with_an_empty_segment_are_copied_as_
     in_loop(work())
 
 
-def test_a_journal_that_was_cleaned_begins_on_the_hub_where_it_begins(tmp_path: Path) -> None:
+def test_copy_of_a_cleaned_journal_starts_at_its_first_offset(tmp_path: Path) -> None:
     source = tmp_path / "orders"
     write_journal(source, 100, segment_size=6000)
     clean(source, max_bytes=9000)
@@ -91,7 +91,7 @@ def test_a_journal_that_was_cleaned_begins_on_the_hub_where_it_begins(tmp_path: 
     assert unlike(source, tmp_path / "new") == []
 
 
-def test_what_was_cleaned_away_before_the_hub_had_it_is_missing_and_told(tmp_path: Path) -> None:
+def test_messages_cleaned_before_copying_are_missing_and_reported(tmp_path: Path) -> None:
     source = tmp_path / "orders"
     write_journal(source, 20)
 
@@ -107,7 +107,7 @@ def test_what_was_cleaned_away_before_the_hub_had_it_is_missing_and_told(tmp_pat
     in_loop(work())
 
 
-def test_another_journal_of_the_same_name_is_a_conflict_and_one_that_has_lost_messages_too(tmp_path: Path) -> None:
+def test_different_or_truncated_journal_of_the_same_name_is_a_conflict(tmp_path: Path) -> None:
     write_journal(tmp_path / "a" / "orders", 50)
     write_journal(tmp_path / "b" / "orders", 60, seed=2)
     write_journal(tmp_path / "c" / "orders", 40)
@@ -131,7 +131,7 @@ def test_another_journal_of_the_same_name_is_a_conflict_and_one_that_has_lost_me
     assert unlike(tmp_path / "a" / "orders", tmp_path / "c" / "orders") == []
 
 
-def test_shards_are_copied_one_by_one_and_come_back(tmp_path: Path) -> None:
+def test_shards_are_copied_one_by_one_and_restored(tmp_path: Path) -> None:
     with ShardedWriter(tmp_path / "events", "blue", 2) as writer:
         for number in range(200):
             writer.append(b"%d" % number, b"key %d" % number)
@@ -153,7 +153,7 @@ def test_shards_are_copied_one_by_one_and_come_back(tmp_path: Path) -> None:
             assert unlike(tmp_path / "events" / shard, tmp_path / copy) == []
 
 
-def test_a_name_that_the_hub_does_not_have_is_an_error_that_names_what_there_is(tmp_path: Path) -> None:
+def test_unknown_name_is_an_error_that_lists_existing_names(tmp_path: Path) -> None:
     write_journal(tmp_path / "orders", 3)
     with ShardedWriter(tmp_path / "events", "blue", 4) as writer:
         for number in range(200):
@@ -183,7 +183,7 @@ def test_a_name_that_the_hub_does_not_have_is_an_error_that_names_what_there_is(
     assert not (tmp_path / "new").exists()
 
 
-def test_following_sends_what_is_appended_across_segments_and_new_shards(tmp_path: Path) -> None:
+def test_following_sends_appended_messages_across_segments_and_new_shards(tmp_path: Path) -> None:
     root = tmp_path / "events"
 
     async def work() -> None:
@@ -207,7 +207,7 @@ def test_following_sends_what_is_appended_across_segments_and_new_shards(tmp_pat
         assert unlike(root / shard, tmp_path / "hub" / f"web.{shard}") == []
 
 
-def test_many_clients_at_once_get_what_is_theirs(tmp_path: Path) -> None:
+def test_concurrent_clients_get_their_own_messages(tmp_path: Path) -> None:
     for number in range(6):
         write_journal(tmp_path / str(number), 300, seed=number, segment_size=40_000)
 
@@ -225,7 +225,7 @@ def test_many_clients_at_once_get_what_is_theirs(tmp_path: Path) -> None:
         assert unlike(tmp_path / str(number), tmp_path / "hub" / f"client{number}.{number}") == []
 
 
-def test_two_that_send_the_same_journal_at_once_leave_one_copy_of_it(tmp_path: Path) -> None:
+def test_two_concurrent_senders_of_a_journal_leave_one_copy(tmp_path: Path) -> None:
     source = tmp_path / "orders"
     write_journal(source, 500, segment_size=40_000)
 
@@ -238,7 +238,7 @@ def test_two_that_send_the_same_journal_at_once_leave_one_copy_of_it(tmp_path: P
     assert unlike(source, tmp_path / "hub" / "web.orders") == []
 
 
-def test_a_hub_that_takes_small_requests_gets_small_ones_and_refuses_only_messages_that_are_too_large(
+def test_requests_respect_the_size_limit_of_the_hub(
     tmp_path: Path,
 ) -> None:
     source = tmp_path / "orders"
@@ -265,9 +265,7 @@ def test_a_hub_that_takes_small_requests_gets_small_ones_and_refuses_only_messag
     in_loop(work())
 
 
-def test_messages_are_counted_that_the_hub_had_written_when_the_rest_of_their_request_failed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_messages_written_before_a_request_failed_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = tmp_path / "orders"
     write_journal(source, 600, segment_size=20_000)
     cut_short: list[int] = []
@@ -288,7 +286,7 @@ def test_messages_are_counted_that_the_hub_had_written_when_the_rest_of_their_re
 
                 async def fail() -> int:
                     assert await put(part) == stop
-                    raise Locked("the disk is full behind this")
+                    raise Locked("the disk is full from here on")
 
                 return asyncio.ensure_future(fail())
 
@@ -318,7 +316,7 @@ def test_damage_in_the_source_stops_the_copy_before_it(tmp_path: Path) -> None:
     assert copied == (source / "jnl" / name).read_bytes()[:start]
 
 
-def test_what_cannot_be_copied_is_told_before_anything_is_sent(tmp_path: Path) -> None:
+def test_uncopyable_journal_is_reported_before_sending(tmp_path: Path) -> None:
     access = Access.load("127.0.0.1:1")
     with pytest.raises(NotFound, match="no sej journal"):
         in_loop(send_path(access, tmp_path, client="web"))
@@ -346,7 +344,7 @@ def known_losses(directory: Path) -> list[tuple[int, int]]:
     return [(loss.fields["first"], loss.fields["next"]) for loss in Reader(directory).losses()]
 
 
-def test_messages_that_the_source_has_lost_are_lost_in_the_copy_and_in_what_is_restored_and_both_know_it(
+def test_known_losses_of_the_source_are_in_the_accounts_of_copy_and_restore(
     tmp_path: Path,
 ) -> None:
     source, back = tmp_path / "orders", tmp_path / "back"
@@ -392,7 +390,7 @@ def test_a_hub_keeps_messages_that_the_source_has_lost_since(tmp_path: Path) -> 
     assert known_losses(tmp_path / "hub" / "web.orders") == []
 
 
-def test_a_gap_that_nobody_knows_of_ends_a_copy(tmp_path: Path) -> None:
+def test_unaccounted_gap_ends_a_copy(tmp_path: Path) -> None:
     source = tmp_path / "orders"
     write_journal(source, 60, segment_size=2000)
     segments = sorted((source / "jnl").glob("*.jnl"))
@@ -429,7 +427,7 @@ async def another_hub(got: list[Any], first: int = 0) -> AsyncIterator[Access]:
 
 
 @pytest.mark.parametrize("follow", [False, True])
-def test_a_copy_with_a_gap_to_a_hub_that_takes_none_ends_at_once(tmp_path: Path, follow: bool) -> None:
+def test_copy_with_a_gap_ends_at_a_hub_that_accepts_none(tmp_path: Path, follow: bool) -> None:
     source = tmp_path / "orders"
     write_journal(source, 100)
     lose(source, 40)
@@ -445,7 +443,7 @@ def test_a_copy_with_a_gap_to_a_hub_that_takes_none_ends_at_once(tmp_path: Path,
 
 
 @pytest.mark.parametrize("follow", [False, True])
-def test_a_journal_that_was_cleaned_ends_at_once_at_a_hub_that_takes_no_gap(tmp_path: Path, follow: bool) -> None:
+def test_copy_of_a_cleaned_journal_ends_at_a_hub_that_accepts_no_gap(tmp_path: Path, follow: bool) -> None:
     source = tmp_path / "orders"
     write_journal(source, 60, segment_size=2000)
     first, second = sorted((source / "jnl").glob("*.jnl"))[:2]
@@ -466,7 +464,7 @@ def test_a_journal_that_was_cleaned_ends_at_once_at_a_hub_that_takes_no_gap(tmp_
     assert len(got) == 60 - begins
 
 
-def test_a_hub_that_says_nothing_of_its_place_gets_one_request_after_the_other(tmp_path: Path) -> None:
+def test_hub_that_reports_no_offset_gets_one_request_at_a_time(tmp_path: Path) -> None:
     """As the original's: its answers are empty, and it believes that a request follows the one before."""
     source = tmp_path / "orders"
     write_journal(source, 200)

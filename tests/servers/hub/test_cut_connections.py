@@ -1,4 +1,4 @@
-"""Connections that break after any number of bytes, in either direction: the copy goes on, and so does the way back."""
+"""Connections that break after any number of bytes, in either direction: copy and restore continue."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PIECE_BYTES = 500
 
 
 class Cutter:
-    """Stands between client and hub, and breaks connections off: each after a number of bytes that it draws."""
+    """A proxy between client and hub that breaks each connection after a random number of bytes."""
 
     def __init__(self, hub: Hub, chance: random.Random) -> None:
         self._hub = hub
@@ -62,7 +62,7 @@ async def cut_off(hub: Hub, seed: int) -> AsyncIterator[tuple[Cutter, Access]]:
 
 
 @pytest.mark.parametrize("seed", [2, *(pytest.param(seed, marks=pytest.mark.torture) for seed in (0, 1, 3, 4, 5))])
-def test_a_copy_and_a_restore_over_connections_that_break_end_byte_identical(
+def test_copy_and_restore_over_breaking_connections_are_byte_identical(
     seed: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.CRITICAL)

@@ -55,7 +55,7 @@ ANSWERS: dict[str, dict[str, Any]] = {
         "List": LISTED,
         "Get": GetResponse(Messages=[message(0), message(2)]).SerializeToString(),
     },
-    "an offset behind the last": {
+    "an offset after the last": {
         "List": LISTED,
         "Get": GetResponse(Messages=[message(2**64 - 1)]).SerializeToString(),
     },
@@ -67,7 +67,7 @@ ANSWERS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("case", ANSWERS)
-def test_whatever_a_hub_answers_to_a_restore_is_an_error_in_one_line(case: str, tmp_path: Path) -> None:
+def test_hostile_answers_to_a_restore_are_one_error_line(case: str, tmp_path: Path) -> None:
     async def talk() -> None:
         async with answering(**ANSWERS[case]) as access:
             with pytest.raises(LogwrightError) as raised:
@@ -80,7 +80,7 @@ def test_whatever_a_hub_answers_to_a_restore_is_an_error_in_one_line(case: str, 
     COUNTS.add("hostile inputs", 1, "hub")
 
 
-def test_a_server_of_something_else_is_told(tmp_path: Path) -> None:
+def test_different_server_is_reported(tmp_path: Path) -> None:
     write_journal(tmp_path / "orders", 1)
 
     async def talk() -> None:
@@ -92,7 +92,7 @@ def test_a_server_of_something_else_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("answer", [number_field(30, 2**64 - 1), b"\xff" * 11], ids=["far ahead", "noise"])
-def test_a_place_that_a_journal_never_had_is_an_error(answer: bytes, tmp_path: Path) -> None:
+def test_invalid_offset_from_a_hub_is_an_error(answer: bytes, tmp_path: Path) -> None:
     write_journal(tmp_path / "orders", 1)
 
     async def talk() -> None:

@@ -1,6 +1,6 @@
 """kill -9 of a hub under load, again and again: the copy has what was acknowledged, and ends byte-identical.
 
-The client goes on by itself: it asks the next hub how far the copy is, and sends from there.
+The client continues without help: it asks the next hub for the end of the copy, and sends from there.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ async def send_while_killing(hub: HubProcess, source: Path, copy: Path, kills: i
             for _ in range(chance.choice((1, 1, 2, 5, 12))):
                 answered.clear()
                 await answered.wait()
-                assert not sending.done(), "the journal is too short for so many kills"
+                assert not sending.done(), "the journal is too short for this number of kills"
             await asyncio.to_thread(hub.kill)
             assert Reader(copy).next >= sender.sent.next_offset, "what was acknowledged is there"
             COUNTS.add("kill -9", 1, "hub")
@@ -96,11 +96,11 @@ def _no_warnings(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL, logger="logwright")
 
 
-def test_a_hub_killed_under_load_ends_with_a_copy_that_is_byte_identical(tmp_path: Path) -> None:
+def test_copy_is_byte_identical_after_hub_kills_under_load(tmp_path: Path) -> None:
     kill_again_and_again(tmp_path, KILLS, seed=3)
 
 
 @pytest.mark.torture
 @pytest.mark.parametrize("seed", range(10))
-def test_many_more_killed_hubs(seed: int, tmp_path: Path) -> None:
+def test_copy_is_byte_identical_after_many_hub_kills(seed: int, tmp_path: Path) -> None:
     kill_again_and_again(tmp_path, KILLS, seed)

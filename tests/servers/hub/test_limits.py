@@ -1,4 +1,4 @@
-"""Who gives up a call when there is no place for another: those that do nothing first, then whoever has most."""
+"""Which call is given up at the limit: an idle one first, then one of the peer that has most."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def busy_call(calls: Calls, connection: str) -> Call:
     return call
 
 
-def test_whoever_has_two_more_by_address_or_by_connection_gives_up_the_oldest() -> None:
+def test_peer_with_two_more_calls_gives_up_its_oldest() -> None:
     def work() -> None:
         calls = Calls(4, 60)
         far = [busy_call(calls, f"ipv4:10.0.0.1:{port}") for port in (1, 1, 2)]
@@ -42,7 +42,7 @@ def test_whoever_has_two_more_by_address_or_by_connection_gives_up_the_oldest() 
     in_a_loop(work)
 
 
-def test_connections_of_one_address_share_it_alike() -> None:
+def test_connections_of_one_address_share_its_calls_equally() -> None:
     def work() -> None:
         calls = Calls(4, 60)
         first = [busy_call(calls, "ipv4:127.0.0.1:1") for _ in range(4)]
@@ -58,7 +58,7 @@ def test_connections_of_one_address_share_it_alike() -> None:
     in_a_loop(work)
 
 
-def test_a_call_that_waits_for_nothing_is_given_up_first_and_one_that_is_not_answered_yet_is_not() -> None:
+def test_idle_call_is_given_up_first_and_an_unanswered_one_is_not() -> None:
     def work() -> None:
         now = 0.0
         calls = Calls(3, 1.0, lambda: now)
@@ -81,7 +81,7 @@ def test_a_call_that_waits_for_nothing_is_given_up_first_and_one_that_is_not_ans
     in_a_loop(work)
 
 
-def test_when_a_hub_stops_all_calls_end_and_none_begins() -> None:
+def test_stopping_hub_ends_all_calls_and_accepts_none() -> None:
     def work() -> None:
         calls = Calls(3, 1.0)
         held = [calls.enter("ipv4:127.0.0.1:1") for _ in range(2)]
@@ -94,7 +94,7 @@ def test_when_a_hub_stops_all_calls_end_and_none_begins() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_whatever_comes_and_goes_nobody_is_kept_out_by_one_who_has_two_more(seed: int) -> None:
+def test_no_peer_is_refused_while_another_has_two_more_calls(seed: int) -> None:
     async def work() -> None:
         chance = random.Random(seed)
         most = chance.choice([1, 2, 5, 16])

@@ -36,7 +36,7 @@ class Model:
         return (self.first or 0) + len(self.values)
 
     def put(self, offset: int, values: list[bytes], segment: int | None, begins: bool) -> object:
-        """Where the copy goes on then, or the kind of the error."""
+        """The next offset of the copy, or the kind of the error."""
         if not values:
             if segment is None:
                 return self.next
@@ -79,7 +79,7 @@ def as_put(offset: int, values: list[bytes], segment: int | None, begins: bool) 
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_whatever_is_put_a_copy_answers_and_holds_what_a_list_would(seed: int, tmp_path: Path) -> None:
+def test_copy_behaves_like_a_list_for_any_puts(seed: int, tmp_path: Path) -> None:
     chance, model = random.Random(seed), Model()
     copies = Copies(tmp_path, Limits())
     copy = Copy(copies, tmp_path / "web.orders")
@@ -89,8 +89,8 @@ def test_whatever_is_put_a_copy_answers_and_holds_what_a_list_would(seed: int, t
             if put[0] + len(put[1]) > 2**64 - 1 or (put[2] or 0) > put[0]:
                 continue
             (answer,) = copy.take([as_put(*put)])
-            told = type(answer) if isinstance(answer, LogwrightError) else answer
-            assert told == model.put(*put), f"step {step}: {put}"
+            found = type(answer) if isinstance(answer, LogwrightError) else answer
+            assert found == model.put(*put), f"step {step}: {put}"
             if chance.random() < 0.05:
                 copy.close()
             COUNTS.add("hostile inputs", 1, "hub")

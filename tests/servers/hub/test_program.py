@@ -73,7 +73,7 @@ def test_the_examples_of_copy_work_with_a_hub_that_ends_by_sigterm(samples: Path
     assert sorted(path.name for path in (tmp_path / "hub").glob("web1.events.*"))
 
 
-def test_the_other_examples_of_serve_are_checked_as_far_as_they_go_without_others() -> None:
+def test_examples_of_serve_hub_are_parsed() -> None:
     for _, line in EXAMPLES["serve hub"]:
         words = line.split()
         assert words[:3] == ["logwright", "serve", "hub"]
@@ -83,7 +83,7 @@ def test_the_other_examples_of_serve_are_checked_as_far_as_they_go_without_other
 
 
 def wait_for(copy: Path, count: int) -> None:
-    """Wait until a copy has so many messages."""
+    """Wait until a copy has `count` messages."""
     deadline = time.monotonic() + DEADLINE_SECONDS
     while not (copy / "jnl").exists():
         assert time.monotonic() < deadline
@@ -112,7 +112,7 @@ def test_following_ends_by_sigterm_with_what_it_has_sent(tmp_path: Path) -> None
     assert unlike(source, copy) == []
 
 
-def test_a_hub_with_tls_and_tokens_by_its_options(tmp_path: Path) -> None:
+def test_hub_options_enable_tls_and_tokens(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     own = authority.issue("hub")
     tokens = write_secret(tmp_path / "tokens", b"a-token-of-twenty-chars")
@@ -137,7 +137,7 @@ def test_a_hub_with_tls_and_tokens_by_its_options(tmp_path: Path) -> None:
                 pass
 
 
-def test_damage_in_a_copy_is_exit_code_1_and_names_the_place_below_the_hubs_directory(tmp_path: Path) -> None:
+def test_damage_in_a_copy_is_exit_code_1_and_names_the_relative_path(tmp_path: Path) -> None:
     write_journal(tmp_path / "orders", 50)
     serving = ("serve", "hub", tmp_path / "hub", "--listen", "127.0.0.1:0", "--json")
     with program(*serving) as (ready, _):
@@ -200,7 +200,7 @@ def test_without_grpcio_it_says_what_to_install(arguments: tuple[str, ...], tmp_
     assert done.stderr == "logwright: error: this needs grpcio, which is not installed: pip install 'logwright[hub]'\n"
 
 
-def test_a_hub_that_is_not_there_is_told_in_lines_of_ours_until_somebody_stops_it(tmp_path: Path) -> None:
+def test_missing_hub_is_reported_until_the_copy_is_stopped(tmp_path: Path) -> None:
     write_journal(tmp_path / "orders", 1)
     command = [sys.executable, "-m", "logwright", "copy", str(tmp_path / "orders"), "127.0.0.1:1", "--client", "web"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -213,7 +213,7 @@ def test_a_hub_that_is_not_there_is_told_in_lines_of_ours_until_somebody_stops_i
     assert (process.returncode, out) == (130, "")
 
 
-def test_a_hub_takes_no_other_formats(samples: Path) -> None:  # noqa: F811
+def test_hub_accepts_only_sej_journals(samples: Path) -> None:  # noqa: F811
     outcome = run("copy", samples / "queues" / "jobs", "127.0.0.1:1", "--client", "web")
     assert outcome.code == 2
     assert "a hub stores sej journals only" in outcome.err

@@ -58,10 +58,10 @@ def authority(tmp_path: Path) -> Authority:
     return Authority(tmp_path / "tls")
 
 
-# --- who is let in --------------------------------------------------------------------------------------------------
+# --- admission ----------------------------------------------------------------------------------------------------
 
 
-def test_without_one_of_the_tokens_nobody_gets_in_and_nothing_is_written(tmp_path: Path) -> None:
+def test_call_without_a_valid_token_is_refused_and_writes_nothing(tmp_path: Path) -> None:
     protection = Protection.load(tokens=write_secret(tmp_path / "tokens", TOKEN))
     root = tmp_path / "hub"
 
@@ -112,7 +112,7 @@ def test_tls_with_a_token_and_with_certificates_of_clients(authority: Authority,
         assert unlike(source, tmp_path / copies / "web.orders") == []
 
 
-def test_files_that_tls_cannot_use_are_told_at_once_by_the_client_too(authority: Authority, tmp_path: Path) -> None:
+def test_unusable_tls_files_are_reported_at_start_by_client_and_hub(authority: Authority, tmp_path: Path) -> None:
     own, other = authority.issue("web"), authority.issue("other")
     with pytest.raises(WrongUse, match=r"web\.crt and .*other\.key do not match"):
         Access.load("127.0.0.1:1", authority=authority.path, certificate=own.certificate, key=other.key)
@@ -125,7 +125,7 @@ def test_files_that_tls_cannot_use_are_told_at_once_by_the_client_too(authority:
     assert Access.load("127.0.0.1:1", authority=authority.path, **asdict(own)).tls is True
 
 
-def test_neither_side_goes_beyond_loopback_unprotected(tmp_path: Path) -> None:
+def test_neither_side_uses_other_addresses_without_protection(tmp_path: Path) -> None:
     with pytest.raises(WrongUse, match="is reachable from other machines"):
         Hub(tmp_path, parse_address("0.0.0.0:0"))
     with pytest.raises(WrongUse, match="is on another machine"):
@@ -135,7 +135,7 @@ def test_neither_side_goes_beyond_loopback_unprotected(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_address_in_use_is_told(tmp_path: Path) -> None:
+def test_address_in_use_is_reported(tmp_path: Path) -> None:
     async def talk() -> None:
         async with running(tmp_path / "one") as hub:
             with pytest.raises(WrongUse, match="cannot listen at 127"):
@@ -157,7 +157,7 @@ def test_a_second_hub_of_a_directory_is_refused_until_the_first_one_has_stopped(
     in_loop(talk())
 
 
-def test_a_link_in_the_place_of_what_a_hub_keeps_for_itself_is_refused(tmp_path: Path) -> None:
+def test_link_in_place_of_a_private_file_of_the_hub_is_refused(tmp_path: Path) -> None:
     (tmp_path / "outside").mkdir()
     (tmp_path / "hub").mkdir()
     (tmp_path / "hub" / ".logwright").symlink_to(tmp_path / "outside")
@@ -174,7 +174,7 @@ def test_a_link_in_the_place_of_what_a_hub_keeps_for_itself_is_refused(tmp_path:
 # --- slow, half-open, and too many ----------------------------------------------------------------------------------
 
 
-def test_a_client_that_falls_silent_is_dropped_and_others_do_not_notice(tmp_path: Path) -> None:
+def test_silent_client_is_dropped_without_affecting_others(tmp_path: Path) -> None:
     async def talk() -> None:
         limits = Limits(silence_seconds=0.05)
         async with running(tmp_path, limits=limits) as hub, grpc.aio.insecure_channel(str(hub.address)) as channel:
@@ -190,7 +190,7 @@ def test_a_client_that_falls_silent_is_dropped_and_others_do_not_notice(tmp_path
     in_loop(talk())
 
 
-def test_a_client_that_does_not_read_its_answers_is_dropped(tmp_path: Path) -> None:
+def test_client_that_does_not_read_its_responses_is_dropped(tmp_path: Path) -> None:
     async def talk() -> None:
         limits = Limits(answer_seconds=0.05, requests_in_flight=4)
         async with running(tmp_path, limits=limits) as hub, Wire(hub) as wire:
@@ -212,7 +212,7 @@ def test_a_client_that_does_not_read_its_answers_is_dropped(tmp_path: Path) -> N
 
 
 async def _until_closed(hub: Hub, greeting: bytes) -> bytes:
-    """What a hub says to whoever connects and says this and no more, until it hangs up."""
+    """What a hub sends to a connection that sends only this greeting, until it closes."""
     reader, writer = await asyncio.open_connection(hub.address.host, hub.address.port)
     writer.write(greeting)
     try:
@@ -224,7 +224,7 @@ async def _until_closed(hub: Hub, greeting: bytes) -> bytes:
 
 
 GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
-"""How HTTP/2 begins: what comes behind it can be half of something."""
+"""How HTTP/2 begins; what follows may be incomplete."""
 HALF_A_HEADER = bytes((0, 0, 200, 1, 4, 0, 0, 0, 1)) + b"\x83\x86"
 ENDLESS_HEADERS = bytes((0, 0, 0, 1, 0, 0, 0, 0, 1)) + 1000 * bytes((0, 0, 0, 9, 0, 0, 0, 0, 1))
 
@@ -243,7 +243,7 @@ ENDLESS_HEADERS = bytes((0, 0, 0, 1, 0, 0, 0, 0, 1)) + 1000 * bytes((0, 0, 0, 9,
     ],
     ids=["nothing", "half", "HTTP/1", "TLS", "greeting", "half a header", "endless headers", "noise"],
 )
-def test_a_connection_that_says_nothing_sensible_is_closed(greeting: bytes, tmp_path: Path) -> None:
+def test_connection_that_sends_garbage_is_closed(greeting: bytes, tmp_path: Path) -> None:
     async def talk() -> None:
         limits = Limits(handshake_seconds=0.2, unused_seconds=0.2, keepalive_seconds=0.2)
         async with running(tmp_path, limits=limits) as hub:
@@ -255,7 +255,7 @@ def test_a_connection_that_says_nothing_sensible_is_closed(greeting: bytes, tmp_
 
 
 async def held_calls(channel: Any, name: str, count: int) -> list[Any]:
-    """Calls of one connection, each of which has been answered once and says no more."""
+    """Calls of one connection, each answered once and idle since."""
     held = [channel.stream_stream("/hub.Hub/Put")() for _ in range(count)]
     for number, call in enumerate(held):
         request = PutRequest(ClientID=name, JournalDir=f"held{number}", Messages=[message(0)])
@@ -264,7 +264,7 @@ async def held_calls(channel: Any, name: str, count: int) -> list[Any]:
     return held
 
 
-def test_more_calls_than_a_hub_takes_are_turned_away_and_come_in_later(tmp_path: Path) -> None:
+def test_calls_beyond_the_limit_are_refused_and_accepted_later(tmp_path: Path) -> None:
     async def talk() -> None:
         limits = Limits(calls=2, idle_seconds=60)
         async with running(tmp_path, limits=limits) as hub, Wire(hub) as wire:
@@ -284,7 +284,7 @@ def test_more_calls_than_a_hub_takes_are_turned_away_and_come_in_later(tmp_path:
 
 
 @pytest.mark.parametrize("idle_seconds", [60, 0.01], ids=["busy", "idle"])
-def test_one_client_with_all_calls_there_are_does_not_keep_out_another(idle_seconds: float, tmp_path: Path) -> None:
+def test_client_using_all_calls_does_not_block_another(idle_seconds: float, tmp_path: Path) -> None:
     """A busy one gives up what it has more than the other; of idle ones every call is free to be taken."""
     calls = 6
     connections = 3 if idle_seconds > 1 else calls
@@ -318,7 +318,7 @@ def test_one_client_with_all_calls_there_are_does_not_keep_out_another(idle_seco
     assert unlike(source, tmp_path / "hub" / "web.orders") == []
 
 
-def test_more_connections_than_a_hub_takes_are_closed_at_once(tmp_path: Path) -> None:
+def test_connections_beyond_the_limit_are_closed_at_once(tmp_path: Path) -> None:
     async def talk() -> None:
         limits = Limits(connections=3, handshake_seconds=60)
         async with running(tmp_path, limits=limits) as hub, Wire(hub) as wire:
@@ -332,7 +332,7 @@ def test_more_connections_than_a_hub_takes_are_closed_at_once(tmp_path: Path) ->
     in_loop(talk())
 
 
-def test_requests_wait_for_each_other_where_all_together_are_too_large(tmp_path: Path) -> None:
+def test_requests_wait_for_each_other_beyond_the_total_size(tmp_path: Path) -> None:
     for number in range(3):
         write_journal(tmp_path / f"j{number}", 200, seed=number)
 
@@ -350,7 +350,7 @@ def test_requests_wait_for_each_other_where_all_together_are_too_large(tmp_path:
         assert unlike(tmp_path / f"j{number}", tmp_path / "hub" / f"web.j{number}") == []
 
 
-def test_a_limit_that_lets_nothing_through_is_refused(tmp_path: Path) -> None:
+def test_limit_that_allows_nothing_is_refused(tmp_path: Path) -> None:
     with pytest.raises(WrongUse, match="calls must be a positive number"):
         Hub(tmp_path, parse_address("127.0.0.1:0"), limits=Limits(calls=0))
     with pytest.raises(WrongUse, match="are too large"):
@@ -371,7 +371,7 @@ def _quiet(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL, logger="logwright")
 
 
-def test_a_full_disk_is_an_error_told_once_reading_goes_on_and_with_room_so_does_the_copy(
+def test_full_disk_is_logged_once_and_reads_continue_and_the_copy_resumes_with_space(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, logger="logwright")
@@ -391,9 +391,9 @@ def test_a_full_disk_is_an_error_told_once_reading_goes_on_and_with_room_so_does
             assert [one.Offset for one in found] == [place - 1]
             with pytest.raises(Unreachable, match="No space left on device"):
                 await send_path(access_to(hub), source, client="web", patience_seconds=0)
-            told = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
-            assert len(told) == 1
-            assert told[0].endswith("No space left on device: clients will retry")
+            logged = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+            assert len(logged) == 1
+            assert logged[0].endswith("No space left on device: clients will retry")
             ballast.unlink()
             (sent,) = await send_path(access_to(hub), source, client="web")
             assert sent.next_offset == 3000
@@ -403,7 +403,7 @@ def test_a_full_disk_is_an_error_told_once_reading_goes_on_and_with_room_so_does
         in_loop(talk(root))
 
 
-def test_a_restore_that_meets_a_full_disk_goes_on_when_there_is_room(tmp_path: Path) -> None:
+def test_restore_resumes_after_a_full_disk_has_space(tmp_path: Path) -> None:
     source = tmp_path / "orders"
     write_journal(source, 4000, segment_size=200_000)
 
@@ -427,7 +427,7 @@ def test_a_restore_that_meets_a_full_disk_goes_on_when_there_is_room(tmp_path: P
 
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC], ids=["EIO", "ENOSPC"])
-def test_whichever_call_fails_what_was_answered_is_there_and_sending_again_completes_the_copy(
+def test_whichever_call_fails_acknowledged_messages_are_kept_and_resending_completes(
     error: int, tmp_path: Path
 ) -> None:
     source = tmp_path / "source"
@@ -456,7 +456,7 @@ def test_whichever_call_fails_what_was_answered_is_there_and_sending_again_compl
     assert failed_at > 20
 
 
-def test_after_a_power_cut_everything_that_was_answered_is_there_and_the_copy_can_be_completed(tmp_path: Path) -> None:
+def test_power_cut_keeps_acknowledged_messages_and_the_copy_can_be_completed(tmp_path: Path) -> None:
     source = tmp_path / "source"
     write_journal(source, 12, segment_size=900)
     puts = puts_of(source)
@@ -499,7 +499,7 @@ def puts_of(source: Path) -> list[Put]:
 
 
 @pytest.mark.parametrize("where", ["logwright.servers.hub.copies.Copies.put", "logwright.servers.hub.copies.Copy._put"])
-def test_a_mistake_of_the_hubs_own_is_told_and_it_goes_on(
+def test_bug_in_the_hub_is_logged_and_it_keeps_running(
     where: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.WARNING, logger="logwright")
@@ -513,14 +513,14 @@ def test_a_mistake_of_the_hubs_own_is_told_and_it_goes_on(
             assert (len(hub.calls), hub._buffered_bytes) == (0, 0)
 
     in_loop(talk())
-    told = [record.getMessage() for record in caplog.records if record.name.startswith("logwright")]
-    assert told == ["a bug in the hub: ZeroDivisionError('integer division or modulo by zero')"]
+    logged = [record.getMessage() for record in caplog.records if record.name.startswith("logwright")]
+    assert logged == ["a bug in the hub: ZeroDivisionError('integer division or modulo by zero')"]
 
 
 # --- the end --------------------------------------------------------------------------------------------------------
 
 
-def test_a_hub_that_stops_answers_what_it_has_and_the_client_goes_on_with_the_next_one(tmp_path: Path) -> None:
+def test_stopping_hub_answers_pending_requests_and_the_client_resumes_at_the_next(tmp_path: Path) -> None:
     source, root = tmp_path / "orders", tmp_path / "hub"
     write_journal(source, 2000)
 
@@ -541,7 +541,7 @@ def test_a_hub_that_stops_answers_what_it_has_and_the_client_goes_on_with_the_ne
     assert unlike(source, root / "web.orders") == []
 
 
-def test_nobody_there_is_told_after_the_patience_is_over(tmp_path: Path) -> None:
+def test_unreachable_hub_is_reported_after_the_retry_time(tmp_path: Path) -> None:
     write_journal(tmp_path / "orders", 1)
 
     async def work() -> None:

@@ -42,7 +42,7 @@ def append_to_all(root: Path, count: int = 1) -> None:
 
 
 @pytest.mark.parametrize("is_watched", [True, False], ids=["watched", "polled"])
-def test_more_shards_than_a_hub_takes_calls_are_followed_without_a_failure(
+def test_more_shards_than_concurrent_calls_are_followed_without_a_failure(
     is_watched: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = tmp_path / "events"
@@ -74,9 +74,7 @@ def test_more_shards_than_a_hub_takes_calls_are_followed_without_a_failure(
         assert unlike(root / f"7.{index:03x}", tmp_path / "hub" / f"web.7.{index:03x}") == []
 
 
-def test_a_journal_that_has_much_lets_those_that_have_little_come_in_between(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_journal_does_not_delay_small_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "CALLS", 1)
     monkeypatch.setattr(turns, "TURN_BYTES", 1)
     sizes = {"large": 2000, "small": 10, "little": 10}
@@ -108,7 +106,7 @@ def test_a_journal_that_has_much_lets_those_that_have_little_come_in_between(
 
 
 @pytest.mark.parametrize("follow", [False, True])
-def test_a_shard_that_is_damaged_does_not_stop_the_others_and_is_told(
+def test_damaged_shard_is_reported_and_does_not_stop_the_others(
     follow: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     root = tmp_path / "events"
@@ -139,7 +137,7 @@ def test_a_shard_that_is_damaged_does_not_stop_the_others_and_is_told(
         assert unlike(root / name, tmp_path / "hub" / f"web.{name}") == []
 
 
-def test_what_is_wrong_for_all_shards_alike_ends_them_all_at_once_and_is_told_once(
+def test_error_common_to_all_shards_ends_them_all_and_is_reported_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     root = tmp_path / "events"
@@ -158,9 +156,7 @@ def test_what_is_wrong_for_all_shards_alike_ends_them_all_at_once_and_is_told_on
     assert [record for record in caplog.records if record.name.startswith("logwright")] == []
 
 
-def test_what_many_journals_wait_for_is_told_once_and_that_it_goes_on_too(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_common_trouble_and_its_end_are_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     root = tmp_path / "events"
     for index in range(8):
         write_journal(root / f"3.{index:03x}", 5)
@@ -176,8 +172,8 @@ def test_what_many_journals_wait_for_is_told_once_and_that_it_goes_on_too(
                 await asyncio.sleep(0.001)
             following.cancel()
             await asyncio.wait([following])
-        told = [record.getMessage() for record in caplog.records]
-        assert told == [
+        logged = [record.getMessage() for record in caplog.records]
+        assert logged == [
             f"{address}: no answer (Connection refused); retrying every few seconds",
             f"{address}: the hub answers again",
         ]
@@ -185,28 +181,28 @@ def test_what_many_journals_wait_for_is_told_once_and_that_it_goes_on_too(
     in_loop(work())
 
 
-def test_trouble_is_told_when_it_begins_and_once_a_minute_and_its_end_only_if_it_was_told(
+def test_trouble_is_logged_at_its_start_every_minute_and_at_its_end(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     now = 100.0
     trouble_log = TroubleLog(logging.getLogger("logwright.hub"), lambda: now)
-    trouble_log.log_end("full", "there is room")
+    trouble_log.log_end("full", "there is space")
     for passed in (0.0, AGAIN_SECONDS / 2, AGAIN_SECONDS / 2, 1.0):
         now += passed
         trouble_log.log("full", f"full at {now:g}")
     trouble_log.log("another", "another")
-    trouble_log.log_end("full", "there is room")
+    trouble_log.log_end("full", "there is space")
     trouble_log.log("full", "full again")
     assert [record.getMessage() for record in caplog.records] == [
         "full at 100",
         "full at 160",
         "another",
-        "there is room",
+        "there is space",
         "full again",
     ]
 
 
-def test_what_is_remembered_of_trouble_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
+def test_memory_of_logged_trouble_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
     trouble_log = TroubleLog(logging.getLogger("logwright.hub"), lambda: 0.0)
     for number in range(3000):
         trouble_log.log(str(number), "trouble")
@@ -217,5 +213,5 @@ def test_following_waits_for_a_hub_and_copying_once_gives_up(tmp_path: Path, cap
     write_journal(tmp_path / "orders", 1)
     with pytest.raises(Unreachable, match=r"127\.0\.0\.1:1: no answer \(Connection refused\)"):
         in_loop(send_path(Access.load("127.0.0.1:1"), tmp_path / "orders", client="web", patience_seconds=0.1))
-    (told,) = caplog.records
-    assert told.getMessage().endswith("; retrying for up to 0.1 seconds")
+    (logged,) = caplog.records
+    assert logged.getMessage().endswith("; retrying for up to 0.1 seconds")

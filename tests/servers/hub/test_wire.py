@@ -21,7 +21,7 @@ def offsets(journal: Path) -> list[tuple[int, bytes]]:
     return [(found.offset, found.value) for found in Reader(journal)]
 
 
-def test_messages_are_appended_repeats_are_passed_over_and_gaps_and_conflicts_name_the_expected_offset(
+def test_repeats_are_ignored_and_gaps_and_conflicts_name_the_expected_offset(
     tmp_path: Path,
 ) -> None:
     async def talk() -> None:
@@ -48,7 +48,7 @@ def test_messages_are_appended_repeats_are_passed_over_and_gaps_and_conflicts_na
     assert offsets(tmp_path / "web.orders") == [(number, b"value") for number in range(7)]
 
 
-def test_a_first_message_must_be_number_0_and_a_question_creates_nothing(tmp_path: Path) -> None:
+def test_first_message_must_be_number_0_and_a_query_creates_nothing(tmp_path: Path) -> None:
     async def talk() -> None:
         async with running(tmp_path) as hub, Wire(hub) as wire:
             await wire.put("web", "orders")
@@ -60,7 +60,7 @@ def test_a_first_message_must_be_number_0_and_a_question_creates_nothing(tmp_pat
     assert copies_in(tmp_path) == []
 
 
-def test_a_message_behind_the_last_offset_there_is_begins_no_copy(tmp_path: Path) -> None:
+def test_message_beyond_the_largest_offset_creates_no_copy(tmp_path: Path) -> None:
     last = PutRequest(ClientID="web", JournalDir="orders", Messages=[message(2**64 - 1)]).SerializeToString()
     begins = number_field(requests.BEGINS, 1)
 
@@ -73,7 +73,7 @@ def test_a_message_behind_the_last_offset_there_is_begins_no_copy(tmp_path: Path
     assert copies_in(tmp_path) == []
 
 
-def test_get_gives_messages_from_an_offset_on_a_bounded_number_at_a_time(tmp_path: Path) -> None:
+def test_get_returns_a_bounded_number_of_messages_from_an_offset(tmp_path: Path) -> None:
     async def talk() -> None:
         async with running(tmp_path, limits=Limits(answer_bytes=300_000)) as hub, Wire(hub) as wire:
             sent = [message(number, bytes(4000)) for number in range(250)]
@@ -89,7 +89,7 @@ def test_get_gives_messages_from_an_offset_on_a_bounded_number_at_a_time(tmp_pat
     in_loop(talk())
 
 
-def test_segments_roll_by_size_where_nobody_tells_of_them_after_the_message_that_fills_one(tmp_path: Path) -> None:
+def test_segments_roll_by_size_unless_the_client_names_them(tmp_path: Path) -> None:
     async def talk() -> None:
         async with running(tmp_path, segment_size=100) as hub, Wire(hub) as wire:
             await wire.put("web", "orders", *(message(number, bytes(20)) for number in range(7)))  # 49 bytes each
@@ -101,7 +101,7 @@ def test_segments_roll_by_size_where_nobody_tells_of_them_after_the_message_that
     assert [offset for offset, _ in offsets(tmp_path / "web.orders")] == list(range(9))
 
 
-def test_clients_do_not_meet_and_a_pair_of_names_has_a_directory_of_its_own(tmp_path: Path) -> None:
+def test_each_client_and_journal_name_has_its_own_directory(tmp_path: Path) -> None:
     async def talk() -> None:
         async with running(tmp_path) as hub, Wire(hub) as wire:
             await wire.put("web", "a.b", message(0, b"1"))
@@ -167,7 +167,7 @@ def test_hostile_names_are_refused_and_nothing_outside_is_touched(tmp_path: Path
 
 
 @pytest.mark.parametrize("place", ["web.orders", "web.orders/jnl"])
-def test_a_link_that_leads_out_is_not_followed(place: str, tmp_path: Path) -> None:
+def test_link_out_of_the_directory_is_not_followed(place: str, tmp_path: Path) -> None:
     root, outside = tmp_path / "root", tmp_path / "outside"
     (outside / "jnl").mkdir(parents=True)
     (outside / "jnl" / f"{0:016x}.jnl").write_bytes(b"")
@@ -186,7 +186,7 @@ def test_a_link_that_leads_out_is_not_followed(place: str, tmp_path: Path) -> No
     COUNTS.add("hostile inputs", 2, "hub")
 
 
-def test_a_copy_that_another_program_writes_to_is_left_alone(tmp_path: Path) -> None:
+def test_copy_locked_by_another_program_is_left_alone(tmp_path: Path) -> None:
     from logwright.sej import Writer
 
     async def talk() -> None:
@@ -203,9 +203,7 @@ def test_a_copy_that_another_program_writes_to_is_left_alone(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("is_removed", [False, True], ids=["moved", "removed"])
-def test_what_is_put_to_a_copy_that_was_moved_or_removed_is_not_acknowledged_and_a_new_one_begins(
-    is_removed: bool, tmp_path: Path
-) -> None:
+def test_put_to_a_moved_or_removed_copy_is_refused_and_a_new_copy_begins(is_removed: bool, tmp_path: Path) -> None:
     copy, aside = tmp_path / "web.orders", tmp_path / "aside"
 
     async def talk() -> None:
@@ -226,7 +224,7 @@ def test_what_is_put_to_a_copy_that_was_moved_or_removed_is_not_acknowledged_and
     assert is_removed or offsets(aside)[:2] == [(0, b"value"), (1, b"value")]
 
 
-def test_more_journals_than_may_be_open_take_turns_and_more_than_may_be_are_refused(tmp_path: Path) -> None:
+def test_journals_beyond_the_open_limit_take_turns_and_beyond_the_total_are_refused(tmp_path: Path) -> None:
     async def talk() -> None:
         async with running(tmp_path, limits=Limits(open_journals=2, journals=5)) as hub, Wire(hub) as wire:
             for offset in range(3):

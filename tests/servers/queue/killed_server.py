@@ -17,7 +17,7 @@ SMALL = Limits(default_journal_bytes=2000, max_journal_bytes=8000, max_memory_by
 
 
 def serve_for_ever(directory: str, sync: str, sender: Connection) -> None:
-    """Serve until somebody kills us; the port is sent when it is known."""
+    """Serve until killed; send the port once it is known."""
     logging.getLogger("logwright").setLevel(logging.CRITICAL)
     settings = ServerSettings(
         directory=Path(directory),

@@ -105,7 +105,7 @@ def serving(directory: Path, **settings: Any) -> Iterator[Serving]:
 
 
 class Client(Closing):
-    """A client that says what it is told to."""
+    """A client that sends raw bytes."""
 
     def __init__(self, served: Serving | Address, context: ssl.SSLContext | None = None) -> None:
         address = served.address if isinstance(served, Serving) else served
@@ -119,7 +119,7 @@ class Client(Closing):
         self.socket.sendall(data)
 
     def hear(self, size: int) -> bytes:
-        """So many bytes of answers, fewer if the connection ends before."""
+        """`size` bytes of responses, fewer if the connection ends before."""
         while len(self._received) < size:
             data = self.socket.recv(1 << 16)
             if not data:
@@ -147,7 +147,7 @@ class Client(Closing):
         return line + b"\n"
 
     def ask(self, request: bytes) -> bytes:
-        """The whole answer to requests, whatever it is: it ends where that to a `version` behind them begins."""
+        """The whole response to requests: it ends where the response to a following `version` begins."""
         self.say(request + b"version\r\n")
         while not self._received.endswith(VERSION):
             data = self.socket.recv(1 << 16)

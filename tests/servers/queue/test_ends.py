@@ -1,4 +1,4 @@
-"""Clients that have said their last word, a server that stops, and chains of clients: nobody's answer is forgotten."""
+"""Half-closed clients, a stopping server and chains of clients: every request is answered."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def last_words(client: Client, request: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("sync", [NONE, ALWAYS], ids=str)
-def test_who_ends_its_half_has_all_its_answers(sync: Sync, tmp_path: Path) -> None:
+def test_half_closed_client_gets_all_its_responses(sync: Sync, tmp_path: Path) -> None:
     with serving(tmp_path, sync=sync) as served:
         for _ in range(ROUNDS):
             with Client(served) as client:
@@ -31,7 +31,7 @@ def test_who_ends_its_half_has_all_its_answers(sync: Sync, tmp_path: Path) -> No
                 assert last_words(client, b"get q\r\n") == b"VALUE q 0 1\r\n1\r\nEND\r\n"
 
 
-def test_quit_waits_for_the_answer_before_it(tmp_path: Path) -> None:
+def test_quit_waits_for_the_preceding_response(tmp_path: Path) -> None:
     with serving(tmp_path, sync=ALWAYS) as served:
         for _ in range(ROUNDS):
             with Client(served) as client:
@@ -43,7 +43,7 @@ def test_quit_waits_for_the_answer_before_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("sync", [NONE, ALWAYS], ids=str)
 @pytest.mark.parametrize("name", [b"there", b"absent"])
-def test_nobody_is_waited_for_who_has_ended_its_half(name: bytes, sync: Sync, tmp_path: Path) -> None:
+def test_half_closed_clients_are_not_waited_for(name: bytes, sync: Sync, tmp_path: Path) -> None:
     with serving(tmp_path, sync=sync) as served:
         with Client(served) as client:
             assert client.ask(b"set there 0 0 1\r\n1\r\nflush there\r\n") == b"STORED\r\nEND\r\n"
@@ -58,7 +58,7 @@ def test_nobody_is_waited_for_who_has_ended_its_half(name: bytes, sync: Sync, tm
             assert last_words(client, b"version\r\n") == b"END\r\n" + VERSION + VERSION
 
 
-def test_a_stop_answers_all_that_was_asked_and_waits_for_nothing(tmp_path: Path) -> None:
+def test_stop_answers_all_requests_and_waits_for_no_items(tmp_path: Path) -> None:
     with serving(tmp_path, limits=ServerLimits(stop_seconds=3600)) as served:
         client = Client(served)
         client.say(b"get q/t=60000\r\nget q/t=60000\r\nmonitor q 60\r\nversion\r\n")
@@ -67,7 +67,7 @@ def test_a_stop_answers_all_that_was_asked_and_waits_for_nothing(tmp_path: Path)
         assert client.hear_all() == b"END\r\n" * 3 + VERSION
 
 
-def test_a_stop_answers_however_many_wait_for_new_queues(tmp_path: Path) -> None:
+def test_stop_answers_any_number_of_clients_waiting_for_new_queues(tmp_path: Path) -> None:
     count = 3000
     with serving(tmp_path, limits=ServerLimits(stop_seconds=3600, max_queues=count)) as served:
         client = Client(served)
@@ -80,7 +80,7 @@ def test_a_stop_answers_however_many_wait_for_new_queues(tmp_path: Path) -> None
     assert answers.count(b"STORED") == sum(path.is_file() for path in tmp_path.iterdir())
 
 
-def test_each_may_wait_for_what_another_puts_next(tmp_path: Path) -> None:
+def test_chain_of_clients_waits_for_each_others_items(tmp_path: Path) -> None:
     with serving(tmp_path) as served:
         clients = [Client(served) for _ in range(CHAIN)]
         for number, client in enumerate(clients):
@@ -102,7 +102,7 @@ def test_each_may_wait_for_what_another_puts_next(tmp_path: Path) -> None:
         assert served.items("q") == [before]
 
 
-def test_one_get_opens_no_more_than_several_may(tmp_path: Path) -> None:
+def test_one_get_opens_no_more_items_than_several_gets(tmp_path: Path) -> None:
     with serving(tmp_path) as served, Client(served) as client:
         client.ask(b"set q 0 0 1\r\n1\r\nset q 0 0 1\r\n2\r\nset q 0 0 1\r\n3\r\n")
         assert client.ask(b"get q/open q/open\r\n") == b"ERROR\r\n"
@@ -113,7 +113,7 @@ def test_one_get_opens_no_more_than_several_may(tmp_path: Path) -> None:
         assert served.state() == {"q": ([b"3"], 1)}
 
 
-def test_one_get_hands_out_no_more_than_is_held_for_a_client(tmp_path: Path) -> None:
+def test_one_get_returns_no_more_than_the_output_buffer_holds(tmp_path: Path) -> None:
     with serving(tmp_path, limits=ServerLimits(output_buffer_bytes=2500)) as served, Client(served) as client:
         client.ask(b"set q 0 0 1000\r\n%b\r\n" % bytes(1000) * 5 + b"get q/open\r\n")
         item = b"VALUE q/peek 0 1000\r\n%b\r\n" % bytes(1000)

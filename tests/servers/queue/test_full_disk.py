@@ -1,4 +1,4 @@
-"""A disk that is full, or fails: the answer is SERVER_ERROR, reading goes on, and nothing acknowledged is lost."""
+"""A disk that is full, or fails: the answer is SERVER_ERROR, reading continues, and nothing acknowledged is lost."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class FickleDisk:
             self.spared -= 1
             if self.spared >= 0:
                 return
-            raise StorageFailed(kind, path, OSError(self.failing[kind], "as it was told to"))
+            raise StorageFailed(kind, path, OSError(self.failing[kind], "simulated failure"))
 
     def open(self, path: Path, mode: Any) -> Any:
         return FickleFile(self, REAL_DISK.open(path, mode))
@@ -80,7 +80,7 @@ class FickleFile:
 
 @pytest.fixture(autouse=True)
 def quiet() -> Iterator[None]:
-    """Failures are told in the log, which is not what is looked at here."""
+    """Silence the log of failures, which these tests do not check."""
     logging.getLogger("logwright").setLevel(logging.CRITICAL)
     yield
     logging.getLogger("logwright").setLevel(logging.NOTSET)
@@ -93,14 +93,14 @@ def sync_place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     return str(request.param)
 
 
-def back(served: Serving) -> None:
+def wait_until_usable(served: Serving) -> None:
     """Wait until the queue can be used again."""
     server = served.server
     served.until(lambda: b"q" in server.queues.by_key and not server.suspended and not server.queues.is_changing(b"q"))
 
 
 @pytest.mark.parametrize("sync", [NONE, ALWAYS], ids=str)
-def test_a_write_that_fails_is_told_and_what_was_acknowledged_is_there(sync: Sync, tmp_path: Path) -> None:
+def test_failed_write_is_reported_and_acknowledged_items_are_kept(sync: Sync, tmp_path: Path) -> None:
     disk = FickleDisk()
     settings: dict[str, Any] = {"disk": disk, "limits": QUICK, "sync": sync}
     with serving(tmp_path, **settings) as served, Client(served) as client, Client(served) as other:
@@ -110,7 +110,7 @@ def test_a_write_that_fails_is_told_and_what_was_acknowledged_is_there(sync: Syn
         served.until(lambda: not served.server.queues.is_changing(b"q"))
         assert other.ask(b"get other\r\nstatus\r\n") == b"END\r\nUP\r\n"
         disk.failing = {}
-        back(served)
+        wait_until_usable(served)
         assert served.items("q") == [b"1", b"2"]
         assert client.ask(b"set q 0 0 1\r\n4\r\nget q\r\n") == b"STORED\r\nVALUE q 0 1\r\n1\r\nEND\r\n"
     with serving(tmp_path) as served:
@@ -119,15 +119,15 @@ def test_a_write_that_fails_is_told_and_what_was_acknowledged_is_there(sync: Syn
 
 @pytest.mark.usefixtures("sync_place")
 @pytest.mark.parametrize("kind", ["write", "sync"])
-def test_an_item_whose_removal_failed_is_not_handed_out(kind: str, tmp_path: Path) -> None:
+def test_item_whose_removal_failed_is_not_delivered(kind: str, tmp_path: Path) -> None:
     disk = FickleDisk()
     with serving(tmp_path, disk=disk, limits=QUICK, sync=ALWAYS) as served, Client(served) as client:
         client.ask(b"set q 0 0 1\r\n1\r\n")
         disk.failing = {kind: errno.EIO}
         assert client.ask(b"get q\r\n") == FAILED
         disk.failing = {}
-        back(served)
-        # A removal that was written and not synced may be there: nobody knows, and nobody was told that it is done.
+        wait_until_usable(served)
+        # A removal that was written and not synced may be there; it was not acknowledged.
         gone = [b"END\r\n"] if kind == "sync" else []
         assert client.ask(b"get q\r\n") in [b"VALUE q 0 1\r\n1\r\nEND\r\n", *gone]
 
@@ -135,7 +135,7 @@ def test_an_item_whose_removal_failed_is_not_handed_out(kind: str, tmp_path: Pat
 @pytest.mark.parametrize("at_once", [True, False], ids=["alone", "with others"])
 @pytest.mark.parametrize(("sync", "kind"), [(NONE, "write"), (ALWAYS, "write"), (ALWAYS, "sync")], ids=str)
 @pytest.mark.parametrize("request_line", [b"get a q c", b"get a c q", b"get a/open q c/open", b"gets q a q c"])
-def test_items_of_other_queues_are_handed_out_when_one_of_several_fails(
+def test_items_of_other_queues_are_delivered_when_one_queue_fails(
     request_line: bytes, sync: Sync, kind: str, at_once: bool, tmp_path: Path
 ) -> None:
     disk = FickleDisk()
@@ -151,7 +151,7 @@ def test_items_of_other_queues_are_handed_out_when_one_of_several_fails(
         else:
             answer = client.ask(b"get nobody\r\n" + request_line + b"\r\n").removeprefix(b"END\r\n")
         disk.failing = {}
-        back(served)
+        wait_until_usable(served)
         taken = [line.split()[1].partition(b"/")[0].decode() for line in answer.splitlines() if line[:5] == b"VALUE"]
         assert b"VALUE q" not in answer
         assert answer.count(b"END\r\n") + answer.count(FAILED) == 1
@@ -162,7 +162,7 @@ def test_items_of_other_queues_are_handed_out_when_one_of_several_fails(
             assert served.items("q") == [b"1\r\n", b"2"]
 
 
-def test_what_was_open_when_the_journal_failed_comes_back_and_cannot_be_closed(tmp_path: Path) -> None:
+def test_reads_open_at_a_journal_failure_are_aborted_and_cannot_be_closed(tmp_path: Path) -> None:
     disk = FickleDisk()
     with serving(tmp_path, disk=disk, limits=QUICK) as served, Client(served) as client, Client(served) as other:
         client.ask(b"set q 0 0 1\r\n1\r\nset q 0 0 1\r\n2\r\n")
@@ -170,13 +170,13 @@ def test_what_was_open_when_the_journal_failed_comes_back_and_cannot_be_closed(t
         disk.failing = {"write": errno.ENOSPC}
         assert other.ask(b"set q 0 0 1\r\n3\r\n") == NO_SPACE
         disk.failing = {}
-        back(served)
+        wait_until_usable(served)
         assert client.ask(b"get q/close\r\n") == FAILED
         assert client.ask(b"get q/close\r\n") == b"END\r\n"
         assert served.state() == {"q": ([b"1", b"2"], 0)}
 
 
-def test_who_waits_is_served_when_the_queue_is_back(tmp_path: Path) -> None:
+def test_waiting_client_is_served_after_the_queue_recovers(tmp_path: Path) -> None:
     disk = FickleDisk()
     with serving(tmp_path, disk=disk, limits=QUICK) as served, Client(served) as client, Client(served) as other:
         client.say(b"get q/t=60000\r\n")
@@ -184,30 +184,30 @@ def test_who_waits_is_served_when_the_queue_is_back(tmp_path: Path) -> None:
         disk.failing = {"write": errno.ENOSPC}
         assert other.ask(b"set q 0 0 1\r\n1\r\n") == NO_SPACE
         disk.failing = {}
-        back(served)
+        wait_until_usable(served)
         assert other.ask(b"set q 0 0 1\r\n2\r\n") == b"STORED\r\n"
         assert client.line() == b"VALUE q/t=60000 0 1\r\n"
         assert client.line() == b"2\r\n"
         assert served.items("q") == []
 
 
-def test_many_requests_that_were_to_be_written_together_are_all_told(tmp_path: Path) -> None:
+def test_all_requests_of_a_failed_group_write_get_an_error(tmp_path: Path) -> None:
     disk = FickleDisk()
     with serving(tmp_path, disk=disk, limits=QUICK) as served, Client(served) as client, Client(served) as other:
         assert client.ask(b"set q 0 0 1\r\n1\r\n") == b"STORED\r\n"
 
-        def fail_behind_the_first() -> None:
-            """Let the first write of a turn succeed, which is done at once, and what gathers behind it fail."""
+        def fail_after_the_first() -> None:
+            """Let the first write of an iteration succeed and those gathered after it fail."""
             queue = served.server.queues.by_key[b"q"]
             served.server.put(queue, b"2", 0)
             disk.failing = {"write": errno.ENOSPC}
             for number in b"345":
                 served.server.put(queue, bytes([number]), 0)
 
-        served.call(fail_behind_the_first)
+        served.call(fail_after_the_first)
         served.until(lambda: served.server.suspended)
         disk.failing = {}
-        back(served)
+        wait_until_usable(served)
         assert served.items("q") == [b"1", b"2"]
         assert other.ask(b"get q\r\n") == b"VALUE q 0 1\r\n1\r\nEND\r\n"
 
@@ -215,7 +215,7 @@ def test_many_requests_that_were_to_be_written_together_are_all_told(tmp_path: P
 @pytest.mark.parametrize("sync", [NONE, interval(60_000), ALWAYS], ids=str)
 @pytest.mark.parametrize("at_once", [True, False], ids=["alone", "with others"])
 @pytest.mark.parametrize("writes", [1, 2])
-def test_an_item_is_handed_out_if_and_only_if_its_removal_was_written(
+def test_item_is_delivered_if_and_only_if_its_removal_is_written(
     writes: int, at_once: bool, sync: Sync, tmp_path: Path
 ) -> None:
     disk = FickleDisk()
@@ -224,17 +224,17 @@ def test_an_item_is_handed_out_if_and_only_if_its_removal_was_written(
         items = [b"1", b"2", b"3", b"4"]
         client.ask(b"".join(b"set q 0 0 1\r\n%b\r\n" % item for item in items))
         if not at_once:
-            other.ask(b"get nobody\r\n")  # so the client is not the one that was heard last
+            other.ask(b"get nobody\r\n")  # so the client is not the last one that sent something
         disk.failing, disk.failing_file, disk.spared = {"write": errno.ENOSPC}, "q", writes
         answer = client.ask(b"get q\r\nget q\r\nget q\r\n")
         disk.failing = {}
-        back(served)
+        wait_until_usable(served)
         taken = [line for line in answer.split(b"\r\n") if line.isdigit()]
         assert taken + served.items("q") == items
         assert answer.count(NO_SPACE) == 3 - len(taken)
 
 
-def test_pipelined_requests_of_other_queues_are_answered_beside_one_that_failed(tmp_path: Path) -> None:
+def test_pipelined_requests_of_other_queues_succeed_beside_a_failed_one(tmp_path: Path) -> None:
     disk = FickleDisk()
     with serving(tmp_path, disk=disk, limits=QUICK) as served, Client(served) as client:
         client.ask(b"set q 0 0 1\r\n1\r\nset r 0 0 1\r\n1\r\n")
@@ -243,7 +243,7 @@ def test_pipelined_requests_of_other_queues_are_answered_beside_one_that_failed(
         assert answer.endswith(NO_SPACE + b"END\r\nVALUE r/peek 0 1\r\n1\r\nEND\r\n")
 
 
-def test_when_little_is_left_nothing_is_put_and_reading_goes_on(tmp_path: Path) -> None:
+def test_low_space_refuses_puts_and_allows_reads(tmp_path: Path) -> None:
     disk = FickleDisk()
     limits = ServerLimits(handshake_seconds=0.02, keep_free_bytes=1 << 20)  # which has it look often
     with serving(tmp_path, disk=disk, limits=limits) as served:
@@ -264,7 +264,7 @@ def test_when_little_is_left_nothing_is_put_and_reading_goes_on(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("keep_free", [1, 1 << 20], ids=["to the last byte", "with something left"])
-def test_a_real_disk_that_is_full_loses_nothing(keep_free: int, tmp_path: Path) -> None:
+def test_full_real_disk_loses_nothing(keep_free: int, tmp_path: Path) -> None:
     limits = ServerLimits(retry_seconds=0.01, answer_seconds=0.01, keep_free_bytes=keep_free)
     item = bytes(500)
     with small_disk(tmp_path / "small", 256 << 10) as directory:
@@ -279,7 +279,7 @@ def test_a_real_disk_that_is_full_loses_nothing(keep_free: int, tmp_path: Path) 
                     assert answer == NO_SPACE
                     refused += 1
                     if keep_free == 1:
-                        back(served)
+                        wait_until_usable(served)
             assert stored > 300
             assert [int(data[:10]) for data in served.items("q")] == list(range(stored))
             assert client.ask(b"get q/peek\r\n").startswith(b"VALUE q/peek 0 510\r\n0000000000")
@@ -302,7 +302,7 @@ def fill(client: Client, item: bytes) -> int:
 
 @pytest.mark.parametrize("drain", ["get", "flush", "open"])
 @pytest.mark.parametrize("memory_bytes", [128 << 20, 1 << 18], ids=["one file", "rotated files"])
-def test_a_disk_that_was_nearly_full_takes_items_again_once_the_queue_is_empty(
+def test_nearly_full_disk_accepts_items_again_once_the_queue_is_empty(
     drain: str, memory_bytes: int, tmp_path: Path
 ) -> None:
     limits = ServerLimits(retry_seconds=0.01, answer_seconds=0.01)
@@ -322,29 +322,29 @@ def test_a_disk_that_was_nearly_full_takes_items_again_once_the_queue_is_empty(
             assert len(served.items("q")) >= stored - 8
 
 
-def test_a_write_that_found_no_space_succeeds_later_once_the_queues_are_empty(tmp_path: Path) -> None:
+def test_write_without_space_succeeds_once_the_queues_are_empty(tmp_path: Path) -> None:
     limits = ServerLimits(retry_seconds=0.01, keep_free_bytes=1)
     item = bytes(300_000)
     with small_disk(tmp_path / "small", 2 << 20) as directory:
         with serving(directory / "queues", limits=limits) as served, Client(served) as client:
             assert client.ask(b"set other 0 0 300000\r\n%b\r\nget other/open\r\n" % item).startswith(b"STORED")
             stored = fill(client, item)
-            back(served)
+            wait_until_usable(served)
             assert not served.server.space.is_low
             assert client.ask(b"get q\r\n" * stored).count(b"VALUE") == stored
             again = fill(client, item)  # nothing, unless the queue had failed a while before
-            back(served)
+            wait_until_usable(served)
             assert again + fill(client, item) == stored
             assert client.ask(b"get other/close\r\n") == b"END\r\n"
             more = fill(client, item)
             served.until(lambda: served.server.queues.by_key[b"other"].engine.journal_bytes < 100)
-            back(served)
+            wait_until_usable(served)
             assert more + fill(client, item) == 1
         with serving(directory / "queues", limits=limits) as served:
             assert served.state() == {"other": ([], 0), "q": ([item] * (stored + 1), 0)}
 
 
-def test_what_was_kept_is_not_for_what_is_put_to_other_queues(tmp_path: Path) -> None:
+def test_reserved_space_is_not_used_for_puts_to_other_queues(tmp_path: Path) -> None:
     disk = FickleDisk()
     with serving(tmp_path, disk=disk) as served, Client(served) as client:
         assert client.ask(b"set q 0 0 1\r\n1\r\nset other 0 0 1\r\n1\r\n") == b"STORED\r\n" * 2
@@ -355,7 +355,7 @@ def test_what_was_kept_is_not_for_what_is_put_to_other_queues(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("kind", ["write", "sync"])
-def test_a_reserve_that_the_disk_has_no_space_for_is_given_up(kind: str, tmp_path: Path) -> None:
+def test_space_reserve_that_does_not_fit_is_given_up(kind: str, tmp_path: Path) -> None:
     """Some file systems look for space only when a file is synced."""
     disk: Any = FickleDisk()
     (tmp_path / ".logwright").mkdir()
@@ -372,9 +372,7 @@ def test_a_reserve_that_the_disk_has_no_space_for_is_given_up(kind: str, tmp_pat
 
 @pytest.mark.parametrize("sync", [NONE, ALWAYS], ids=str)
 @pytest.mark.parametrize("drain", ["get", "open", "flush", "delete"])
-def test_items_can_be_taken_out_when_others_have_left_no_page_of_the_disk(
-    drain: str, sync: Sync, tmp_path: Path
-) -> None:
+def test_items_can_be_removed_when_other_programs_fill_the_disk(drain: str, sync: Sync, tmp_path: Path) -> None:
     count = 9000  # which is more than a page, by a byte for each that is taken out
     with (
         small_disk(tmp_path / "small", 4 << 20) as directory,
@@ -401,7 +399,7 @@ def test_items_can_be_taken_out_when_others_have_left_no_page_of_the_disk(
             assert sorted(set(taken)) == [b"%05d" % number for number in range(count)]
             assert len(taken) - count <= (
                 100 if drain == "open" else 0
-            )  # what was open when the disk was full came back
+            )  # the items open when the disk was full were aborted
         (directory / "other").unlink()
         server = served.server
         served.until(lambda: reserve.exists() and not server.space.is_low and not server.suspended)
@@ -416,7 +414,7 @@ def fill_up(path: Path) -> None:
             pass
 
 
-def test_a_parent_and_its_children_fail_and_come_back_together(tmp_path: Path) -> None:
+def test_parent_and_children_fail_and_recover_together(tmp_path: Path) -> None:
     disk = FickleDisk()
     with serving(tmp_path, disk=disk, limits=QUICK) as served, Client(served) as client:
         assert client.ask(b"set q 0 0 1\r\n1\r\nget q+a\r\nget q+b\r\nset q 0 0 1\r\n2\r\n").endswith(b"STORED\r\n")
@@ -467,7 +465,7 @@ def test_one_queue_is_synced_in_the_loop_if_the_disk_is_quick_and_several_are_by
         assert sorted(disk.syncs) == [("q", True), ("r", True)]
 
 
-def test_a_sync_that_fails_later_has_the_queue_opened_again(tmp_path: Path) -> None:
+def test_failed_background_sync_reopens_the_queue(tmp_path: Path) -> None:
     disk = FickleDisk()
     with serving(tmp_path, disk=disk, limits=QUICK, sync=interval(5)) as served, Client(served) as client:
         assert client.ask(b"set q 0 0 1\r\n1\r\n") == b"STORED\r\n"
@@ -476,5 +474,5 @@ def test_a_sync_that_fails_later_has_the_queue_opened_again(tmp_path: Path) -> N
         client.ask(b"set q 0 0 1\r\n2\r\n")
         served.until(lambda: before.is_lost)
         disk.failing = {}
-        back(served)
+        wait_until_usable(served)
         assert served.items("q") == [b"1", b"2"]

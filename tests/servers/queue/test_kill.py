@@ -88,7 +88,7 @@ class Worker:
 
 
 def work_until(port: int, ledger: Ledger, answers: int, queue: bytes) -> list[Worker]:
-    """Let clients work until they have had so many answers; they are in the middle of something then."""
+    """Let clients work until they have `answers` responses; requests are in progress then."""
     workers = [Worker(port, ledger, number % 2 == 0, queue) for number in range(CLIENTS)]
     with selectors.DefaultSelector() as selector:
         for worker in workers:
@@ -160,13 +160,11 @@ def kill_again_and_again(sync: str, directory: Path, kills: int) -> None:
 
 
 @pytest.mark.parametrize("sync", ["none", "always"])
-def test_a_server_that_is_killed_under_load_loses_nothing_and_repeats_nothing_confirmed(
-    sync: str, tmp_path: Path
-) -> None:
+def test_killed_server_loses_nothing_and_repeats_nothing_confirmed(sync: str, tmp_path: Path) -> None:
     kill_again_and_again(sync, tmp_path, KILLS // 2)
 
 
 @pytest.mark.torture
 @pytest.mark.parametrize("sync", ["none", "interval(5)", "always"])
-def test_a_server_is_killed_hundreds_of_times(sync: str, tmp_path: Path) -> None:
+def test_server_killed_hundreds_of_times_loses_nothing(sync: str, tmp_path: Path) -> None:
     kill_again_and_again(sync, tmp_path, 300)

@@ -1,4 +1,4 @@
-"""What Prometheus is told is text that it takes, whatever names clients have chosen."""
+"""The metrics are valid for Prometheus, whatever names clients choose."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAMES = {
 SAMPLE = re.compile(r'([a-z_]+(?:\{[a-z]+="(?:[^"\\\n]|\\["\\n])*"\})?) [0-9.]+')
 
 
-def test_each_queue_has_a_label_of_its_own(tmp_path: Path) -> None:
+def test_each_queue_has_its_own_label(tmp_path: Path) -> None:
     with serving(tmp_path) as served, Client(served) as client:
         for name in NAMES:
             assert client.ask(b"set %b 0 0 3\r\nabc\r\n" % name) == b"STORED\r\n"

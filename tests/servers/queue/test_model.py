@@ -105,7 +105,7 @@ def agree(served: Serving, model: Model) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_every_answer_is_that_of_the_model(seed: int, tmp_path: Path) -> None:
+def test_every_response_matches_the_model(seed: int, tmp_path: Path) -> None:
     chance = random.Random(seed)
     model = Model()
     limits = ServerLimits(max_open_reads=MOST_OPEN)

@@ -148,7 +148,7 @@ def pieces(chance: random.Random, whole: bytes) -> list[bytes]:
     return [whole[start:stop] for start, stop in zip([0, *cuts], [*cuts, len(whole)], strict=True)]
 
 
-def test_odd_requests_get_the_exact_answer_and_change_nothing(tmp_path: Path) -> None:
+def test_odd_requests_get_the_exact_response_and_change_nothing(tmp_path: Path) -> None:
     chance = random.Random(20261116)
     limits = ServerLimits(max_item_bytes=MAX_ITEM)
     with serving(tmp_path / "queues", limits=limits) as served, Client(served) as client:

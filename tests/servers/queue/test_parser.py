@@ -51,7 +51,7 @@ def parsed(pieces: list[bytes]) -> tuple[list[Request], Parser]:
 
 
 @pytest.mark.parametrize(("data", "requests"), CASES)
-def test_a_request_is_understood_wherever_it_is_cut(data: bytes, requests: list[Request]) -> None:
+def test_request_is_parsed_wherever_it_is_split(data: bytes, requests: list[Request]) -> None:
     assert parsed([data])[0] == requests
     assert parsed([bytes([byte]) for byte in data])[0] == requests
     for cut in range(1, len(data)):
@@ -60,7 +60,7 @@ def test_a_request_is_understood_wherever_it_is_cut(data: bytes, requests: list[
 
 @given(st.randoms(use_true_random=False), st.integers(1, 30))
 @settings(max_examples=200, deadline=None)
-def test_any_mixture_of_requests_in_any_pieces_is_the_same(chance: random.Random, number: int) -> None:
+def test_any_mixture_of_requests_in_any_pieces_parses_equally(chance: random.Random, number: int) -> None:
     chosen = [chance.choice(CASES[:-2]) for _ in range(number)]
     data = b"".join(case for case, _ in chosen)
     pieces = []
@@ -100,7 +100,7 @@ class Counted(bytes):
         (b"set a 0 0 101\r\n" + b"x" * 101 + b"\r\n", TOO_LARGE),
     ],
 )
-def test_many_blocks_that_are_refused_are_each_copied_once(piece: bytes, answer: bytes) -> None:
+def test_refused_blocks_are_each_copied_once(piece: bytes, answer: bytes) -> None:
     data = Counted(piece * 2000)
     Counted.copied = 0
     assert Parser(LIMITS, Arriving(1000)).feed(data) == [(REFUSED, answer)] * 2000

@@ -40,7 +40,7 @@ class Program:
         assert self.process.stdout is not None
         return self.process.stdout.readline()
 
-    def told(self) -> dict[str, Any]:
+    def announcement(self) -> dict[str, Any]:
         """What it prints with --json when it is ready."""
         found: dict[str, Any] = json.loads(self.first_line())
         return found
@@ -63,7 +63,7 @@ def program(directory: Path, *options: str) -> Iterator[Program]:
         found.process.communicate(timeout=DEADLINE_SECONDS)
 
 
-def test_it_says_where_it_is_and_what_its_limits_are(tmp_path: Path) -> None:
+def test_server_prints_its_address_and_limits(tmp_path: Path) -> None:
     with program(tmp_path / "queues", "--sync", "always", "--max-item", "64k", "--max-connections", "7") as running:
         line = running.first_line()
         assert line.startswith(f"the queue server of {tmp_path / 'queues'} is ready at 127.0.0.1:")
@@ -80,12 +80,12 @@ def test_an_example_of_the_help_runs(tmp_path: Path) -> None:
     command = [sys.executable, "-m", *line.split()]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         assert process.stdout is not None
-        told = json.loads(process.stdout.readline())
-        with Client(parse_address(told["address"])) as client:
+        announced = json.loads(process.stdout.readline())
+        with Client(parse_address(announced["address"])) as client:
             assert client.ask(b"set q 0 0 1\r\n1\r\n") == b"STORED\r\n"
         process.terminate()
     assert process.returncode == 0
-    assert told["serving"] == "the queue server of queues"
+    assert announced["serving"] == "the queue server of queues"
     assert (tmp_path / "queues" / "q").stat().st_size == 22
 
 
@@ -100,7 +100,7 @@ def test_an_example_of_the_help_runs(tmp_path: Path) -> None:
         (["--queue-items", "0"], "max_items cannot be 0"),
     ],
 )
-def test_it_refuses_what_makes_no_sense(options: list[str], reason: str, tmp_path: Path) -> None:
+def test_invalid_options_are_refused(options: list[str], reason: str, tmp_path: Path) -> None:
     outcome = command_line("serve", "kestrel", tmp_path / "queues", *options)
     assert (outcome.code, outcome.out) == (2, "")
     assert reason in outcome.err
@@ -108,12 +108,12 @@ def test_it_refuses_what_makes_no_sense(options: list[str], reason: str, tmp_pat
 
 
 @pytest.mark.parametrize("sync", ["none", "always"])
-def test_sigterm_answers_what_was_asked_puts_back_what_is_open_and_loses_nothing(sync: str, tmp_path: Path) -> None:
+def test_sigterm_answers_requests_returns_open_items_and_loses_nothing(sync: str, tmp_path: Path) -> None:
     with program(tmp_path, "--json", "--sync", sync) as running:
-        told = running.told()
-        assert told["sync"] == sync
-        assert told["limits"]["max_connections"] == 1024
-        address = parse_address(told["address"])
+        announced = running.announcement()
+        assert announced["sync"] == sync
+        assert announced["limits"]["max_connections"] == 1024
+        address = parse_address(announced["address"])
         clients = [Client(address) for _ in range(10)]
         assert clients[0].ask(b"set q 0 0 1\r\n1\r\nset q 0 0 1\r\n2\r\nget q/open\r\n").count(b"\r\n") == 5
         clients[1].say(b"get empty/t=600000\r\n")
@@ -134,7 +134,7 @@ def test_sigterm_answers_what_was_asked_puts_back_what_is_open_and_loses_nothing
         assert len(queue) >= stored
 
 
-def test_metrics_are_what_prometheus_reads(tmp_path: Path) -> None:
+def test_metrics_are_valid_for_prometheus(tmp_path: Path) -> None:
     with serving(tmp_path, metrics=Address("127.0.0.1", 0)) as served, Client(served) as client:
         client.ask(b'set a"b 0 0 3\r\nabc\r\nset q 0 0 1\r\nx\r\nget q\r\nget q\r\nget a"b/open\r\nnonsense\r\n')
         url = f"http://{served.server.metrics_address}/metrics"
@@ -209,7 +209,7 @@ def test_pymemcache_reads_reliably(memcache: Memcache, address: Address) -> None
     assert memcache.raw_command("status") == b"UP"
 
 
-def test_pymemcache_is_told_what_is_wrong(memcache: Memcache) -> None:
+def test_pymemcache_gets_error_messages(memcache: Memcache) -> None:
     with pytest.raises(MemcacheServerError, match="object too large"):
         memcache.set("q", bytes(2 << 20))
     with pytest.raises(MemcacheClientError, match="invalid queue name"):
@@ -221,7 +221,7 @@ def test_pymemcache_is_told_what_is_wrong(memcache: Memcache) -> None:
     assert memcache.get("q") is None
 
 
-def test_pymemcache_does_not_get_its_flags_back(address: Address) -> None:
+def test_flags_of_pymemcache_are_not_returned(address: Address) -> None:
     client = Memcache((address.host, address.port), serde=serde.pickle_serde, default_noreply=False)
     client.set("q", 17)
     assert client.get("q") == b"17"  # a text: what it was is in the flags, which a journal has no place for
@@ -235,7 +235,7 @@ def tool(*names: str) -> str:
     pytest.skip(f"{names[-1]} is not installed")
 
 
-def told_by(*command: str) -> tuple[int, str]:
+def output_of(*command: str) -> tuple[int, str]:
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=DEADLINE_SECONDS)
     return done.returncode, done.stdout + done.stderr
 
@@ -243,24 +243,24 @@ def told_by(*command: str) -> tuple[int, str]:
 def test_the_tools_of_libmemcached_work(address: Address, tmp_path: Path) -> None:
     servers = f"--servers={address}"
     (tmp_path / "item").write_text("an item")
-    assert told_by(tool("memccp"), servers, str(tmp_path / "item"))[0] == 0
-    code, out = told_by(tool("memccat"), servers, "item")
+    assert output_of(tool("memccp"), servers, str(tmp_path / "item"))[0] == 0
+    code, out = output_of(tool("memccat"), servers, "item")
     assert (code, out.strip()) == (0, "an item")
-    assert told_by(tool("memcping"), servers)[0] == 0
-    code, out = told_by(tool("memcstat"), servers)
+    assert output_of(tool("memcping"), servers)[0] == 0
+    code, out = output_of(tool("memcstat"), servers)
     assert code == 0
     assert "curr_items: 0" in out
-    told_by(tool("memccp"), servers, str(tmp_path / "item"))
-    assert told_by(tool("memcflush"), servers)[0] == 0
-    assert told_by(tool("memccat"), servers, "item")[1].strip() == ""
-    assert told_by(tool("memcrm"), servers, "item")[0] == 0
-    assert told_by(tool("memccat"), servers, "item")[1].strip() == ""
+    output_of(tool("memccp"), servers, str(tmp_path / "item"))
+    assert output_of(tool("memcflush"), servers)[0] == 0
+    assert output_of(tool("memccat"), servers, "item")[1].strip() == ""
+    assert output_of(tool("memcrm"), servers, "item")[0] == 0
+    assert output_of(tool("memccat"), servers, "item")[1].strip() == ""
 
 
 def test_memcached_tool_works(address: Address) -> None:
     script = tool(*TOOLS)
-    code, out = told_by(script, str(address), "stats")
+    code, out = output_of(script, str(address), "stats")
     assert code == 0
     assert "curr_connections" in out
-    assert told_by(script, str(address), "settings")[0] == 0
-    assert told_by(script, str(address), "display")[0] == 0
+    assert output_of(script, str(address), "settings")[0] == 0
+    assert output_of(script, str(address), "display")[0] == 0

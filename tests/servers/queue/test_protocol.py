@@ -67,15 +67,13 @@ def test_the_page_has_the_tables() -> None:
 
 @pytest.mark.parametrize("say", [at_once, by_lines, by_bytes])
 @pytest.mark.parametrize("number", range(len(CONVERSATIONS)))
-def test_a_conversation_goes_as_the_page_says(
-    number: int, say: Callable[[Client, bytes], None], tmp_path: Path
-) -> None:
+def test_conversation_matches_the_page(number: int, say: Callable[[Client, bytes], None], tmp_path: Path) -> None:
     with serving(tmp_path / "queues") as served, Client(served) as client:
         hold(client, CONVERSATIONS[number], say)
 
 
 @pytest.mark.parametrize("number", range(len(CONVERSATIONS)))
-def test_a_conversation_in_one_piece_gets_all_answers_in_order(number: int, tmp_path: Path) -> None:
+def test_conversation_sent_at_once_gets_all_responses_in_order(number: int, tmp_path: Path) -> None:
     conversation = CONVERSATIONS[number]
     with serving(tmp_path / "queues") as served, Client(served) as client:
         client.say(b"".join(request for request, _ in conversation) + b"quit\r\n")
@@ -83,7 +81,7 @@ def test_a_conversation_in_one_piece_gets_all_answers_in_order(number: int, tmp_
 
 
 @pytest.mark.parametrize("number", [1, 2, 4, 5])  # the others open the lane again, by another status
-def test_no_request_depends_on_the_lane(number: int, tmp_path: Path) -> None:
+def test_conversation_works_without_the_lane(number: int, tmp_path: Path) -> None:
     with serving(tmp_path / "queues") as served, Client(served) as client:
         served.call(lambda: setattr(served.server.lane, "is_open", False))
         hold(client, CONVERSATIONS[number], at_once)
@@ -126,13 +124,13 @@ def test_lines_may_end_with_a_line_feed_alone(client: Client) -> None:
     assert client.ask(b"set q 0 0 2\nab\r\nget q\nversion\n") == b"STORED\r\nVALUE q 0 2\r\nab\r\nEND\r\n" + VERSION
 
 
-def test_items_of_any_bytes_come_back_as_they_were(client: Client) -> None:
+def test_items_of_any_bytes_round_trip(client: Client) -> None:
     for item in (b"", b"\r\n", b"END\r\n", bytes(range(256)), b"get q\r\n" * 100, b"x" * (1 << 20)):
         assert client.ask(b"set q 0 0 %d\r\n%b\r\n" % (len(item), item)) == b"STORED\r\n"
         assert client.ask(b"get q\r\n") == b"VALUE q 0 %d\r\n%b\r\nEND\r\n" % (len(item), item)
 
 
-def test_an_item_that_is_too_large_passes_by_and_the_next_request_is_understood(client: Client) -> None:
+def test_oversized_item_is_skipped_and_the_next_request_is_parsed(client: Client) -> None:
     large = b"flush_all\r\n" * 200_000
     answer = client.ask(b"set q 0 0 %d\r\n%b\r\n" % (len(large), large))
     assert answer == b"SERVER_ERROR object too large for cache\r\n"
@@ -140,14 +138,14 @@ def test_an_item_that_is_too_large_passes_by_and_the_next_request_is_understood(
     assert client.ask(b"get q\r\n") == b"END\r\n"
 
 
-def test_a_line_that_is_too_long_ends_the_connection(served: Serving) -> None:
+def test_overlong_line_ends_the_connection(served: Serving) -> None:
     for line in (b"get " + b"q" * 3000 + b"\r\n", b"x" * 3000):
         with Client(served) as client:
             client.say(line)
             assert client.hear_all() == b"CLIENT_ERROR line too long\r\n"
 
 
-def test_a_name_that_is_too_long_is_refused(client: Client) -> None:
+def test_overlong_name_is_refused(client: Client) -> None:
     name = b"q" * 230
     assert client.ask(b"set %b 0 0 1\r\n1\r\n" % name) == b"CLIENT_ERROR invalid queue name\r\n"
     assert client.ask(b"get %b\r\n" % name) == b"CLIENT_ERROR invalid queue name\r\n"
@@ -155,14 +153,14 @@ def test_a_name_that_is_too_long_is_refused(client: Client) -> None:
     assert client.ask(b"set %b 0 0 1\r\n1\r\nget %b\r\n" % (name[:229], name[:229])).startswith(b"STORED\r\nVALUE ")
 
 
-def test_a_client_that_says_nothing_more_gets_its_answers(served: Serving) -> None:
+def test_client_that_stops_sending_gets_its_responses(served: Serving) -> None:
     with Client(served) as client:
         client.say(b"set q 0 0 1\r\n1\r\nget q\r\nversion\r\n")
         client.socket.shutdown(socket.SHUT_WR)
         assert client.hear_all() == b"STORED\r\nVALUE q 0 1\r\n1\r\nEND\r\n" + VERSION
 
 
-def test_stats_tell_of_the_server_and_of_each_queue(client: Client) -> None:
+def test_stats_describe_the_server_and_each_queue(client: Client) -> None:
     client.ask(b"set q 0 0 3\r\nabc\r\nset q 0 0 1\r\nx\r\nget q\r\nget q/open\r\nget none\r\n")
     lines = client.ask(b"stats\r\n").decode().split("\r\n")
     assert lines[-2:] == ["END", ""]
@@ -181,13 +179,13 @@ def test_stats_tell_of_the_server_and_of_each_queue(client: Client) -> None:
     assert "STAT max_item_bytes 1048576\r\n" in client.ask(b"stats settings\r\n").decode()
 
 
-def test_kestrel_names_are_given_back_where_they_are_asked_for(tmp_path: Path) -> None:
+def test_kestrel_names_option_returns_plain_queue_names(tmp_path: Path) -> None:
     with serving(tmp_path / "queues", kestrel_names=True) as served, Client(served) as client:
         client.ask(b"set q 0 0 1\r\n1\r\n")
         assert client.ask(b"get q/open\r\n") == b"VALUE q 0 1\r\n1\r\nEND\r\n"
 
 
-def test_flush_all_and_delete_answer_as_memcached_or_where_it_is_asked_for_as_kestrel(tmp_path: Path) -> None:
+def test_flush_all_and_delete_respond_as_memcached_or_optionally_as_kestrel(tmp_path: Path) -> None:
     requests = b"flush_all\r\ndelete nowhere\r\nset q 0 0 1\r\n1\r\nflush_all\r\ndelete q\r\ndelete q\r\n"
     with serving(tmp_path / "plain") as served, Client(served) as client:
         assert client.ask(requests) == b"OK\r\nNOT_FOUND\r\nSTORED\r\nOK\r\nDELETED\r\nNOT_FOUND\r\n"
@@ -206,18 +204,18 @@ def test_a_client_of_the_binary_protocol_is_refused_at_its_first_byte(tmp_path: 
             assert client.hear_all() == b"STORED\r\nCLIENT_ERROR the binary protocol is not spoken here\r\n"
 
 
-def test_the_version_is_digits_and_stats_has_ours_as_well(client: Client) -> None:
+def test_version_is_digits_and_stats_also_has_the_logwright_version(client: Client) -> None:
     assert client.ask(b"stats\r\n").decode().count(f"STAT logwright_version {__version__}\r\n") == 1
     assert VERSION == b"VERSION 2.4.1\r\n"
 
 
-def test_what_is_flushed_is_not_counted_as_discarded(client: Client) -> None:
+def test_flushed_items_are_not_counted_as_discarded(client: Client) -> None:
     client.ask(b"set q 0 0 1\r\n1\r\nset q 0 0 1\r\n2\r\nflush q\r\n")
     assert b"STAT queue_q_discarded 0\r\n" in client.ask(b"stats\r\n")
     assert b"STAT queue_q_total_flushes 1\r\n" in client.ask(b"stats\r\n")
 
 
-def test_a_full_queue_stores_nothing_more(tmp_path: Path) -> None:
+def test_full_queue_stores_no_more_items(tmp_path: Path) -> None:
     with serving(tmp_path / "queues", queues=Limits(max_items=1)) as served, Client(served) as client:
         assert client.ask(b"set q 0 0 1\r\n1\r\nset q 0 0 1\r\n2\r\n") == b"STORED\r\nNOT_STORED\r\n"
         assert served.items("q") == [b"1"]

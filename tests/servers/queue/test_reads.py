@@ -35,7 +35,7 @@ def waiters(served: Serving, queue: bytes = b"q") -> int:
 # --- waiting --------------------------------------------------------------------------------------------------------
 
 
-def test_who_waits_gets_the_item_when_it_comes(served: Serving, client: Client, other: Client) -> None:
+def test_waiting_client_gets_the_item_when_it_arrives(served: Serving, client: Client, other: Client) -> None:
     client.say(b"get q/t=60000\r\nversion\r\n")
     served.until(lambda: waiters(served) == 1)
     put(other, b"1")
@@ -44,7 +44,7 @@ def test_who_waits_gets_the_item_when_it_comes(served: Serving, client: Client, 
     assert served.items("q") == []
 
 
-def test_who_has_waited_longest_is_first_and_nobody_passes_by(served: Serving, client: Client) -> None:
+def test_longest_waiting_client_is_served_first(served: Serving, client: Client) -> None:
     waiting = [Client(served) for _ in range(5)]
     for number, one in enumerate(waiting, start=1):
         one.say(b"get q/t=60000\r\n")
@@ -57,12 +57,12 @@ def test_who_has_waited_longest_is_first_and_nobody_passes_by(served: Serving, c
         one.close()
 
 
-def test_a_time_that_is_over_is_answered_with_nothing(served: Serving, client: Client) -> None:
+def test_expired_wait_is_answered_with_no_item(served: Serving, client: Client) -> None:
     assert client.ask(b"get q/t=1\r\nget q/t=1/open\r\nget q/t=1/peek\r\n") == b"END\r\n" * 3
     assert served.call(lambda: waiters(served)) == 0
 
 
-def test_who_waits_and_goes_takes_nothing(served: Serving, client: Client, other: Client) -> None:
+def test_waiting_client_that_disconnects_takes_no_item(served: Serving, client: Client, other: Client) -> None:
     client.say(b"get q/t=60000\r\n")
     served.until(lambda: waiters(served) == 1)
     client.close()
@@ -71,7 +71,7 @@ def test_who_waits_and_goes_takes_nothing(served: Serving, client: Client, other
     assert served.items("q") == [b"1"]
 
 
-def test_half_a_connection_that_ends_waits_no_more(served: Serving, client: Client) -> None:
+def test_half_closed_connection_stops_waiting(served: Serving, client: Client) -> None:
     client.say(b"get q/t=60000\r\n")
     served.until(lambda: waiters(served) == 1)
     client.socket.shutdown(1)
@@ -91,7 +91,7 @@ def test_peeking_can_wait_and_leaves_the_item(served: Serving, client: Client, o
         assert served.state() == {"q": ([], 1)}
 
 
-def test_several_keys_wait_one_after_the_other(served: Serving, client: Client, other: Client) -> None:
+def test_several_keys_wait_in_order(served: Serving, client: Client, other: Client) -> None:
     put(other, b"2", queue=b"b")
     client.say(b"get a/t=60000 b/t=60000 c/t=60000\r\n")
     served.until(lambda: waiters(served, b"a") == 1)
@@ -102,7 +102,7 @@ def test_several_keys_wait_one_after_the_other(served: Serving, client: Client, 
     assert client.hear(len(answer) + 5) == answer + b"END\r\n"
 
 
-def test_an_item_that_comes_back_goes_to_who_waits(served: Serving, client: Client, other: Client) -> None:
+def test_aborted_item_goes_to_a_waiting_client(served: Serving, client: Client, other: Client) -> None:
     put(other, b"1")
     assert other.ask(b"get q/open\r\n") == value(b"1", b"q/open")
     client.say(b"get q/t=60000\r\n")
@@ -111,7 +111,7 @@ def test_an_item_that_comes_back_goes_to_who_waits(served: Serving, client: Clie
     assert client.hear(len(value(b"1", b"q/t=60000"))) == value(b"1", b"q/t=60000")
 
 
-def test_who_waits_for_a_queue_that_is_deleted_gets_nothing(served: Serving, client: Client, other: Client) -> None:
+def test_client_waiting_for_a_deleted_queue_gets_no_item(served: Serving, client: Client, other: Client) -> None:
     client.say(b"get q/t=60000\r\n")
     served.until(lambda: waiters(served) == 1)
     assert other.ask(b"delete q\r\n") == b"DELETED\r\n"
@@ -121,7 +121,7 @@ def test_who_waits_for_a_queue_that_is_deleted_gets_nothing(served: Serving, cli
 # --- reliable reads ---------------------------------------------------------------------------------------------------
 
 
-def test_what_a_client_had_open_is_back_at_the_head_in_its_order(tmp_path: Path) -> None:
+def test_open_items_of_a_closed_client_return_to_the_head_in_order(tmp_path: Path) -> None:
     limits = ServerLimits(max_open_reads=3)
     with serving(tmp_path, limits=limits) as served, Client(served) as client:
         put(client, b"1", b"2", b"3", b"4", b"5")
@@ -135,7 +135,7 @@ def test_what_a_client_had_open_is_back_at_the_head_in_its_order(tmp_path: Path)
         assert served.state() == {"q": ([b"2", b"3", b"4", b"5"], 0)}
 
 
-def test_open_reads_are_of_one_client_alone(served: Serving, client: Client, other: Client) -> None:
+def test_open_reads_belong_to_one_client(served: Serving, client: Client, other: Client) -> None:
     put(client, b"1", b"2")
     assert client.ask(b"get q/open\r\n") == value(b"1", b"q/open")
     assert other.ask(b"get q/close\r\nget q/abort\r\nconfirm q 1\r\n") == b"END\r\nEND\r\nERROR\r\n"
@@ -145,7 +145,7 @@ def test_open_reads_are_of_one_client_alone(served: Serving, client: Client, oth
     assert served.state() == {"q": ([], 0)}
 
 
-def test_a_read_of_a_queue_that_was_deleted_is_over(served: Serving, client: Client, other: Client) -> None:
+def test_deleting_a_queue_ends_its_open_reads(served: Serving, client: Client, other: Client) -> None:
     put(client, b"1")
     client.ask(b"get q/open\r\n")
     assert other.ask(b"delete q\r\n") == b"DELETED\r\n"
@@ -153,7 +153,7 @@ def test_a_read_of_a_queue_that_was_deleted_is_over(served: Serving, client: Cli
     assert client.ask(b"get q/close/open\r\n") == value(b"2", b"q/close/open")
 
 
-def test_a_monitor_gets_what_comes_and_shares_it(served: Serving, client: Client, other: Client) -> None:
+def test_monitor_gets_arriving_items_and_shares_them(served: Serving, client: Client, other: Client) -> None:
     put(other, b"0")
     client.say(b"monitor q 60 3\r\n")
     assert client.hear(len(value(b"0"))) == value(b"0")
@@ -168,7 +168,7 @@ def test_a_monitor_gets_what_comes_and_shares_it(served: Serving, client: Client
     assert served.state() == {"q": ([], 0)}
 
 
-def test_a_monitor_without_time_gets_what_is_there(served: Serving, client: Client) -> None:
+def test_monitor_without_a_timeout_gets_existing_items(served: Serving, client: Client) -> None:
     client.ask(b"set q 0 0 1\r\n1\r\nset q 0 0 1\r\n2\r\nset q 0 0 1\r\n3\r\n")
     assert client.ask(b"monitor q 0 2\r\n") == value(b"1") + value(b"2") + b"END\r\n"
     assert client.ask(b"monitor q 0\r\nmonitor q 0\r\n") == value(b"3") + b"END\r\nEND\r\n"
@@ -176,7 +176,7 @@ def test_a_monitor_without_time_gets_what_is_there(served: Serving, client: Clie
     assert served.state() == {"q": ([], 0)}
 
 
-def test_a_monitor_ends_with_its_time_and_what_it_got_comes_back(tmp_path: Path) -> None:
+def test_monitor_ends_after_its_timeout_and_its_items_return(tmp_path: Path) -> None:
     with serving(tmp_path, limits=ServerLimits(max_wait_seconds=0.01)) as served:
         with Client(served) as client:
             put(client, b"1")
@@ -188,7 +188,7 @@ def test_a_monitor_ends_with_its_time_and_what_it_got_comes_back(tmp_path: Path)
 # --- fan-out ----------------------------------------------------------------------------------------------------------
 
 
-def test_children_get_what_is_put_to_the_parent_and_those_who_wait_there(served: Serving, client: Client) -> None:
+def test_items_put_to_the_parent_reach_children_and_their_waiting_clients(served: Serving, client: Client) -> None:
     with Client(served) as reader:
         reader.say(b"get q+a/t=60000\r\n")
         served.until(lambda: waiters(served, b"q+a") == 1)
@@ -204,7 +204,7 @@ def test_children_get_what_is_put_to_the_parent_and_those_who_wait_there(served:
 # --- expiry -----------------------------------------------------------------------------------------------------------
 
 
-def test_items_expire_as_memcached_has_it(tmp_path: Path) -> None:
+def test_items_expire_as_in_memcached(tmp_path: Path) -> None:
     now = [1_800_000_000.0]
     with serving(tmp_path, clock=lambda: now[0]) as served, Client(served) as client:
         month = 30 * 24 * 3600
@@ -232,7 +232,7 @@ def test_items_expire_as_memcached_has_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("policy", ["none", "interval(5)", "always"])
-def test_a_server_that_comes_back_has_everything(policy: str, tmp_path: Path) -> None:
+def test_restarted_server_has_everything(policy: str, tmp_path: Path) -> None:
     sync = parse_sync(policy)
     with serving(tmp_path, sync=sync) as served:
         clients = [Client(served) for _ in range(8)]
@@ -252,8 +252,8 @@ def test_a_server_that_comes_back_has_everything(policy: str, tmp_path: Path) ->
         assert served.items("q2") == expected["q2"]
 
 
-def test_queues_that_are_changed_and_used_at_once_lose_no_answer(served: Serving) -> None:
-    """Deleting and flushing is done by threads; whoever uses the queue meanwhile waits for it."""
+def test_queues_changed_and_used_concurrently_lose_no_response(served: Serving) -> None:
+    """Threads delete and flush; a client that uses the queue meanwhile waits."""
     clients = [Client(served) for _ in range(6)]
     requests = [
         b"set p 0 0 1\r\n1\r\n",
@@ -274,7 +274,7 @@ def test_queues_that_are_changed_and_used_at_once_lose_no_answer(served: Serving
         client.close()
 
 
-def test_who_asks_for_what_is_being_opened_waits_for_it(served: Serving) -> None:
+def test_request_for_a_queue_that_is_being_opened_waits(served: Serving) -> None:
     clients = [Client(served) for _ in range(10)]
     for number, client in enumerate(clients):
         client.say(b"set new 0 0 1\r\n%d\r\n" % number)

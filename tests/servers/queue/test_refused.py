@@ -25,13 +25,13 @@ REQUESTS = (
 
 @pytest.fixture(autouse=True)
 def quiet() -> Iterator[None]:
-    """Failures are told in the log, which is not what is looked at here."""
+    """Silence the log of failures, which these tests do not check."""
     logging.getLogger("logwright").setLevel(logging.CRITICAL)
     yield
     logging.getLogger("logwright").setLevel(logging.NOTSET)
 
 
-def test_a_file_that_is_no_journal_is_left_alone_and_the_others_are_served(tmp_path: Path) -> None:
+def test_file_that_is_not_a_journal_is_left_alone_and_the_others_are_served(tmp_path: Path) -> None:
     text = b"hello, this is a list of things to do\n"
     (tmp_path / "q").write_bytes(text)
     with Queue(tmp_path, "other") as queue:
@@ -48,7 +48,7 @@ def test_a_file_that_is_no_journal_is_left_alone_and_the_others_are_served(tmp_p
     assert not (tmp_path / ".logwright" / "cut").exists()
 
 
-def test_flush_all_names_what_it_could_not_flush_and_flushes_the_others(tmp_path: Path) -> None:
+def test_flush_all_names_failed_queues_and_flushes_the_others(tmp_path: Path) -> None:
     with serving(tmp_path, limits=QUICK) as served, Client(served) as client:
         assert client.ask(b"flush_all\r\n") == b"OK\r\n"
     for number in range(7):
@@ -67,7 +67,7 @@ def test_flush_all_names_what_it_could_not_flush_and_flushes_the_others(tmp_path
         assert client.ask(b"flush_all\r\n") == b"OK\r\n"
 
 
-def test_a_damaged_child_is_no_reason_not_to_read_its_parent(tmp_path: Path) -> None:
+def test_damaged_child_does_not_prevent_reading_its_parent(tmp_path: Path) -> None:
     with Queue(tmp_path, "news") as queue:
         queue.put_many([b"1", b"2", b"3"])
     (tmp_path / "news+arch").write_bytes(b"no journal")
@@ -84,20 +84,20 @@ def test_a_damaged_child_is_no_reason_not_to_read_its_parent(tmp_path: Path) -> 
         assert served.state() == {"news": ([b"3", b"4", b"5"], 0)}
 
 
-def test_it_is_tried_again_less_and_less_often(tmp_path: Path) -> None:
+def test_opening_is_retried_with_backoff(tmp_path: Path) -> None:
     (tmp_path / "q").write_bytes(b"no journal")
     with serving(tmp_path, limits=QUICK) as served:
         served.until(lambda: served.server.queues._delays[b"q"] >= 0.1)
         assert list(served.server.queues.refused) == [b"q"]
 
 
-def test_a_directory_in_the_place_of_a_queue_is_told_by_delete_as_well(tmp_path: Path) -> None:
+def test_directory_in_place_of_a_queue_is_reported_by_delete(tmp_path: Path) -> None:
     with serving(tmp_path) as served, Client(served) as client:
         (tmp_path / "q").mkdir()
         assert client.ask(b"delete q\r\nflush q\r\ndelete r\r\n") == NO_FILE * 2 + b"NOT_FOUND\r\n"
 
 
-def test_a_queue_that_came_after_the_start_can_be_deleted(tmp_path: Path) -> None:
+def test_queue_created_after_the_start_can_be_deleted(tmp_path: Path) -> None:
     with serving(tmp_path) as served, Client(served) as client:
         with Queue(tmp_path, "q") as queue:
             queue.put(b"1")
@@ -106,6 +106,6 @@ def test_a_queue_that_came_after_the_start_can_be_deleted(tmp_path: Path) -> Non
         assert not (tmp_path / "q").exists()
 
 
-def test_a_server_does_not_start_while_somebody_has_one_of_its_queues(tmp_path: Path) -> None:
+def test_server_does_not_start_while_another_process_has_a_queue(tmp_path: Path) -> None:
     with Queue(tmp_path, "q"), pytest.raises(Locked), serving(tmp_path):
         pass

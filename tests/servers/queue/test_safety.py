@@ -1,4 +1,4 @@
-"""Strangers, slow clients and hostile names: they are kept out, dropped, refused, and nobody else notices."""
+"""Unauthorized clients, slow clients and hostile names are refused or dropped, without affecting others."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.counts import COUNTS
 SECRET = b"a-token-of-some-length"
 
 
-# --- who may connect --------------------------------------------------------------------------------------------------
+# --- admission --------------------------------------------------------------------------------------------------------
 
 
 def protection(directory: Path, authority: Authority, *, tokens: bool = False, clients: bool = False) -> Protection:
@@ -41,7 +41,7 @@ def protection(directory: Path, authority: Authority, *, tokens: bool = False, c
     )
 
 
-def test_another_address_needs_tls_and_tokens_or_a_word(tmp_path: Path) -> None:
+def test_address_beyond_loopback_needs_tls_and_tokens_or_an_option(tmp_path: Path) -> None:
     everywhere = Address("0.0.0.0", 0)
     with pytest.raises(WrongUse, match="use TLS"):
         QueueServer(ServerSettings(directory=tmp_path, address=everywhere))
@@ -79,7 +79,7 @@ def test_a_client_shows_its_token_over_tls_before_anything_else(tmp_path: Path) 
         assert served.state() == {"q": ([], 0)}
 
 
-def test_tls_is_asked_for_and_so_are_certificates_of_clients(tmp_path: Path) -> None:
+def test_tls_and_client_certificates_are_required(tmp_path: Path) -> None:
     authority, stranger = Authority(tmp_path / "ours"), Authority(tmp_path / "theirs", "stranger")
     safe = protection(tmp_path, authority, clients=True)
     with serving(tmp_path / "queues", protection=safe) as served:
@@ -89,7 +89,7 @@ def test_tls_is_asked_for_and_so_are_certificates_of_clients(tmp_path: Path) -> 
             plain.say(b"version\r\n")
             assert VERSION not in plain.hear_all()
         for own in (None, stranger.issue("client")):
-            with pytest.raises((ssl.SSLError, ConnectionError)):  # noqa: PT012, SIM117  # told at the first word, or later
+            with pytest.raises((ssl.SSLError, ConnectionError)):  # noqa: PT012, SIM117  # raised at the first byte, or later
                 with Client(served, authority.trusting(own)) as client:
                     client.say(b"version\r\n")
                     if client.hear_all() == b"":
@@ -97,7 +97,7 @@ def test_tls_is_asked_for_and_so_are_certificates_of_clients(tmp_path: Path) -> 
         assert served.state() == {"q": ([b"1"], 0)}
 
 
-def test_an_expired_certificate_lets_nobody_in(tmp_path: Path) -> None:
+def test_expired_certificate_is_refused(tmp_path: Path) -> None:
     authority = Authority(tmp_path / "ours")
     with serving(tmp_path / "queues", protection=protection(tmp_path, authority, clients=True)) as served:
         with (
@@ -110,7 +110,7 @@ def test_an_expired_certificate_lets_nobody_in(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("begun", [b"", b"\x16\x03\x01", b"version\r\n"], ids=["nothing", "a hello", "plain text"])
-def test_who_does_not_set_up_tls_in_time_is_sent_away(begun: bytes, tmp_path: Path) -> None:
+def test_slow_tls_handshake_is_dropped(begun: bytes, tmp_path: Path) -> None:
     safe = protection(tmp_path, Authority(tmp_path / "ours"), tokens=True)
     limits = ServerLimits(handshake_seconds=0.05)
     with serving(tmp_path / "queues", protection=safe, limits=limits) as served, Client(served) as client:
@@ -118,7 +118,7 @@ def test_who_does_not_set_up_tls_in_time_is_sent_away(begun: bytes, tmp_path: Pa
         assert VERSION not in client.hear_all()
 
 
-def test_many_who_do_not_set_up_tls_keep_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stalled_tls_handshakes_do_not_block_other_clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tls, "MOST_HANDSHAKES", 8)
     monkeypatch.setattr(tls, "GRACE_SECONDS", 0.0)
     authority = Authority(tmp_path / "ours")
@@ -132,7 +132,7 @@ def test_many_who_do_not_set_up_tls_keep_nobody_out(tmp_path: Path, monkeypatch:
         assert served.call(lambda: len(served.server.connections)) <= 1
 
 
-def test_many_who_come_at_once_are_all_let_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_concurrent_tls_handshakes_succeed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clients = 60
     monkeypatch.setattr(tls, "MOST_HANDSHAKES", 8)
     authority = Authority(tmp_path / "ours")
@@ -148,7 +148,7 @@ def test_many_who_come_at_once_are_all_let_in(tmp_path: Path, monkeypatch: pytes
         assert sorted(served.items("q")) == [b"%02d" % number for number in range(clients)]
 
 
-def test_a_directory_has_one_server(tmp_path: Path) -> None:
+def test_directory_has_only_one_server(tmp_path: Path) -> None:
     with serving(tmp_path / "queues"), pytest.raises(Locked), serving(tmp_path / "queues"):
         pass
 
@@ -156,7 +156,7 @@ def test_a_directory_has_one_server(tmp_path: Path) -> None:
 # --- slow clients, and too many ---------------------------------------------------------------------------------------
 
 
-def test_one_client_more_than_there_may_be_is_told_so(tmp_path: Path) -> None:
+def test_client_beyond_the_limit_gets_an_error(tmp_path: Path) -> None:
     with serving(tmp_path, limits=ServerLimits(max_connections=2)) as served:
         with Client(served) as first, Client(served) as second:
             first.ask(b""), second.ask(b"")
@@ -169,7 +169,7 @@ def test_one_client_more_than_there_may_be_is_told_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("begun", [b"ge", b"set q 0 0 10\r\n12345", b"set q 0 0 3\r\nabc", b"set q 0 0 3\r\nabcd"])
-def test_a_request_that_is_never_finished_ends_the_connection(begun: bytes, tmp_path: Path) -> None:
+def test_unfinished_request_ends_the_connection(begun: bytes, tmp_path: Path) -> None:
     limits = ServerLimits(command_seconds=0.005)
     with serving(tmp_path, limits=limits) as served, Client(served) as client, Client(served) as other:
         assert client.ask(b"set q 0 0 1\r\n1\r\nget q/open\r\n").startswith(b"STORED")
@@ -193,7 +193,7 @@ def test_the_time_for_a_request_begins_with_its_first_byte(tmp_path: Path) -> No
         assert served.call(lambda: connection.why_overdue(late)) == "does not finish its request"
 
 
-def test_a_client_that_says_nothing_is_dropped_but_not_one_that_waits(tmp_path: Path) -> None:
+def test_idle_client_is_dropped_but_not_a_waiting_one(tmp_path: Path) -> None:
     with serving(tmp_path, limits=ServerLimits(idle_seconds=0.2)) as served, Client(served) as waiting:
         waiting.say(b"get q/t=60000\r\n")
         queues = served.server.queues.by_key
@@ -204,14 +204,14 @@ def test_a_client_that_says_nothing_is_dropped_but_not_one_that_waits(tmp_path: 
         assert waiting.line() == b"VALUE q/t=60000 0 1\r\n"
 
 
-def test_a_stranger_that_shows_no_token_is_dropped(tmp_path: Path) -> None:
+def test_client_without_a_token_is_dropped(tmp_path: Path) -> None:
     limits = ServerLimits(handshake_seconds=0.01)
     with serving(tmp_path, limits=limits, protection=Protection(tokens=(SECRET,))) as served, Client(served) as client:
         client.say(b"ver")
         assert client.hear_all() == b""
 
 
-def test_a_client_that_takes_no_answers_is_held_then_dropped_and_others_go_on(tmp_path: Path) -> None:
+def test_client_that_reads_no_responses_is_paused_then_dropped_without_affecting_others(tmp_path: Path) -> None:
     limits = ServerLimits(answer_seconds=0.05, output_buffer_bytes=10_000)
     item = bytes(1000)
     with serving(tmp_path, limits=limits) as served, Client(served) as slow, Client(served) as other:
@@ -226,7 +226,7 @@ def test_a_client_that_takes_no_answers_is_held_then_dropped_and_others_go_on(tm
         assert served.call(lambda: served.server.counters.dropped_connections) == 1
 
 
-def test_requests_behind_one_that_waits_are_held_up_to_a_limit(tmp_path: Path) -> None:
+def test_requests_after_a_waiting_one_are_buffered_up_to_a_limit(tmp_path: Path) -> None:
     limits = ServerLimits(input_buffer_bytes=1000)
     with serving(tmp_path, limits=limits) as served, Client(served) as client, Client(served) as other:
         client.say(b"get q/t=60000\r\n" + b"version\r\n" * 10_000)
@@ -236,7 +236,7 @@ def test_requests_behind_one_that_waits_are_held_up_to_a_limit(tmp_path: Path) -
         assert client.hear(len(expected)) == expected
 
 
-def test_clients_create_no_more_queues_than_there_may_be(tmp_path: Path) -> None:
+def test_number_of_queues_is_limited(tmp_path: Path) -> None:
     with serving(tmp_path, limits=ServerLimits(max_queues=2)) as served, Client(served) as client:
         for name in (b"a", b"b"):
             assert client.ask(b"set %b 0 0 1\r\n1\r\n" % name) == b"STORED\r\n"
@@ -274,7 +274,7 @@ def tree(root: Path) -> dict[str, tuple[int, bytes | str]]:
 
 
 @pytest.mark.parametrize("kind", ["directory", "link", "dangling link", "link to a directory", "pipe"])
-def test_what_is_no_file_in_the_place_of_a_queue_is_called_that(kind: str, tmp_path: Path) -> None:
+def test_entry_that_is_not_a_file_in_place_of_a_queue_is_reported(kind: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with serving(tmp_path / "queues") as served, Client(served) as client:
         place = tmp_path / "queues" / "q"
@@ -293,7 +293,7 @@ def test_what_is_no_file_in_the_place_of_a_queue_is_called_that(kind: str, tmp_p
     assert (tmp_path / "file").read_bytes() == b""
 
 
-def test_the_longest_name_of_a_queue_is_the_one_that_the_page_tells(tmp_path: Path) -> None:
+def test_longest_queue_name_is_that_of_the_page(tmp_path: Path) -> None:
     page = (Path(__file__).parents[3] / "docs" / "queue-server.md").read_text("utf-8")
     assert f"The name alone has {MAX_NAME_BYTES} bytes at most" in page
     with serving(tmp_path) as served, Client(served) as client:
@@ -304,7 +304,7 @@ def test_the_longest_name_of_a_queue_is_the_one_that_the_page_tells(tmp_path: Pa
         assert client.ask(b"get %b/peek\r\n" % (b"q" * MAX_NAME_BYTES)).endswith(b"\r\n1\r\nEND\r\n")
 
 
-def test_hostile_names_leave_everything_outside_as_it_was(tmp_path: Path) -> None:
+def test_hostile_names_change_nothing_outside(tmp_path: Path) -> None:
     canary, home = tmp_path / "canary", tmp_path / "home" / "queues"
     (canary / "inside").mkdir(parents=True)
     for name in ("file", "inside/file", "q", "owned"):

@@ -34,7 +34,7 @@ def test_the_status_is_kept_over_a_restart_if_a_file_is_named(tmp_path: Path) ->
     assert sorted(path.name for path in tmp_path.iterdir()) == ["queues", "status"]
 
 
-def test_a_status_that_cannot_be_kept_is_not_taken(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_status_that_cannot_be_saved_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL, logger="logwright")
     disk = FickleDisk()
     settings: dict[str, Any] = {"status_file": tmp_path / "status", "disk": disk}
@@ -46,23 +46,23 @@ def test_a_status_that_cannot_be_kept_is_not_taken(tmp_path: Path, caplog: pytes
 
 
 @pytest.mark.parametrize("content", [b"", b"asleep\n", b"UP READONLY", bytes(150), b"\xff"])
-def test_a_file_that_has_no_status_in_it_is_refused(content: bytes, tmp_path: Path) -> None:
+def test_file_without_a_status_is_refused(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "status").write_bytes(content)
     with pytest.raises(WrongUse, match="not a status"), serving(tmp_path / "queues", status_file=tmp_path / "status"):
         pass
 
 
-def test_a_status_is_not_kept_among_the_queues(tmp_path: Path) -> None:
+def test_status_file_among_the_queues_is_refused(tmp_path: Path) -> None:
     with pytest.raises(WrongUse, match="is in the directory of the queues"):
         QueueServer(ServerSettings(directory=tmp_path, status_file=tmp_path / "status"))
 
 
-def test_a_file_in_a_directory_that_there_is_not_is_refused_at_the_start(tmp_path: Path) -> None:
+def test_status_file_in_a_missing_directory_is_refused_at_the_start(tmp_path: Path) -> None:
     file = tmp_path / "missing" / "status"
     with pytest.raises(WrongUse, match="its directory does not exist"), serving(tmp_path / "queues", status_file=file):
         pass
 
 
-def test_a_directory_is_no_file_for_the_status(tmp_path: Path) -> None:
+def test_directory_as_status_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StorageFailed), serving(tmp_path / "queues", status_file=tmp_path):
         pass

@@ -1,4 +1,4 @@
-"""Items that expire, or fail too often: swept, moved to other queues and parked there, as each queue was told."""
+"""Items that expire, or fail too often: swept, moved to other queues and parked there, as configured for each queue."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SELDOM = ServerLimits(sweep_seconds=3600)
 
 
 class Clock:
-    """A clock that stands still until it is moved."""
+    """A clock that stops until it is moved."""
 
     def __init__(self) -> None:
         self.now = 1_700_000_000.0
@@ -47,7 +47,7 @@ def fail(served: Serving, queue: bytes, times: int) -> None:
 
 
 def moved(served: Serving, queue: bytes, count: int) -> None:
-    """Wait until so many items are in a queue, and none is on its way."""
+    """Wait until a queue has `count` items, and none is being moved."""
     queues = served.server.queues.by_key
     served.until(lambda: queue in queues and queues[queue].engine.items == count)
     served.until(lambda: not any(found.is_moving for found in queues.values()))
@@ -57,7 +57,7 @@ def moved(served: Serving, queue: bytes, count: int) -> None:
 
 
 @pytest.mark.parametrize("sync", [NONE, ALWAYS], ids=str)
-def test_what_has_expired_is_removed_though_nobody_asks(sync: Sync, tmp_path: Path) -> None:
+def test_expired_items_are_removed_without_requests(sync: Sync, tmp_path: Path) -> None:
     clock = Clock()
     with serving(tmp_path, clock=clock, limits=OFTEN, sync=sync) as served, Client(served) as client:
         put(client, b"a", 3 * MOST_SWEPT + 1, expiry=10)
@@ -72,7 +72,7 @@ def test_what_has_expired_is_removed_though_nobody_asks(sync: Sync, tmp_path: Pa
         assert served.call(lambda: served.server.queues.by_key[b"a"].engine.items) == 0
 
 
-def test_a_turn_of_the_loop_sweeps_only_so_many_items(tmp_path: Path) -> None:
+def test_one_loop_iteration_sweeps_a_limited_number_of_items(tmp_path: Path) -> None:
     clock = Clock()
     with serving(tmp_path, clock=clock, limits=SELDOM) as served, Client(served) as client:
         put(client, b"a", 2 * MOST_SWEPT + 1, expiry=10)
@@ -112,7 +112,7 @@ def test_a_sweep_that_the_disk_refuses_loses_nothing_and_is_done_later(
 
 @pytest.mark.parametrize("sync", [NONE, ALWAYS], ids=str)
 @pytest.mark.parametrize("limits", [OFTEN, SELDOM], ids=["swept", "asked for"])
-def test_expired_items_go_where_the_queue_says_and_to_whoever_waits_there(
+def test_expired_items_move_to_the_configured_queue_and_its_waiting_clients(
     limits: ServerLimits, sync: Sync, tmp_path: Path
 ) -> None:
     clock = Clock()
@@ -133,7 +133,7 @@ def test_expired_items_go_where_the_queue_says_and_to_whoever_waits_there(
         assert served.state() == {"missed": ([b"0001", b"0002"], 0), "offers": ([b"1"], 0)}
 
 
-def test_more_items_than_move_at_once_make_way_for_who_waits(tmp_path: Path) -> None:
+def test_moving_many_items_yields_to_waiting_clients(tmp_path: Path) -> None:
     clock = Clock()
     settings: dict[str, Any] = {"clock": clock, "limits": SELDOM, "queues": Limits(expire_to="missed")}
     with serving(tmp_path, **settings) as served, Client(served) as client:
@@ -146,14 +146,14 @@ def test_more_items_than_move_at_once_make_way_for_who_waits(tmp_path: Path) -> 
         assert client.ask(b"get missed\r\n") == b"VALUE missed 0 4\r\n0001\r\nEND\r\n"
 
 
-def test_an_item_that_failed_too_often_is_parked_where_everybody_can_reach_it(tmp_path: Path) -> None:
+def test_item_that_failed_too_often_is_parked_in_a_readable_queue(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"queues": Limits(max_attempts=2), "limits": SELDOM}
     with serving(tmp_path, **settings) as served, Client(served) as client:
         put(client, b"mail", 2)
         fail(served, b"mail", 2)
         moved(served, b"mail_parked", 1)
         assert served.state() == {"mail": ([b"0001"], 0), "mail_parked": ([b"0000"], 0)}
-        with Client(served) as gone:  # whoever goes has failed as well
+        with Client(served) as gone:  # a disconnect counts as a failure
             assert gone.ask(b"get mail/open\r\n").startswith(b"VALUE")
         served.until(lambda: served.server.queues.by_key[b"mail"].engine.items)
     with serving(tmp_path, **settings) as served, Client(served) as client:
@@ -164,7 +164,7 @@ def test_an_item_that_failed_too_often_is_parked_where_everybody_can_reach_it(tm
 
 
 @pytest.mark.parametrize("limit", [{"max_items": 5}, {"max_bytes": 20}], ids=["items", "bytes"])
-def test_expired_items_move_though_they_are_more_than_a_queue_may_have(limit: Any, tmp_path: Path) -> None:
+def test_expired_items_move_even_beyond_the_limit_of_a_queue(limit: Any, tmp_path: Path) -> None:
     clock = Clock()
     settings: dict[str, Any] = {"clock": clock, "limits": OFTEN, "queues": Limits(expire_to="gone", **limit)}
     with serving(tmp_path, **settings) as served, Client(served) as client:
@@ -180,7 +180,7 @@ def test_expired_items_move_though_they_are_more_than_a_queue_may_have(limit: An
         assert client.ask(b"set gone 0 0 1\r\n6\r\n") == b"STORED\r\n"
 
 
-def test_failed_items_are_parked_though_they_are_more_than_a_queue_may_have(tmp_path: Path) -> None:
+def test_failed_items_are_parked_even_beyond_the_limit_of_a_queue(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"limits": OFTEN, "queues": Limits(max_attempts=1, max_items=3)}
     with serving(tmp_path, **settings) as served:
         with Client(served) as client:
@@ -193,7 +193,7 @@ def test_failed_items_are_parked_though_they_are_more_than_a_queue_may_have(tmp_
         assert served.items("q_parked") == [b"%04d" % number for number in range(6)]
 
 
-def test_items_stay_while_the_queue_that_they_go_to_cannot_take_them(tmp_path: Path) -> None:
+def test_items_stay_while_their_target_queue_fails(tmp_path: Path) -> None:
     disk = FickleDisk()
     settings: dict[str, Any] = {"disk": disk, "limits": OFTEN, "named": {"q": {"max_attempts": 1, "park": "p"}}}
     with serving(tmp_path, **settings) as served, Client(served) as client:
@@ -208,7 +208,7 @@ def test_items_stay_while_the_queue_that_they_go_to_cannot_take_them(tmp_path: P
         assert served.state() == {"p": ([b"0000", b"0000"], 0), "q": ([], 0)}
 
 
-def test_the_log_tells_once_that_items_cannot_move(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_failed_moves_are_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "p").write_bytes(b"no journal")
     settings: dict[str, Any] = {"limits": OFTEN, "named": {"q": {"max_attempts": 1, "park": "p"}}}
     with serving(tmp_path, **settings) as served, Client(served) as client:
@@ -227,10 +227,10 @@ def test_the_log_tells_once_that_items_cannot_move(tmp_path: Path, caplog: pytes
         assert served.state() == {"p": ([b"0000"], 0), "q": ([], 0)}
 
 
-# --- what each queue was told -----------------------------------------------------------------------------------------
+# --- the configuration of each queue----------------------------------------------------------------------------------
 
 
-def test_a_queue_has_what_all_have_but_for_what_its_table_says() -> None:
+def test_table_of_a_queue_overrides_the_common_limits() -> None:
     common = Limits(max_items=10, max_age=60, expire_to="missed", max_attempts=3)
     named: dict[str, dict[str, Any]] = {
         "a": {"max_items": 5, "max_age": None},
@@ -246,7 +246,7 @@ def test_a_queue_has_what_all_have_but_for_what_its_table_says() -> None:
         assert limits.of(target) == Limits(max_items=10)
 
 
-def test_a_file_says_what_is_different(tmp_path: Path) -> None:
+def test_file_overrides_the_defaults(tmp_path: Path) -> None:
     file = tmp_path / "queues.toml"
     file.write_text(
         '[orders]\nmax_bytes = "2k"\nmax_attempts = 3\ndiscard_old_when_full = true\n["news+all"]\nmax_age = false\n'
@@ -264,7 +264,7 @@ def test_a_file_says_what_is_different(tmp_path: Path) -> None:
         assert b"  park=None\r\n" in second
 
 
-def test_the_file_that_the_page_shows_is_understood(tmp_path: Path) -> None:
+def test_example_file_of_the_page_is_valid(tmp_path: Path) -> None:
     page = (Path(__file__).parents[3] / "docs" / "queue-server.md").read_text("utf-8")
     file = tmp_path / "queues.toml"
     file.write_text(page.partition("```toml\n")[2].partition("```")[0])
@@ -301,7 +301,7 @@ def test_the_file_that_the_page_shows_is_understood(tmp_path: Path) -> None:
         ("[orders", "Expected ']'"),
     ],
 )
-def test_a_file_that_makes_no_sense_is_refused_with_the_reason(text: str, reason: str, tmp_path: Path) -> None:
+def test_invalid_file_is_refused_with_the_reason(text: str, reason: str, tmp_path: Path) -> None:
     file = tmp_path / "queues.toml"
     file.write_text(text)
     with pytest.raises(WrongUse) as caught:
@@ -310,14 +310,12 @@ def test_a_file_that_makes_no_sense_is_refused_with_the_reason(text: str, reason
     assert reason in str(caught.value)
 
 
-def test_a_server_does_not_begin_with_limits_that_make_no_sense(tmp_path: Path) -> None:
+def test_server_does_not_start_with_invalid_limits(tmp_path: Path) -> None:
     with pytest.raises(WrongUse, match="items would move in a circle: b to a to b"):
         QueueServer(ServerSettings(directory=tmp_path, named={"a": {"expire_to": "b"}, "b": {"expire_to": "a"}}))
 
 
-def test_a_name_that_leaves_no_room_for_that_of_parked_items_does_without(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_queue_with_too_long_a_name_for_parking_does_not_park(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     name = b"q" * 229
     for _ in range(2):
         caplog.clear()
@@ -334,6 +332,6 @@ def test_a_name_that_leaves_no_room_for_that_of_parked_items_does_without(
         ]
 
 
-def test_a_table_that_asks_to_park_under_too_long_a_name_is_refused(tmp_path: Path) -> None:
+def test_table_with_an_overlong_parking_name_is_refused(tmp_path: Path) -> None:
     with pytest.raises(WrongUse, match="is too long for the name of a queue"):
         QueueLimits(tmp_path, Limits(), {"q" * 229: {"max_attempts": 2}})
