@@ -48,7 +48,7 @@ def keys(count: int, different: int) -> list[str]:
 
 def with_room(place: Path, count: int) -> VersionedKVStore:
     """A store whose buffer takes so many entries without a rotation: what that costs is measured by itself."""
-    return VersionedKVStore.open(place / "store", "bench", capacity=count * 256 + (1 << 20))
+    return VersionedKVStore(place / "store", "bench", capacity=count * 256 + (1 << 20))
 
 
 # --- insert and get ---------------------------------------------------------------------------------------------------
@@ -112,7 +112,7 @@ def get(place: Path, count: int) -> float:
 
 
 def durable(place: Path, seconds: float) -> dict[str, float]:
-    with VersionedKVStore.open(place / "durable", "bench", capacity=16 << 20, sync="always") as store:
+    with VersionedKVStore(place / "durable", "bench", capacity=16 << 20, sync="always") as store:
         size = store.position
         store.insert("key-000000001", VALUE)
         entry = bytes(store.position - size)
@@ -127,7 +127,7 @@ def durable(place: Path, seconds: float) -> dict[str, float]:
 def prepared(place: Path, count: int) -> tuple[Path, list[int], list[str]]:
     """A store of so many entries with ten for each key, their times, and the same as lines of JSON."""
     home = place / "large"
-    with VersionedKVStore.open(home, "bench", capacity=count * 256 + (1 << 20), high_water_mark=1.0) as store:
+    with VersionedKVStore(home, "bench", capacity=count * 256 + (1 << 20), high_water_mark=1.0) as store:
         times = [store.insert(key, VALUE) for key in keys(count, count // 10)]
     return home, times, [json.dumps({"t": times[0], "k": "key-000000001", "o": VALUE})] * count
 
@@ -135,7 +135,7 @@ def prepared(place: Path, count: int) -> tuple[Path, list[int], list[str]]:
 def opening(home: Path, count: int) -> float:
     clock = Clock(processor=True)
     with clock.running():
-        store = VersionedKVStore.open(home, "bench", high_water_mark=1.0)
+        store = VersionedKVStore(home, "bench", high_water_mark=1.0)
     assert len(store) == count // 10
     store.close()
     return clock.per_item_ns(count)

@@ -49,7 +49,7 @@ def ours(place: Path, sync: str, checkpoint_bytes: int) -> Iterator[Act]:
     """A database, and a commit of one change."""
     home = place / f"database-{sync}-{checkpoint_bytes}"
     home.mkdir()
-    with Database.open(home / "t.ydb", home / "t.jrnl", sync=sync, checkpoint_bytes=checkpoint_bytes) as db:
+    with Database(home / "t.ydb", home / "t.jrnl", sync=sync, checkpoint_bytes=checkpoint_bytes) as db:
         with db.transaction() as tx:
             pages = [tx.allocate() for _ in range(PAGES)]
         numbers = itertools.count()
@@ -152,7 +152,7 @@ def long_journal(place: Path, count: int) -> Path:
     """A journal of so many transactions, each of which changes eight bytes, and its table."""
     home = place / "long"
     home.mkdir()
-    with Database.open(home / "t.ydb", home / "t.jrnl", sync="none"):
+    with Database(home / "t.ydb", home / "t.jrnl", sync="none"):
         pass
     log = TransactionLog(open_for_writing(REAL_DISK, home / "t.jrnl"), ahead_bytes=1 << 20, syncs=False)
     head = OPERATION_HEAD.pack(MODIFICATION, MODIFICATION_HEAD.size + 16) + MODIFICATION_HEAD.pack(FIRST_PAGE, 0, 8)
@@ -167,7 +167,7 @@ def long_journal(place: Path, count: int) -> Path:
 def opening(home: Path, count: int) -> float:
     clock = Clock(processor=True)
     with clock.running():
-        db = Database.open(home / "t.ydb", home / "t.jrnl", sync="none")
+        db = Database(home / "t.ydb", home / "t.jrnl", sync="none")
     assert db.redone == ()
     db.close()
     return clock.per_item_ns(count)

@@ -481,7 +481,7 @@ def test_a_crash_leaves_the_parquet_file_whole_or_not_there() -> None:
 def test_stores_go_to_parquet_and_back_by_the_path_of_their_directory(tmp_path: Path) -> None:
     changes: list[tuple[str, Any]] = [("a", 1), ("b", {"c": [None, 2.5]}), ("a", None), ("b", "x")]
     for name in ("cars", "bikes"):
-        with versioned.VersionedKVStore.open(tmp_path / "stores", name) as store:
+        with versioned.VersionedKVStore(tmp_path / "stores", name) as store:
             for key, value in changes:
                 if value is None:
                     store.remove(key)

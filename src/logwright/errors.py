@@ -2,7 +2,8 @@
 
     LogwrightError
     ├── WrongUse            the call was wrong; nothing was read or written (also a ValueError)
-    │   └── TooLarge        a record, key or value beyond what the format can hold
+    │   ├── TooLarge        a record, key or value beyond what the format can hold
+    │   └── UnknownOption   there is no option of this name (also a TypeError)
     ├── UnknownFormat       no format recognises these files, or several do
     ├── NotFound            there is no journal, file, segment or consumer of this name (also a FileNotFoundError)
     ├── HistoryUnavailable  the answer depends on what is no longer kept, or is lost
@@ -47,6 +48,10 @@ class WrongUse(LogwrightError, ValueError):
 
 class TooLarge(WrongUse):
     """A record, a key or a value is larger than the format can hold."""
+
+
+class UnknownOption(WrongUse, TypeError):
+    """There is no option of this name; the message says which one was probably meant."""
 
 
 class UnknownFormat(LogwrightError):

@@ -105,15 +105,14 @@ def three_segments(directory: Path) -> None:
 
 def recovered(directory: Path) -> Segments:
     """What the next opening gives back, to the end."""
-    writer, recovery = Writer.open(directory)
-    with writer:
-        return [list(segment.records) for segment in recovery]
+    with Writer(directory, recovering=True) as writer:
+        return [list(segment.records) for segment in writer.recovery()]
 
 
 def opening_to_recover(settings: dict[str, Any], directory: Path, interrupt: Interrupt) -> None:
     three_segments(directory)
-    if not interrupt(lambda: Writer.open(directory, **settings)) or interrupt.result is not None:
-        interrupt.result[0].close()
+    if not interrupt(lambda: Writer(directory, recovering=True, **settings)) or interrupt.result is not None:
+        interrupt.result.close()
     assert recovered(directory) == ALL
     assert recovered(directory) == []
 
@@ -121,7 +120,8 @@ def opening_to_recover(settings: dict[str, Any], directory: Path, interrupt: Int
 def walking(settings: dict[str, Any], directory: Path, interrupt: Interrupt) -> None:
     """A walk that is interrupted and gone on with: nothing goes before all of it was given."""
     three_segments(directory)
-    writer, recovery = Writer.open(directory, **settings)
+    writer = Writer(directory, recovering=True, **settings)
+    recovery = writer.recovery()
     found: list[Segment] = []
 
     def walk() -> bool:

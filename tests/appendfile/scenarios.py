@@ -37,7 +37,8 @@ class _Calls:
         self.model.reopen()
         if self._disk is not None:
             self._close(b"")
-            self._writer, self._recovery = Writer.open(HOME, sync=self._sync, disk=self._disk, file_bytes=_FILE_BYTES)
+            self._writer = Writer(HOME, sync=self._sync, disk=self._disk, file_bytes=_FILE_BYTES, recovering=True)
+            self._recovery = self._writer.recovery()
 
     def _close(self, _: bytes) -> None:
         if self._writer is not None:
@@ -119,14 +120,14 @@ class CallsScenario:
         else:
             possible = self.views[: done + 2]
         assert found in possible, f"{done} calls had returned, and this is left: {found}"
-        writer, recovery = Writer.open(HOME, disk=disk)
-        with writer:
+        with Writer(HOME, disk=disk, recovering=True) as writer:
+            recovery = writer.recovery()
             assert writer.recovered is None or writer.kept is not None
             assert read_view(disk, HOME) == found, "opening it lost something"
             first = [next(recovery)] if found else []
             assert view_of(first) == found[:1]
-        writer, recovery = Writer.open(HOME, disk=disk)
-        with writer:
+        with Writer(HOME, disk=disk, recovering=True) as writer:
+            recovery = writer.recovery()
             assert view_of(list(recovery)) == found, "a walk that was left half-way has changed something"
             assert read_view(disk, HOME) == []
             writer.append(b"goes on")

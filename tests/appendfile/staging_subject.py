@@ -70,7 +70,7 @@ class AppendfileStaging(StagingSubject):
                 writer.register_checkpoint()
 
         def recover(disk: Disk, part: str, record: Any) -> None:
-            writer, _ = Writer.open(ROOT, disk=disk)
+            writer = Writer(ROOT, disk=disk, recovering=True)
             with writer:
                 writer.append(record)
                 writer.register_checkpoint()
@@ -82,7 +82,7 @@ class AppendfileStaging(StagingSubject):
 
     @property
     def holders(self) -> list[tuple[str, Callable[[Disk], AbstractContextManager[Any]]]]:
-        return [("", lambda disk: Writer(ROOT, disk=disk)), ("", lambda disk: Writer.open(ROOT, disk=disk)[0])]
+        return [("", lambda disk: Writer(ROOT, disk=disk)), ("", lambda disk: Writer(ROOT, disk=disk, recovering=True))]
 
     def lock_path(self, part: str) -> Path:
         return ROOT / ".logwright" / "appendfile.lck"

@@ -350,8 +350,8 @@ def _append_one(disk: Disk, home: Path) -> None:
 
 
 def _walk(disk: Disk, home: Path) -> None:
-    writer, recovery = Writer.open(home, mode="dropmalformed", disk=disk)
-    with writer:
+    with Writer(home, disk=disk, recovering=True) as writer:
+        recovery = writer.recovery(mode="dropmalformed")
         for _ in recovery:
             pass
 

@@ -522,8 +522,8 @@ def test_programs_with_and_without_asyncio_take_turns(tmp_path: Path) -> None:
         await journal.close()
 
     run(work())
-    writer, recovery = Writer.open(tmp_path)
-    with writer:
+    with Writer(tmp_path, recovering=True) as writer:
+        recovery = writer.recovery()
         assert list(recovery) == [Segment(0, [b"asyncio"], False)]
         writer.append(b"threads")
     run(work())

@@ -33,7 +33,7 @@ def random_journal(directory: Path, seed: int) -> Path:
     """Several files in two generations, with records of all sizes."""
     chance = random.Random(seed)
     for _ in range(2):
-        with Writer.open(directory, file_bytes=chance.choice((200, 2000, 300_000)))[0] as writer:
+        with Writer(directory, file_bytes=chance.choice((200, 2000, 300_000)), recovering=True) as writer:
             for _ in range(chance.randrange(40)):
                 writer.append(chance.randbytes(chance.choice((1, 10, 300, 70_000 if seed % 3 == 0 else 40))))
                 if chance.random() < 0.2:
@@ -137,8 +137,8 @@ def test_a_stream_is_told_of_files_that_were_checked_before_it_read_them(tmp_pat
 
 def walked(directory: Path, *records: bytes) -> None:
     """A program that starts, is done with what it gets back, and appends."""
-    writer, recovery = Writer.open(directory)
-    with writer:
+    with Writer(directory, recovering=True) as writer:
+        recovery = writer.recovery()
         list(recovery)
         for record in records:
             writer.append(record)
@@ -296,8 +296,8 @@ def test_what_a_repair_has_left_nothing_of_makes_no_other_segment_incomplete(tmp
     assert unchecked(source) == [([b"a"], True), ([b"b"], False), ([b"c"], False)]
     copy(source, tmp_path / "target", 1000)
     assert unchecked(tmp_path / "target") == unchecked(source)
-    writer, recovery = Writer.open(tmp_path / "target")
-    with writer:
+    with Writer(tmp_path / "target", recovering=True) as writer:
+        recovery = writer.recovery()
         assert [segment.complete for segment in recovery] == [True, False, False]
     with Writer(tmp_path / "wrong") as writer, pytest.raises(WrongUse, match="column lost must be boolean"):
         writer.append_batch(pa.table({"data": [b"a"], "lost": ["yes"]}))

@@ -53,8 +53,8 @@ def test_a_bad_record_before_whole_ones_is_no_torn_tail(
     (loss,) = plan.losses
     assert (loss.position, loss.bytes, loss.at_least, loss.at_most) == (len(HEAD), 4 + len(body), least, most)
     assert list(Reader(tmp_path)) == [HINT, Data(b"before"), *MANY]
-    writer, recovery = Writer.open(tmp_path)
-    with writer:
+    with Writer(tmp_path, recovering=True) as writer:
+        recovery = writer.recovery()
         assert list(recovery) == [Segment(0, [b"before", *(record.data for record in MANY)], False)]
 
 
@@ -217,7 +217,8 @@ def test_a_file_that_ends_early_between_records_is_noticed_by_the_ids_of_the_nex
     assert [segment.complete for segment in Reader(home).segments()][1] is False
     with pytest.raises(Gap):
         Reader(home).segments(mode="failfast")
-    writer, recovery = Writer.open(home)
+    writer = Writer(home, recovering=True)
+    recovery = writer.recovery()
     with writer, pytest.raises(Gap):
         list(recovery)
     plan = repairs.plan(home)
@@ -225,8 +226,8 @@ def test_a_file_that_ends_early_between_records_is_noticed_by_the_ids_of_the_nex
     repairs.apply(home, plan)
     assert Reader(home).verify().sound
     assert repairs.plan(home).empty
-    writer, recovery = Writer.open(home)
-    with writer:
+    with Writer(home, recovering=True) as writer:
+        recovery = writer.recovery()
         found = list(recovery)
     assert b"".join(b"".join(segment.records) for segment in found) == left.encode()
     assert [segment.complete for segment in found] == [False, False, False]
@@ -294,8 +295,8 @@ def test_a_missing_file_that_waits_for_recovery_is_a_problem(tmp_path: Path, mis
     assert (loss.file, loss.at_least, loss.at_most) == (f".logwright/recovery/3/{missing}.journal", 1, None)
     repairs.apply(tmp_path, plan)
     assert Reader(tmp_path).verify().sound
-    writer, recovery = Writer.open(tmp_path)
-    with writer:
+    with Writer(tmp_path, recovering=True) as writer:
+        recovery = writer.recovery()
         found = {segment.id: segment.complete for segment in recovery}
     assert found == ({1: False, 2: False, 3: False} if missing == 1 else {1: True, 2: False})
 
@@ -318,15 +319,16 @@ def test_zeros_at_the_end_of_a_file_that_waits_are_damage(tmp_path: Path, size: 
     damage_file(tmp_path / waiting, lambda data: data[:-5] + bytes(size))
     problems = [(problem.kind, problem.file, problem.position) for problem in Reader(tmp_path).verify().problems]
     assert problems == [("malformed", waiting, 45)]
-    writer, recovery = Writer.open(tmp_path)
+    writer = Writer(tmp_path, recovering=True)
+    recovery = writer.recovery()
     with writer, pytest.raises(DamagedJournal):
         list(recovery)
     assert (tmp_path / waiting).stat().st_size == 45 + size
     plan = repairs.plan(tmp_path)
     assert list(map(described, plan.losses)) == [(45, size, 0, None, [3, 3], 25)]
     repairs.apply(tmp_path, plan)
-    writer, recovery = Writer.open(tmp_path)
-    with writer:
+    with Writer(tmp_path, recovering=True) as writer:
+        recovery = writer.recovery()
         assert [list(segment.records) for segment in recovery] == [[b"c", b"d"], [b"e", b"f"]]
 
 
@@ -347,8 +349,8 @@ def test_zeros_after_a_file_that_is_not_the_last_are_damage(tmp_path: Path) -> N
     with (tmp_path / ".logwright/recovery/3/1.journal").open("ab") as file:
         file.write(bytes(4096))
     assert [problem.kind for problem in Reader(tmp_path).verify().problems] == ["malformed"]
-    writer, recovery = Writer.open(tmp_path, mode="dropmalformed")
-    with writer:
+    with Writer(tmp_path, recovering=True) as writer:
+        recovery = writer.recovery(mode="dropmalformed")
         assert [segment.records for segment in recovery] == [[b"c", b"d"], [b"e", b"f"], [b"g"]]
 
 
@@ -440,12 +442,12 @@ def test_a_flipped_bit_of_the_last_checkpoint_checks_no_segment(tmp_path: Path) 
     (tmp_path / "0.journal").write_bytes(content)
     assert [(problem.kind, problem.position) for problem in Reader(tmp_path).verify().problems] == [("malformed", 340)]
     with pytest.raises(DamagedJournal, match=r"the ids 4, 4 cannot follow 0, 3; .*\(see logwright repair\)"):
-        Writer.open(tmp_path)
+        Writer(tmp_path, recovering=True)
     plan = repairs.plan(tmp_path)
     assert list(map(described, plan.losses)) == [(340, 20, 1, 1, [3, 3], None)]
     repairs.apply(tmp_path, plan)
-    writer, recovery = Writer.open(tmp_path)
-    with writer:
+    with Writer(tmp_path, recovering=True) as writer:
+        recovery = writer.recovery()
         assert [order for segment in recovery for order in segment.records] == ORDERS
 
 
@@ -480,8 +482,8 @@ def test_no_file_goes_because_the_first_ids_of_the_last_one_are_wrong(tmp_path: 
             Writer(tmp_path, recovering=recovering)
     repairs.apply(tmp_path, repairs.plan(tmp_path))
     assert Reader(tmp_path).verify().sound
-    writer, recovery = Writer.open(tmp_path)
-    with writer:
+    with Writer(tmp_path, recovering=True) as writer:
+        recovery = writer.recovery()
         assert [list(segment.records) for segment in recovery] == [[b"a"], [b"b"], [b"c of many bytes"]]
 
 
@@ -494,9 +496,10 @@ def test_a_recovery_that_skips_damage_returns_what_only_wrong_ids_say_is_checked
         1: [wrong, *data("c of many bytes")],
     }
     write(tmp_path / ".logwright/recovery/2", files)
-    writer, recovery = Writer.open(tmp_path)
+    writer = Writer(tmp_path, recovering=True)
+    recovery = writer.recovery()
     with writer, pytest.raises(Gap):
         list(recovery)
-    writer, recovery = Writer.open(tmp_path, mode="dropmalformed")
-    with writer:
+    with Writer(tmp_path, recovering=True) as writer:
+        recovery = writer.recovery(mode="dropmalformed")
         assert [list(segment.records) for segment in recovery] == [[b"a"], [b"b"], [b"c of many bytes"]]

@@ -36,7 +36,8 @@ class Twins:
         self.writer, self.recovery = self._opened()
 
     def _opened(self) -> tuple[Writer, Recovery]:
-        return Writer.open(HOME, sync="always", file_bytes=self.file_bytes, disk=self.disk)
+        writer = Writer(HOME, sync="always", file_bytes=self.file_bytes, recovering=True, disk=self.disk)
+        return writer, writer.recovery()
 
     def step(self, name: str, record: bytes) -> None:
         getattr(self, name)(record)

@@ -12,7 +12,7 @@ from logwright.appendfile.bytes.records import Checkpoint, Record
 from logwright.appendfile.files.files import JournalFile
 from logwright.appendfile.files.opening import forget_done, lost_end
 from logwright.core.io.disk import REAL_DISK, Buffer, OpenMode, RealDisk, RealFile
-from logwright.errors import LogwrightError
+from logwright.errors import LogwrightError, WrongUse
 from tests.appendfile.samples import HINT, data, encoded, write
 from tests.support.simulated_disk import SimulatedDisk
 from tests.support.trees import write_file
@@ -98,8 +98,8 @@ def test_the_files_that_a_closed_segment_needs_are_known_after_a_reopening(tmp_p
 
 def test_a_journal_with_the_last_but_one_id_can_be_put_aside(tmp_path: Path) -> None:
     write(tmp_path, {MAX_ID - 1: [HINT, *data("a")]})
-    writer, recovery = Writer.open(tmp_path)
-    with writer:
+    with Writer(tmp_path, recovering=True) as writer:
+        recovery = writer.recovery()
         assert [segment.records for segment in recovery] == [[b"a"]]
         assert (tmp_path / f"{MAX_ID}.journal").exists()
 
@@ -192,7 +192,7 @@ def test_files_are_not_put_aside_through_a_link(tmp_path: Path) -> None:
     (journal / HOME).mkdir()
     (journal / ASIDE).symlink_to(elsewhere)
     with pytest.raises(LogwrightError):
-        Writer.open(journal)
+        Writer(journal, recovering=True)
     assert list(elsewhere.iterdir()) == []
     assert (journal / "0.journal").exists()
 
@@ -248,3 +248,8 @@ def test_opening_forgets_what_files_tell(tmp_path: Path) -> None:
     (tmp_path / HOME / "recovered-3-2-2-25").mkdir(parents=True)
     Writer(tmp_path).close()
     assert not (tmp_path / HOME / "recovered-3-2-2-25").exists()
+
+
+def test_only_a_writer_that_was_opened_for_it_has_a_recovery(tmp_path: Path) -> None:
+    with Writer(tmp_path) as writer, pytest.raises(WrongUse, match=r"needs Writer\(…, recovering=True\)$"):
+        writer.recovery()

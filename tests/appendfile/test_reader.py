@@ -289,10 +289,10 @@ def test_a_segment_that_has_lost_records_is_not_complete_once_it_is_repaired(tmp
     assert [(each.file, each.position) for each in report.losses] == [("0.journal", 25)]
     assert Reader(tmp_path / "0.journal").segments()[0].complete is False
     assert repairs.plan(tmp_path).empty
-    with Writer.open(tmp_path)[0]:
+    with Writer(tmp_path, recovering=True):
         pass
-    writer, recovery = Writer.open(tmp_path)
-    with writer:
+    with Writer(tmp_path, recovering=True) as writer:
+        recovery = writer.recovery()
         assert list(recovery) == before
         writer.append(b"e")
         writer.register_checkpoint()
@@ -419,8 +419,8 @@ class Hooked(RealDisk):
 @pytest.mark.parametrize("name", [".logwright", "recovery", "1"])
 def test_files_are_listed_as_they_were_at_one_moment_although_a_recovery_ends(tmp_path: Path, name: str) -> None:
     write(tmp_path, {0: [HINT, *data("old")]})
-    writer, recovery = Writer.open(tmp_path)
-    with writer:
+    with Writer(tmp_path, recovering=True) as writer:
+        recovery = writer.recovery()
         writer.append(b"new")
         writer.sync()
         disk = Hooked(name, lambda: list(recovery))
@@ -432,7 +432,7 @@ def test_files_are_listed_as_they_were_at_one_moment_although_a_recovery_ends(tm
 def test_files_are_listed_as_they_were_at_one_moment_although_they_are_moved(tmp_path: Path) -> None:
     write(tmp_path, {0: [HINT, *data("old")], 1: [HINT, *data("old")]})
     (tmp_path / ".logwright").mkdir()
-    disk = Hooked(".logwright", lambda: Writer.open(tmp_path)[0].close())
+    disk = Hooked(".logwright", lambda: Writer(tmp_path, recovering=True).close())
     listing = list_files(disk, tmp_path)
     assert [file.name for file in listing.files] == [f".logwright/recovery/2/{number}.journal" for number in (0, 1)]
 
@@ -447,7 +447,7 @@ def test_who_follows_sees_each_record_once_across_files_and_recoveries(tmp_path:
     with Scanner(tmp_path, timeout=0) as scanner:
         seen = payloads(scanner)
         for number in range(1, 6):
-            with Writer.open(tmp_path, file_bytes=60)[0] as writer:
+            with Writer(tmp_path, file_bytes=60, recovering=True) as writer:
                 for _ in range(5):
                     writer.append(b"%d" % number)
                 writer.flush()
@@ -483,8 +483,8 @@ def test_who_follows_a_program_that_starts_again_and_again_misses_nothing(tmp_pa
         for number in range(1, 6):
             with Writer(tmp_path, file_bytes=100) as writer:
                 writer.append(b"unseen %d" % number)
-            writer, recovery = Writer.open(tmp_path, file_bytes=100)
-            with writer:
+            with Writer(tmp_path, file_bytes=100, recovering=True) as writer:
+                recovery = writer.recovery()
                 for _ in recovery:
                     pass
                 writer.append(b"%d" % number)
@@ -497,8 +497,8 @@ def test_who_follows_is_told_of_files_that_went_behind_older_ones_that_wait(tmp_
     number = Reader(tmp_path).next
     with Scanner(tmp_path, timeout=0) as scanner, Scanner(tmp_path, timeout=0, mode="permissive") as other:
         assert payloads(scanner) == payloads(other) == [b"old"]
-        writer, recovery = Writer.open(tmp_path, file_bytes=60, buffer_bytes=1)
-        with writer:
+        with Writer(tmp_path, file_bytes=60, buffer_bytes=1, recovering=True) as writer:
+            recovery = writer.recovery()
             writer.append(b"A" * 30)
             writer.register_checkpoint()
             writer.append(b"B" * 30)
@@ -520,7 +520,7 @@ def test_who_follows_is_told_of_files_that_went_behind_older_ones_that_wait(tmp_
 
 def test_who_follows_reads_a_file_to_its_end_that_went_behind_older_ones_that_wait(tmp_path: Path) -> None:
     write(tmp_path, {0: [HINT, *data("old")]})
-    with Writer.open(tmp_path, file_bytes=100, buffer_bytes=1)[0] as writer:
+    with Writer(tmp_path, file_bytes=100, buffer_bytes=1, recovering=True) as writer:
         writer.append(b"a")
         with Scanner(tmp_path, timeout=0) as scanner:
             assert payloads(scanner) == [b"old", b"a"]
@@ -540,8 +540,8 @@ def test_who_follows_is_told_of_a_recovery_that_ends_while_it_looks(tmp_path: Pa
         assert list(scanner) == []
         with Writer(tmp_path, file_bytes=60) as writer:
             writer.append_many([b"%020d" % number for number in range(4)])
-        writer, recovery = Writer.open(tmp_path)
-        with writer:
+        with Writer(tmp_path, recovering=True) as writer:
+            recovery = writer.recovery()
             writer.append(b"new")
             writer.flush()
             disk.hook(name, lambda: list(recovery))

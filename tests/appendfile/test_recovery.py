@@ -46,8 +46,8 @@ def names(directory: Path) -> list[str]:
 
 def test_opening_moves_the_old_files_and_the_walk_removes_them(tmp_path: Path) -> None:
     three_files(tmp_path)
-    writer, recovery = Writer.open(tmp_path)
-    with writer:
+    with Writer(tmp_path, recovering=True) as writer:
+        recovery = writer.recovery()
         assert names(tmp_path) == [f"{ASIDE}/6/{number}.journal" for number in (3, 4, 5)]
         assert next(recovery) == Segment(1, [b"a", b"b"], True)
         assert len(names(tmp_path)) == 3
@@ -125,8 +125,8 @@ def test_the_space_of_old_files_is_let_go_behind_the_walk_unless_it_is_needed(
     if with_asyncio:
         asyncio.run(walk())
     else:
-        writer, recovery = Writer.open(tmp_path, disk=disk)
-        with writer:
+        with Writer(tmp_path, disk=disk, recovering=True) as writer:
+            recovery = writer.recovery()
             assert [segment.id for segment in recovery] == [1, 2]
             assert names(tmp_path) == ["6.journal"]
     assert (disk.held, disk.open_count()) == ([held] * 3, 0)
@@ -134,8 +134,8 @@ def test_the_space_of_old_files_is_let_go_behind_the_walk_unless_it_is_needed(
 
 def test_a_segment_holds_none_of_the_memory_that_its_file_is_read_into(tmp_path: Path) -> None:
     write(tmp_path, {number: [Checkpoint(0, number), *data(f"of {number}")] for number in range(3)})
-    writer, recovery = Writer.open(tmp_path)
-    with writer:
+    with Writer(tmp_path, recovering=True) as writer:
+        recovery = writer.recovery()
         assert [segment.records for segment in list(recovery)] == [[b"of 0"], [b"of 1"], [b"of 2"]]
 
 
@@ -160,7 +160,7 @@ def test_generations_keep_their_segments_apart(tmp_path: Path) -> None:
     """The pair 2, 2 of the new files says nothing about segment 1 of the old ones."""
     three_files(tmp_path)
     for record in (b"x", b"y"):
-        with Writer.open(tmp_path)[0] as writer:
+        with Writer(tmp_path, recovering=True) as writer:
             writer.append(record)
             assert writer.register_checkpoint() == writer.current
             writer.check_checkpoint()
@@ -176,7 +176,7 @@ def test_generations_tell_segments_with_the_same_id_apart(tmp_path: Path) -> Non
     before = Reader(tmp_path)
     number = before.find_place("4.journal@20")
     assert [sorted(segment) for segment in before.state()["segments"]] == [["checked", "complete", "id", "records"]] * 2
-    with Writer.open(tmp_path)[0] as writer:
+    with Writer(tmp_path, recovering=True) as writer:
         writer.append(b"x")
     reader = Reader(tmp_path)
     assert [(found["generation"], found["id"]) for found in reader.state()["segments"]] == [(6, 1), (6, 2), (None, 2)]
@@ -184,8 +184,8 @@ def test_generations_tell_segments_with_the_same_id_apart(tmp_path: Path) -> Non
     assert [(found["generation"], found["id"]) for found in reader.state(number)["segments"]] == [(6, 1)]
     with pytest.raises(NotFound, match=r"/9\.journal: no such file of the journal$"):
         reader.find_place("9.journal@20")
-    writer, recovery = Writer.open(tmp_path)
-    with writer:
+    with Writer(tmp_path, recovering=True) as writer:
+        recovery = writer.recovery()
         assert [(segment.generation, segment.id) for segment in recovery] == [(6, 1), (6, 2), (7, 2)]
 
 
@@ -195,11 +195,12 @@ def test_no_segment_is_taken_for_a_checked_one_because_an_id_is_wrong(tmp_path: 
     records = [Checkpoint(2, 4), *data("a"), wrong, *data("b"), Checkpoint(2, 6), *data("c")]
     write(tmp_path / ASIDE / "6", {5: records})
     for _ in range(2):
-        writer, recovery = Writer.open(tmp_path)
+        writer = Writer(tmp_path, recovering=True)
+        recovery = writer.recovery()
         with writer, pytest.raises(DamagedJournal, match="cannot follow"):
             list(recovery)
-    writer, recovery = Writer.open(tmp_path, mode="dropmalformed")
-    with writer:
+    with Writer(tmp_path, recovering=True) as writer:
+        recovery = writer.recovery(mode="dropmalformed")
         found = list(recovery)
     assert [segment.records for segment in found] == [[b"a", b"b"], [b"c"]]
     assert not any(segment.complete for segment in found)
@@ -218,8 +219,8 @@ def test_a_recovery_that_was_ended_is_gone_for_good(tmp_path: Path) -> None:
     assert read_view(REAL_DISK, tmp_path / "journal") == THREE
     with Writer(tmp_path / "journal"):
         assert list(done.parent.iterdir()) == [], "only its name is of use"
-    writer, recovery = Writer.open(tmp_path / "journal")
-    with writer:
+    with Writer(tmp_path / "journal", recovering=True) as writer:
+        recovery = writer.recovery()
         list(recovery)
         assert not done.parent.exists()
 
@@ -239,16 +240,16 @@ def test_the_name_of_what_was_ended_keeps_the_ids_until_a_file_tells_them(tmp_pa
     with Writer(tmp_path) as writer:
         assert writer.register_checkpoint() == 3
         assert names(tmp_path) == ["6.journal"]
-    writer, recovery = Writer.open(tmp_path)
-    with writer:
+    with Writer(tmp_path, recovering=True) as writer:
+        recovery = writer.recovery()
         assert list(recovery) == [Segment(2, [b"a"], True)]
         assert not done.exists()
 
 
 def test_a_generation_that_is_begun_during_the_walk_is_for_the_next_one(tmp_path: Path) -> None:
     three_files(tmp_path)
-    writer, recovery = Writer.open(tmp_path)
-    with writer:
+    with Writer(tmp_path, recovering=True) as writer:
+        recovery = writer.recovery()
         assert next(recovery).records == [b"a", b"b"]
         writer.append(b"new")
         writer.begin_generation()
@@ -256,8 +257,8 @@ def test_a_generation_that_is_begun_during_the_walk_is_for_the_next_one(tmp_path
         assert [segment.records for segment in recovery] == [[b"c"]]
         assert names(tmp_path) == [f"{ASIDE}/7/6.journal", "7.journal"]
     assert read_view(REAL_DISK, tmp_path) == [(2, (b"new",), False), (2, (b"newer",), False)]
-    writer, recovery = Writer.open(tmp_path)
-    with writer:
+    with Writer(tmp_path, recovering=True) as writer:
+        recovery = writer.recovery()
         assert [segment.records for segment in recovery] == [[b"new"], [b"newer"]]
         assert names(tmp_path) == ["8.journal"]
     assert read_view(REAL_DISK, tmp_path) == []
@@ -278,8 +279,8 @@ def test_a_walk_that_has_met_damage_tells_it_each_time(with_asyncio: bool, tmp_p
     if with_asyncio:
         asyncio.run(walk())
     else:
-        writer, recovery = Writer.open(tmp_path)
-        with writer:
+        with Writer(tmp_path, recovering=True) as writer:
+            recovery = writer.recovery()
             for _ in range(2):
                 with pytest.raises(DamagedJournal):
                     list(recovery)
@@ -290,7 +291,8 @@ def test_a_walk_that_has_met_damage_tells_it_each_time(with_asyncio: bool, tmp_p
 
 def test_what_was_appended_is_synced_by_the_end_of_a_walk_over_nothing() -> None:
     disk, home = SimulatedDisk(), Path("/journal")
-    writer, recovery = Writer.open(home, disk=disk)
+    writer = Writer(home, disk=disk, recovering=True)
+    recovery = writer.recovery()
     writer.append(b"a")
     assert list(recovery) == []
     (state,) = disk.crash_states(first=len(disk.operations), most=1, kinds=["subset"], format="")
@@ -304,8 +306,8 @@ def test_a_walk_over_files_of_no_bytes_needs_no_space() -> None:
         writer.append(b"x")
     assert (disk.exists(home / "0.journal"), disk.free_bytes(home)) == (True, 10)
     for _ in range(2):
-        writer, recovery = Writer.open(home, disk=disk)
-        with writer:
+        with Writer(home, disk=disk, recovering=True) as writer:
+            recovery = writer.recovery()
             assert list(recovery) == []
             assert not disk.exists(home / ASIDE)
             assert (writer.file_id, writer.current) == (1, 0)
@@ -323,8 +325,8 @@ def test_a_walk_on_a_full_disk_makes_room() -> None:
     with pytest.raises(StorageFailed):
         fill()
     assert disk.free_bytes(home) < 20
-    writer, recovery = Writer.open(home, sync="always", disk=disk)
-    with writer:
+    with Writer(home, sync="always", disk=disk, recovering=True) as writer:
+        recovery = writer.recovery()
         found = list(recovery)
         assert [segment.records for segment in found] == [[b"x" * 20]] * len(found)
         assert len(found) >= 4
@@ -353,8 +355,8 @@ def test_a_missing_or_doubled_id_is_an_error_that_names_it(tmp_path: Path, recov
 def test_leading_zeros_are_read_and_recovered(tmp_path: Path) -> None:
     write(tmp_path, {7: [HINT, *data("a")]})
     (tmp_path / "7.journal").rename(tmp_path / "007.journal")
-    writer, recovery = Writer.open(tmp_path)
-    with writer:
+    with Writer(tmp_path, recovering=True) as writer:
+        recovery = writer.recovery()
         assert list(recovery) == [Segment(0, [b"a"], False)]
     assert names(tmp_path) == ["8.journal"]
 
@@ -362,8 +364,8 @@ def test_leading_zeros_are_read_and_recovered(tmp_path: Path) -> None:
 @pytest.mark.parametrize("is_beside_another", [False, True], ids=["", "beside another generation"])
 def test_a_generation_that_is_put_back_by_hand_is_recovered_again(tmp_path: Path, is_beside_another: bool) -> None:
     journal = three_files(tmp_path / "journal")
-    writer, recovery = Writer.open(journal)
-    with writer:
+    with Writer(journal, recovering=True) as writer:
+        recovery = writer.recovery()
         shutil.copytree(journal / ASIDE / "6", tmp_path / "kept")
         if is_beside_another:
             writer.append(b"d")
@@ -371,8 +373,8 @@ def test_a_generation_that_is_put_back_by_hand_is_recovered_again(tmp_path: Path
         assert [segment.records for segment in recovery] == [[b"a", b"b"], [b"c"]]
     shutil.copytree(tmp_path / "kept", journal / ASIDE / "6")
     assert Reader(journal).verify().sound
-    writer, recovery = Writer.open(journal)
-    with writer:
+    with Writer(journal, recovering=True) as writer:
+        recovery = writer.recovery()
         expected = [[b"a", b"b"], [b"c"], *([[b"d"]] if is_beside_another else [])]
         assert [segment.records for segment in recovery] == expected
         assert not (journal / ASIDE).exists()
@@ -385,22 +387,22 @@ def test_the_last_file_may_be_empty(tmp_path: Path) -> None:
         assert (writer.checked, writer.current, writer.has_data) == (0, 2, True)
         writer.append(b"d")
     assert (tmp_path / "6.journal").read_bytes() == encoded(Checkpoint(0, 2), *data("d"))
-    writer, recovery = Writer.open(tmp_path)
-    with writer:
+    with Writer(tmp_path, recovering=True) as writer:
+        recovery = writer.recovery()
         assert list(recovery) == [Segment(1, [b"a", b"b"], True), Segment(2, [b"c", b"d"], False)]
 
 
 def test_ids_that_are_used_up_are_told(tmp_path: Path) -> None:
     write(tmp_path, {2**64 - 1: [HINT, *data("a")]})
     with pytest.raises(TooLarge, match="ids of files"):
-        Writer.open(tmp_path)
+        Writer(tmp_path, recovering=True)
     assert read_view(REAL_DISK, tmp_path) == [(0, (b"a",), False)]
 
 
 def test_a_torn_tail_is_cut_kept_and_told(tmp_path: Path) -> None:
     write(tmp_path, {0: [HINT, *data("a")]}, tail=b"\x00\x09\x00\x00torn")
-    writer, recovery = Writer.open(tmp_path)
-    with writer:
+    with Writer(tmp_path, recovering=True) as writer:
+        recovery = writer.recovery()
         assert writer.recovered is not None
         assert writer.kept is not None
         assert (writer.recovered.start, writer.recovered.end) == (25, 33)
@@ -410,7 +412,7 @@ def test_a_torn_tail_is_cut_kept_and_told(tmp_path: Path) -> None:
 
 def test_reading_beside_a_writer_changes_nothing_and_needs_no_lock(tmp_path: Path) -> None:
     three_files(tmp_path)
-    with Writer.open(tmp_path)[0] as writer:
+    with Writer(tmp_path, recovering=True) as writer:
         writer.append(b"d")
         writer.flush()
         assert read_view(REAL_DISK, tmp_path) == [*THREE, (2, (b"d",), False)]
@@ -460,8 +462,8 @@ def test_a_killed_program_loses_nothing_and_catches_up(tmp_path: Path) -> None:
         assert len(once) <= count + 5
         count = len(once)
         COUNTS.add("kill -9", 1, "appendfile")
-    writer, recovery = Writer.open(tmp_path)
-    with writer:
+    with Writer(tmp_path, recovering=True) as writer:
+        recovery = writer.recovery()
         assert {int(record) for segment in recovery for record in segment.records} == set(range(count))
 
 

@@ -35,8 +35,8 @@ def test_a_batch_follows_a_segment_that_was_left_open_and_is_none_of_it() -> Non
     expected += [Segment(1, [b"a", b"b"], True), Segment(2, [b"c"], True)]
     assert Reader(ROOT, disk=disk).segments() == expected
     assert Reader(ROOT, disk=disk).verify().sound
-    writer, recovery = Writer.open(ROOT, disk=disk)
-    with writer:
+    with Writer(ROOT, disk=disk, recovering=True) as writer:
+        recovery = writer.recovery()
         assert list(recovery) == expected
 
 

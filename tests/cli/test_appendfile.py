@@ -48,7 +48,7 @@ def test_diff_shows_segments_that_are_new_extended_closed_or_checked(journal: Pa
 
 
 def test_diff_distinguishes_segments_of_two_generations(journal: Path) -> None:
-    with Writer.open(journal)[0] as writer:
+    with Writer(journal, recovering=True) as writer:
         writer.append(b"next")
     found = run("diff", journal, "0.journal@0", "now", "--json").object
     assert list(found["added"]) == ["1/0", "1/1", "1/2", "2"]

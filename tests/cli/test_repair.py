@@ -139,7 +139,7 @@ def test_sound_journal_that_is_being_written_is_reported_as_locked(demo: Path) -
     with kestrel.Queue(demo / "queues", "mail"):
         assert_one_error_line(run("repair", demo / "queues" / "mail", "--yes"), 2, "is locked by another")
         assert run("repair", demo / "queues" / "jobs", "--yes").code == 0
-    with versioned.VersionedKVStore.open(demo / "stores", "fleet"):
+    with versioned.VersionedKVStore(demo / "stores", "fleet"):
         assert_one_error_line(run("repair", demo / "stores", "--yes"), 2, "is locked by another")
 
 

@@ -60,7 +60,7 @@ def test_dump_begins_each_file_with_its_metadata_and_count_counts_the_entries(sa
 
 def test_history_reports_its_damaged_or_missing_parts(tmp_path: Path) -> None:
     ends = []
-    with VersionedKVStore.open(tmp_path, "cars", background=False) as store:
+    with VersionedKVStore(tmp_path, "cars", background=False) as store:
         for number in range(4):
             store.insert("key", number)
             ends.append(store.rotate())

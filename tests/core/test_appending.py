@@ -30,7 +30,7 @@ def of_messages(directory: Path, sync: str) -> tuple[Any, Callable[[], object]]:
 
 
 def of_a_store(directory: Path, sync: str) -> tuple[Any, Callable[[], object]]:
-    store = VersionedKVStore.open(directory, "store", sync=sync, background=False)
+    store = VersionedKVStore(directory, "store", sync=sync, background=False)
     return store, lambda: store.insert("key", 1)
 
 

@@ -39,7 +39,7 @@ def stage(disk: Disk, staging: Staging, files: dict[str, tuple[str, bytes]]) -> 
 
 
 def first_batch(disk: Disk) -> None:
-    with Output.open(OUT, disk=disk) as output:
+    with Output(OUT, disk=disk) as output:
         staging = output.stage()
         moves = stage(
             disk,
@@ -56,7 +56,7 @@ def first_batch(disk: Disk) -> None:
 
 def second_batch(disk: Disk) -> None:
     """Adds to one table, replaces two others and the report, and leaves a folder empty."""
-    with Output.open(OUT, disk=disk) as output:
+    with Output(OUT, disk=disk) as output:
         staging = output.stage()
         moves = stage(
             disk,
@@ -116,7 +116,7 @@ def started() -> SimulatedDisk:
 
 def recover(disk: Disk) -> View:
     """What is there once another run has begun, which must leave nothing half done."""
-    Output.open(OUT, disk=disk).close()
+    Output(OUT, disk=disk).close()
     assert not is_being_changed(OUT, disk=disk)
     assert not disk.exists(OUT / commit.HOME / "staging")
     return view(disk)
@@ -139,7 +139,7 @@ def test_a_batch_is_published_with_its_checkpoint() -> None:
 
 def test_discarded_batch_leaves_no_files() -> None:
     disk = started()
-    with Output.open(OUT, disk=disk) as output:
+    with Output(OUT, disk=disk) as output:
         staging = output.stage()
         write(disk, staging.path / "events/a", b"never")
         staging.discard()
@@ -150,9 +150,9 @@ def test_discarded_batch_leaves_no_files() -> None:
 
 def test_only_one_run_works_at_a_time() -> None:
     disk = started()
-    with Output.open(OUT, disk=disk), pytest.raises(Locked, match="another run of the pipeline"):
-        Output.open(OUT, disk=disk)
-    Output.open(OUT, disk=disk).close()
+    with Output(OUT, disk=disk), pytest.raises(Locked, match="another run of the pipeline"):
+        Output(OUT, disk=disk)
+    Output(OUT, disk=disk).close()
 
 
 def test_directory_with_foreign_files_is_refused() -> None:
@@ -160,11 +160,11 @@ def test_directory_with_foreign_files_is_refused() -> None:
     make_directories(disk, OUT)
     write(disk, OUT / "thesis.txt", b"precious")
     with pytest.raises(WrongUse, match=r"contains other files \(thesis.txt"):
-        Output.open(OUT, disk=disk)
+        Output(OUT, disk=disk)
     assert disk.list_directory(OUT) == ["thesis.txt"]
     write(disk, Path("/file"), b"")
     with pytest.raises(WrongUse, match="/file is not a directory"):
-        Output.open(Path("/file"), disk=disk)
+        Output(Path("/file"), disk=disk)
 
 
 def test_foreign_files_in_a_table_are_ignored() -> None:
@@ -192,7 +192,7 @@ def test_foreign_files_in_a_table_are_ignored() -> None:
 )
 def test_names_outside_their_directory_are_refused(source: str, target: str) -> None:
     disk = started()
-    with Output.open(OUT, disk=disk) as output:
+    with Output(OUT, disk=disk) as output:
         staging = output.stage()
         with pytest.raises(WrongUse):
             staging.publish([Move(source, target, 0)], [], {})
@@ -203,7 +203,7 @@ def test_names_outside_their_directory_are_refused(source: str, target: str) -> 
 
 def test_file_that_differs_from_its_report_is_not_published() -> None:
     disk = started()
-    with Output.open(OUT, disk=disk) as output:
+    with Output(OUT, disk=disk) as output:
         staging = output.stage()
         write(disk, staging.path / "a", b"short")
         with pytest.raises(DamagedJournal, match="the file has 5 bytes, but 50 were staged"):
@@ -221,7 +221,7 @@ def test_invalid_control_file_is_an_error_that_names_it(name: str, data: bytes) 
     disk.remove(OUT / commit.HOME / name)
     write(disk, OUT / commit.HOME / name, data)
     with pytest.raises(DamagedJournal, match=name):
-        Output.open(OUT, disk=disk)
+        Output(OUT, disk=disk)
 
 
 # --- power cuts and kills -------------------------------------------------------------------------------------------
@@ -328,7 +328,7 @@ def test_rolled_back_decision_does_not_reappear_after_a_power_cut(
         sync_directory(path)
 
     monkeypatch.setattr(disk, "sync_directory", fails_once_decided)
-    with Output.open(OUT, disk=disk) as output:
+    with Output(OUT, disk=disk) as output:
         staging = output.stage()
         moves = stage(disk, staging, {"events/part-00000002-00000.parquet": ("events/a", b"events two")})
         with pytest.raises(StorageFailed, match="Input/output error"):
@@ -347,7 +347,7 @@ def test_failure_after_the_decision_says_that_the_next_run_completes_it() -> Non
     with pytest.raises(StorageFailed) as raised:
         second_batch(disk)
     assert "the next run completes it" in raised.value.__notes__[0]
-    with Output.open(OUT, disk=disk.inner) as output:
+    with Output(OUT, disk=disk.inner) as output:
         assert output.completed
     assert view(disk.inner) == NEW
 
@@ -355,7 +355,7 @@ def test_failure_after_the_decision_says_that_the_next_run_completes_it() -> Non
 def test_whichever_call_of_recovery_fails_the_next_recovery_completes_it() -> None:
     for disk in every_fault(_interrupted, FAULTS, format="pipeline"):
         with contextlib.suppress(LogwrightError):
-            Output.open(OUT, disk=disk).close()
+            Output(OUT, disk=disk).close()
         assert recover(disk.inner) == NEW, disk.story
 
 
@@ -368,7 +368,7 @@ def _interrupted() -> SimulatedDisk:
 def test_failed_run_discards_staged_files_but_nothing_decided() -> None:
     for disk in every_fault(started, FAULTS, format="pipeline"):
         try:
-            with Output.open(OUT, disk=disk) as output:
+            with Output(OUT, disk=disk) as output:
                 staging = output.stage()
                 moves = stage(disk, staging, {"events/part-00000002-00000.parquet": ("events/a", b"events two")})
                 try:

@@ -186,7 +186,7 @@ def test_damage_torn_tails_and_unreadable_journals_are_rows(tmp_path: Path) -> N
 
 
 def test_missing_archive_of_a_store_is_a_damage_row(tmp_path: Path) -> None:
-    with VersionedKVStore.open(tmp_path / "root", "cars", background=False) as store:
+    with VersionedKVStore(tmp_path / "root", "cars", background=False) as store:
         ends = []
         for value in (1, 2, 3):
             store.insert("key", value)

@@ -30,7 +30,7 @@ def make_journal(directory: Path) -> Path:
             if number in (1, 4, 6):
                 writer.register_checkpoint()
         writer.check_checkpoint()
-    with Writer.open(directory, file_bytes=120)[0] as writer:
+    with Writer(directory, file_bytes=120, recovering=True) as writer:
         writer.append(b"new")
         writer.register_checkpoint()
     return directory
@@ -88,7 +88,11 @@ def test_whatever_happens_between_triggers_every_record_comes_once(tmp_path: Pat
     seen: list[bytes] = []
     offset: dict[str, Any] | None = None
     for _ in range(12):
-        opened = Writer.open(tmp_path, file_bytes=200)[0] if chance.random() < 0.4 else Writer(tmp_path, file_bytes=200)
+        opened = (
+            Writer(tmp_path, file_bytes=200, recovering=True)
+            if chance.random() < 0.4
+            else Writer(tmp_path, file_bytes=200)
+        )
         with opened as writer:
             for _ in range(chance.randrange(12)):
                 issued.append(b"%d" % len(issued))
@@ -111,8 +115,8 @@ def test_a_program_that_starts_anew_stops_no_stream_that_has_read_everything(tmp
     stream = JournalStream(schema, {"path": str(tmp_path)}, "appendfile")
     offset: dict[str, Any] = {}
     for records in ([b"a", b"b"], [], [b"c"], [], []):
-        writer, recovery = Writer.open(tmp_path)
-        with writer:
+        with Writer(tmp_path, recovering=True) as writer:
+            recovery = writer.recovery()
             list(recovery)
             writer.append_many(records)
         offset = offset or stream.initialOffset()
@@ -120,8 +124,8 @@ def test_a_program_that_starts_anew_stops_no_stream_that_has_read_everything(tmp
         assert rows_between(stream, offset, following) == records
         offset = following
     for _ in range(2):
-        writer, recovery = Writer.open(tmp_path)
-        with writer:
+        with Writer(tmp_path, recovering=True) as writer:
+            recovery = writer.recovery()
             list(recovery)
             writer.append(b"nobody reads this in time")
     with pytest.raises(HistoryUnavailable, match="perhaps before all was read"):
@@ -151,7 +155,7 @@ def test_a_stream_sees_each_record_once_and_writes_a_segment_for_each_batch(spar
     (segment,) = Reader(target).segments()
     assert sorted(segment.records) == sorted(first)
     assert segment.complete
-    with Writer.open(source)[0] as writer:  # puts the files aside that were read already
+    with Writer(source, recovering=True) as writer:  # puts the files aside that were read already
         writer.append(b"later")
     catch_up()
     catch_up()

@@ -37,7 +37,7 @@ def journals(tmp_path: Path) -> Path:
             sharded.append(b"v", b"%d" % number)
     with kestrel.Queue(root / "queues", "mail") as queue:
         queue.put(b"x")
-    with VersionedKVStore.open(root / "stores", "cars") as store:
+    with VersionedKVStore(root / "stores", "cars") as store:
         store.insert("a", 1)
     add_losses(REAL_DISK, root / "orders", [ORDERS], repair="repair-1.json")
     add_losses(REAL_DISK, root / "events" / "web.1.001", [SHARD])

@@ -233,7 +233,7 @@ def use(root: Path, step: int) -> None:
         writer.addx(b"bike", added=0)
         writer.unremove(1)
     ticks = iter(range((1 + 4 * step) * 10**9, 20 * 10**9, 10**8))
-    with VersionedKVStore.open(root / "stores", "prices", background=False, clock=lambda: next(ticks)) as store:
+    with VersionedKVStore(root / "stores", "prices", background=False, clock=lambda: next(ticks)) as store:
         for number in range(30):
             key = f"item {number % 7}"
             if number % 5 == step and key in store:

@@ -117,7 +117,7 @@ def make_stores(root: Path) -> None:
     for number in range(4):
         directory = root / ("", "deeper")[number % 2]
         clock, dice = Clock(START + number), random.Random(number)
-        with VersionedKVStore.open(directory, f"store {number}", 4096, background=False, clock=clock) as store:
+        with VersionedKVStore(directory, f"store {number}", 4096, background=False, clock=clock) as store:
             for change in range(300):
                 clock.now += dice.choice((0, 10**6))
                 store.insert(f"key {dice.randrange(5)}", {"change": change, "text": "ü" * dice.randrange(30)})
@@ -221,7 +221,7 @@ def test_tables_that_grew_give_back_what_a_store_has_forgotten(spark: Any, tmp_p
     )
     expected: dict[str, bytes] = {}
     for number in range(2):
-        with VersionedKVStore.open(stores, "cars", 4096, background=False, clock=clock) as store:
+        with VersionedKVStore(stores, "cars", 4096, background=False, clock=clock) as store:
             for change in range(30):
                 clock.now += 1000
                 store.insert(f"key {change % 4}", [number, change])
@@ -327,7 +327,7 @@ def test_what_is_there_is_not_overwritten_and_patterns_choose(spark: Any, world:
 
 def test_tables_that_are_being_changed_are_not_read(spark: Any, world: World, tmp_path: Path) -> None:
     with (
-        commit.Output.open(world.tables),
+        commit.Output(world.tables),
         pytest.raises(Locked, match="another run of the pipeline is writing there"),
     ):
         restore(str(world.tables), str(tmp_path / "out"), spark=spark)

@@ -77,7 +77,7 @@ def staged(root: Path) -> list[str]:
 def test_rows_of_all_tasks_become_new_stores_in_the_order_of_their_times_once(spark: Any, tmp_path: Path) -> None:
     root = tmp_path / "out"
     first, second = rows_of(1, 300), rows_of(2, 50)
-    with VersionedKVStore.open(root, "there") as store:
+    with VersionedKVStore(root, "there") as store:
         store.insert("before", 1)
     before = in_stores(root)
     for number, rows in ((1, first), (1, first), (2, second), (1, first)):
@@ -88,7 +88,7 @@ def test_rows_of_all_tasks_become_new_stores_in_the_order_of_their_times_once(sp
         save(frame_of(spark, second), root)
     wait_for(lambda: staged(root) == [])
     assert in_stores(root) == {**expected_of(first, second), **before}
-    with VersionedKVStore.open(root, "1-0") as store:
+    with VersionedKVStore(root, "1-0") as store:
         ours = expected_of(first)["1-0"]
         state: dict[str, Any] = {}
         for _, key, value in ours:
@@ -107,7 +107,7 @@ def test_what_was_read_can_be_loaded_elsewhere_with_all_of_its_columns(spark: An
     save(spark.read.format("versioned").load(str(tmp_path / "one")), tmp_path / "two")
     assert in_stores(tmp_path / "two") == expected_of(rows)
     save(spark.sql("SELECT 'a' AS k, to_json(named_struct('b', 1)) AS o"), tmp_path / "three", store="settings")
-    with VersionedKVStore.open(tmp_path / "three", "settings") as store:
+    with VersionedKVStore(tmp_path / "three", "settings") as store:
         assert store.get("a") == {"b": 1}
     with pytest.raises(PySparkException, match="has these stores already: settings"):
         save(spark.sql("SELECT 'a' AS k, '1' AS o"), tmp_path / "three", store="settings")
@@ -177,6 +177,6 @@ def test_whoever_commits_is_killed_at_any_step_and_each_store_is_whole_or_not_th
             COUNTS.add("kill -9", 1, "versioned")
             whole = {store for store, changes in in_stores(root).items() if len(changes) == 20}
             assert whole == set(list_stores(REAL_DISK, root)), step
-            with VersionedKVStore.open(root, "odd") as store:  # has the rest put in place, where it was committed
+            with VersionedKVStore(root, "odd") as store:  # has the rest put in place, where it was committed
                 assert store.get("key 1") == (1 if number else None)
             assert set(list_stores(REAL_DISK, root)) == ({"odd", "even"} if number else {"odd"}), step

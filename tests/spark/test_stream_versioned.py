@@ -50,9 +50,7 @@ class Life:
         made = self.written.setdefault(name, [])
         # A clock that stands still half of the time: times do not tell changes apart.
         times = (10**9 + (self._number + number) // 2 for number in range(10**6))
-        with VersionedKVStore.open(
-            self.directory, name, clock=Clock(times=times), background=False, **options
-        ) as store:
+        with VersionedKVStore(self.directory, name, clock=Clock(times=times), background=False, **options) as store:
             for _ in range(changes):
                 self._number += 1
                 key = self.dice.choice("abcde")
@@ -99,7 +97,7 @@ def test_whatever_is_rotated_between_triggers_every_change_comes_once(tmp_path: 
 
 
 def test_a_limit_of_records_is_one_of_changes_and_copies_do_not_count(tmp_path: Path) -> None:
-    with VersionedKVStore.open(tmp_path / "stores", "cars", clock=Clock(), background=False) as store:
+    with VersionedKVStore(tmp_path / "stores", "cars", clock=Clock(), background=False) as store:
         for number in range(30):
             store.insert(f"k{number % 12}", number)
             if number % 10 == 9:
@@ -115,7 +113,7 @@ def test_a_limit_of_records_is_one_of_changes_and_copies_do_not_count(tmp_path: 
 
 def test_archives_that_go_when_they_have_been_read_are_no_loss_and_others_are(tmp_path: Path) -> None:
     clock = Clock()
-    with VersionedKVStore.open(tmp_path / "stores", "cars", clock=clock, background=False) as store:
+    with VersionedKVStore(tmp_path / "stores", "cars", clock=clock, background=False) as store:
         for number in range(3):
             store.insert(f"k{number}", number)
             store.rotate()
@@ -124,7 +122,7 @@ def test_archives_that_go_when_they_have_been_read_are_no_loss_and_others_are(tm
     offset = following(first, first.initialOffset())
     assert len(changes_of(first, first.initialOffset(), offset)) == 4
     keep_one = Retention(max_archives=1)
-    with VersionedKVStore.open(tmp_path / "stores", "cars", clock=clock, background=False, retention=keep_one) as store:
+    with VersionedKVStore(tmp_path / "stores", "cars", clock=clock, background=False, retention=keep_one) as store:
         store.insert("k4", 4)
         store.rotate()  # what was read of the old ones is gone, what the stream has come to is in the archive
         store.remove("k0")
@@ -132,7 +130,7 @@ def test_archives_that_go_when_they_have_been_read_are_no_loss_and_others_are(tm
     end = following(stream_of(tmp_path / "stores"), offset)
     assert changes_of(stream_of(tmp_path / "stores"), offset, end) == [("cars", "k4", "4"), ("cars", "k0", None)]
 
-    with VersionedKVStore.open(tmp_path / "stores", "cars", clock=clock, background=False, retention=keep_one) as store:
+    with VersionedKVStore(tmp_path / "stores", "cars", clock=clock, background=False, retention=keep_one) as store:
         for number in range(5, 8):
             store.insert(f"k{number}", number)
             store.rotate()
@@ -149,7 +147,7 @@ def test_archives_that_go_when_they_have_been_read_are_no_loss_and_others_are(tm
 
 
 def test_a_stream_that_begins_at_a_time_begins_with_a_change(tmp_path: Path) -> None:
-    with VersionedKVStore.open(tmp_path / "stores", "cars", clock=Clock(1000), background=False) as store:
+    with VersionedKVStore(tmp_path / "stores", "cars", clock=Clock(1000), background=False) as store:
         times = []
         for number in range(12):
             times.append(store.insert(f"k{number % 3}", number))
@@ -207,7 +205,7 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
 def test_a_store_that_is_rotated_before_its_clock_goes_on_gives_each_change_once(tmp_path: Path) -> None:
     offset: dict[str, Any] | None = None
     found: list[Change] = []
-    with VersionedKVStore.open(tmp_path / "stores", "cars", clock=lambda: 1000, background=False) as store:
+    with VersionedKVStore(tmp_path / "stores", "cars", clock=lambda: 1000, background=False) as store:
         for number in range(8):
             store.insert("abc"[number % 3], number)
             if number % 2 == 0:
@@ -223,7 +221,7 @@ def test_a_store_that_is_rotated_before_its_clock_goes_on_gives_each_change_once
 
 def test_offsets_without_marks_are_numbers_that_are_believed(tmp_path: Path) -> None:
     """As checkpoints have them that are older than marks, and as people write them."""
-    with VersionedKVStore.open(tmp_path / "stores", "cars", clock=Clock(), background=False) as store:
+    with VersionedKVStore(tmp_path / "stores", "cars", clock=Clock(), background=False) as store:
         for number in range(3):
             store.insert(f"k{number}", number)
         stream = stream_of(tmp_path / "stores")
@@ -254,7 +252,7 @@ def test_a_journal_that_was_cut_is_told_and_read_again(tmp_path: Path) -> None:
 
 
 def test_a_missing_archive_is_told_once_by_a_stream(tmp_path: Path) -> None:
-    with VersionedKVStore.open(tmp_path / "stores", "cars", clock=Clock(), background=False) as store:
+    with VersionedKVStore(tmp_path / "stores", "cars", clock=Clock(), background=False) as store:
         store.insert("gone", 1)
         store.rotate()
         store.remove("gone")

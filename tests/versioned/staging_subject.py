@@ -84,9 +84,7 @@ class VersionedStaging(StagingSubject):
 
     def make_journals(self, disk: SimulatedDisk) -> None:
         """A store with an archive."""
-        with VersionedKVStore.open(
-            ROOT, "dogs", CAPACITY, background=False, clock=Clock(START - 1), disk=disk
-        ) as store:
+        with VersionedKVStore(ROOT, "dogs", CAPACITY, background=False, clock=Clock(START - 1), disk=disk) as store:
             store.insert("rex", {"age": 4})
             store.rotate()
             store.insert("rex", {"age": 5})
@@ -103,7 +101,7 @@ class VersionedStaging(StagingSubject):
         return [write]
 
     def open_writer(self, disk: Disk, part: str) -> VersionedKVStore:
-        return VersionedKVStore.open(ROOT, part, CAPACITY, background=False, disk=disk)
+        return VersionedKVStore(ROOT, part, CAPACITY, background=False, disk=disk)
 
     @property
     def holders(self) -> list[tuple[str, Callable[[Disk], AbstractContextManager[Any]]]]:

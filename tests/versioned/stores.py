@@ -133,7 +133,7 @@ class Renamed:
 
     def insert(self, key: str, value: int) -> None:
         """The next change; whoever opens the store makes the archive first."""
-        with VersionedKVStore.open(self.directory, "cars", 4096, clock=Clock(3000 + value), background=False) as store:
+        with VersionedKVStore(self.directory, "cars", 4096, clock=Clock(3000 + value), background=False) as store:
             store.insert(key, value)
 
     def remove_archives(self) -> None:

@@ -271,9 +271,7 @@ class StoreSession:
 
     def __init__(self, disk: Disk, home: Path, sync: str, *, capacity: int = 4096) -> None:
         self._now = START
-        self._store = VersionedKVStore.open(
-            home, STORE, capacity, sync=sync, background=False, clock=self._tell, disk=disk
-        )
+        self._store = VersionedKVStore(home, STORE, capacity, sync=sync, background=False, clock=self._tell, disk=disk)
 
     def _tell(self) -> int:
         return self._now
@@ -381,7 +379,7 @@ def _unwalked(twin: ModuleType) -> Callable[[bytes], object]:
 
 
 def _write_one(disk: Disk, home: Path) -> None:
-    with VersionedKVStore.open(home, STORE, 4096, background=False, disk=disk) as store:
+    with VersionedKVStore(home, STORE, 4096, background=False, disk=disk) as store:
         store.insert("one more", 1)
 
 

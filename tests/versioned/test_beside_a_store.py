@@ -28,7 +28,7 @@ class Rotating:
     """A store, every state that it had by time, and readers before whose opens it changes and rotates."""
 
     def __init__(self, directory: Path, **options: Any) -> None:
-        self.store = VersionedKVStore.open(directory, "cars", clock=Clock(1000), background=False, **options)
+        self.store = VersionedKVStore(directory, "cars", clock=Clock(1000), background=False, **options)
         self.disk = HookedDisk()
         self.states: dict[int, dict[str, Any]] = {}
         self.changes: list[tuple[int, str, Any]] = []
@@ -137,7 +137,7 @@ def test_what_retention_removes_while_one_looks_is_told_and_never_guessed(tmp_pa
 WRITER = """
 import sys
 from logwright.versioned.model.store import VersionedKVStore
-store = VersionedKVStore.open(sys.argv[1], "cars", capacity=2048, background=False)
+store = VersionedKVStore(sys.argv[1], "cars", capacity=2048, background=False)
 number = 0
 while True:
     store.insert(f"key {number % 5}", number)
@@ -174,7 +174,7 @@ def test_readers_of_another_process_see_a_store_that_never_goes_back_and_misses_
 def test_a_time_that_two_journals_have_is_answered_by_the_later_one_though_its_name_was_taken(tmp_path: Path) -> None:
     clock = Clock(times=[1000, 1001, 1001, 1001, 1005])
     disk = HookedDisk()
-    with VersionedKVStore.open(tmp_path, "cars", clock=clock, background=False, disk=disk) as store:
+    with VersionedKVStore(tmp_path, "cars", clock=clock, background=False, disk=disk) as store:
         store.insert("a", "before")
 
         def take_the_name(path: Path) -> None:
@@ -217,7 +217,7 @@ def test_a_time_that_two_journals_have_is_answered_by_the_later_one_though_its_n
     ],
 )
 def test_questions_that_make_no_sense_are_refused_at_once(tmp_path: Path, ask: Callable[[Any], object]) -> None:
-    with VersionedKVStore.open(tmp_path, "cars") as store:
+    with VersionedKVStore(tmp_path, "cars") as store:
         store.insert("key", 1)
         with pytest.raises(WrongUse):
             ask(VersionedRecovery.load(tmp_path))
@@ -264,7 +264,7 @@ class Hole:
         self.directory = directory
         times = range(10**6, 10**9, 1000)
         self.ends: list[int] = []
-        with VersionedKVStore.open(directory, "cars", clock=Clock(times=times), background=False) as store:
+        with VersionedKVStore(directory, "cars", clock=Clock(times=times), background=False) as store:
             self.begun = store.initialized
             for number in range(4):
                 store.insert("a", number)

@@ -46,7 +46,7 @@ def disk_with(**files: bytes) -> SimulatedDisk:
 
 
 def opened(disk: Any, capacity: int = 8192) -> VersionedKVStore:
-    return VersionedKVStore.open(HOME, "cars", capacity, disk=disk, background=False, clock=Clock())
+    return VersionedKVStore(HOME, "cars", capacity, disk=disk, background=False, clock=Clock())
 
 
 @pytest.mark.parametrize(

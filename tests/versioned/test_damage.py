@@ -231,7 +231,7 @@ class Trial:
             return
         before = read_tree(self.disk, HOME)
         account = Reader(PATH, disk=self.disk).losses()
-        with VersionedKVStore.open(HOME, "cars", 1 << 14, disk=self.disk, background=False, clock=Clock()) as store:
+        with VersionedKVStore(HOME, "cars", 1 << 14, disk=self.disk, background=False, clock=Clock()) as store:
             store.insert("more", 1)
             store.rotate()
         assert Reader(PATH, disk=self.disk).losses() == account

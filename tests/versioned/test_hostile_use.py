@@ -34,7 +34,7 @@ def _quiet(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def opened(path: Path, **options: Any) -> VersionedKVStore:
-    return VersionedKVStore.open(path, "cars", **options)
+    return VersionedKVStore(path, "cars", **options)
 
 
 def _kind(value: object) -> str:
@@ -88,7 +88,7 @@ def test_archives_and_bytes_are_counted_and_a_window_is_never_none() -> None:
 @pytest.mark.parametrize("name", [5, None, b"cars", "\ud800", "a/\ud800", "x" * 300])
 def test_a_name_that_no_file_can_have_is_refused(tmp_path: Path, name: Any) -> None:
     with pytest.raises(LogwrightError):
-        VersionedKVStore.open(tmp_path, name)
+        VersionedKVStore(tmp_path, name)
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
@@ -96,13 +96,13 @@ def test_a_name_that_no_file_can_have_is_refused(tmp_path: Path, name: Any) -> N
     "name", ["a\nb", "ü𝄞", "\udcff", " ", "a.jrn.old", "a.jrn.t5.zz", "-", "a" * 200, "%s"], ids=ascii
 )
 def test_a_name_with_odd_characters_is_a_name(tmp_path: Path, name: str) -> None:
-    with VersionedKVStore.open(tmp_path, name) as store, VersionedKVStore.open(tmp_path, "a") as other:
+    with VersionedKVStore(tmp_path, name) as store, VersionedKVStore(tmp_path, "a") as other:
         store.insert("k", 1)
         other.insert("k", "of another")
         t = store.rotate()
         other.rotate()
         store.insert("k", 2)
-    with VersionedKVStore.open(tmp_path, name) as store:
+    with VersionedKVStore(tmp_path, name) as store:
         assert dict(store.items()) == {"k": 2}
         recovery = VersionedRecovery.load(tmp_path, store=name)
         assert [recovery.recover_at(t), recovery.recover_current()] == [{"k": 1}, {"k": 2}]

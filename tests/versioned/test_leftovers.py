@@ -138,7 +138,7 @@ def laid_out(case: Case) -> SimulatedDisk:
 
 
 def opened(disk: Any) -> VersionedKVStore:
-    return VersionedKVStore.open(HOME, "cars", 600, disk=disk, background=False, clock=Clock(5000))
+    return VersionedKVStore(HOME, "cars", 600, disk=disk, background=False, clock=Clock(5000))
 
 
 def entries_of(data: bytes) -> Iterator[tuple[int, str, str]]:
@@ -218,7 +218,7 @@ def test_half_an_archive_beside_old_hides_nothing_and_is_made_again(tmp_path: Pa
     assert report.problems == []
     assert {anomaly.file for anomaly in report.anomalies} == {half.name, "cars.jrn.old"}
     assert plan(tmp_path).empty
-    VersionedKVStore.open(tmp_path, "cars", 600, background=False, clock=Clock(5000)).close()
+    VersionedKVStore(tmp_path, "cars", 600, background=False, clock=Clock(5000)).close()
     assert sorted(path.name for path in tmp_path.glob("cars*")) == ["cars.jrn", "cars.jrn.t1004.zz"]
     assert zlib.decompress((tmp_path / "cars.jrn.t1004.zz").read_bytes()) == zlib.decompress(ARCHIVE)
     assert Reader(tmp_path / "cars.jrn").verify().problems == []
@@ -229,7 +229,7 @@ def test_old_does_not_count_once_its_archive_is_there_under_whatever_name(tmp_pa
     (tmp_path / "cars.jrn.old").write_bytes(OLD)
     (tmp_path / "cars.jrn.t1003.zz").write_bytes(ARCHIVE)
     assert [file.name for file in Reader(tmp_path / "cars.jrn").files()] == ["cars.jrn.t1003.zz", "cars.jrn"]
-    VersionedKVStore.open(tmp_path, "cars", 600, background=False, clock=Clock(5000)).close()
+    VersionedKVStore(tmp_path, "cars", 600, background=False, clock=Clock(5000)).close()
     assert sorted(path.name for path in tmp_path.glob("cars*")) == ["cars.jrn", "cars.jrn.t1003.zz"]
 
 
@@ -238,7 +238,7 @@ def test_another_archive_in_the_place_of_that_of_old_stays(tmp_path: Path) -> No
     (tmp_path / "cars.jrn.old").write_bytes(OLD)
     other = zlib.compress(journal([(1001, "z", 1)], 900))
     (tmp_path / "cars.jrn.t1004.zz").write_bytes(other)
-    VersionedKVStore.open(tmp_path, "cars", 600, background=False, clock=Clock(5000)).close()
+    VersionedKVStore(tmp_path, "cars", 600, background=False, clock=Clock(5000)).close()
     assert (tmp_path / "cars.jrn.t1004.zz").read_bytes() == other
     assert (tmp_path / "cars.jrn.t1005.zz").exists()
 

@@ -41,7 +41,7 @@ def laid_out(data: bytes) -> SimulatedDisk:
 
 
 def opened(disk: Any, capacity: int = LEAST_BYTES, **options: Any) -> VersionedKVStore:
-    return VersionedKVStore.open(HOME, "cars", capacity, disk=disk, background=False, clock=Clock(), **options)
+    return VersionedKVStore(HOME, "cars", capacity, disk=disk, background=False, clock=Clock(), **options)
 
 
 def ending_at(position: int, size: int) -> bytes:
@@ -64,7 +64,7 @@ def test_a_store_that_is_half_repaired_is_not_opened_and_others_are() -> None:
     done.save(disk)
     with pytest.raises(WrongUse, match="a repair of this store was interrupted; finish it, or undo it, first"):
         opened(disk)
-    with VersionedKVStore.open(HOME, "bikes", disk=disk, background=False) as other:
+    with VersionedKVStore(HOME, "bikes", disk=disk, background=False) as other:
         assert len(other) == 0
 
 
@@ -150,7 +150,7 @@ def test_what_a_killed_process_has_written_is_on_the_disk_before_the_mark_says_s
 
 def test_a_file_with_nothing_in_it_is_a_new_store_also_where_files_are_mapped(tmp_path: Path) -> None:
     (tmp_path / "cars.jrn").write_bytes(b"")
-    with VersionedKVStore.open(tmp_path, "cars", LEAST_BYTES, background=False) as store:
+    with VersionedKVStore(tmp_path, "cars", LEAST_BYTES, background=False) as store:
         assert (len(store), store.capacity, store.kept) == (0, LEAST_BYTES, None)
 
 

@@ -254,7 +254,7 @@ def test_a_file_that_is_no_journal_at_all_is_told_as_a_whole(tmp_path: Path) -> 
 
 def test_a_store_is_followed_across_rotations_each_change_once(tmp_path: Path) -> None:
     expected = []
-    with VersionedKVStore.open(tmp_path, "cars", 2048, background=False) as store:
+    with VersionedKVStore(tmp_path, "cars", 2048, background=False) as store:
         expected.append(("first", store.insert("first", 0)))
         with Scanner(tmp_path / "cars.jrn", timeout=0) as scanner:
             seen = [(entry.k, entry.t) for entry in scanner]
@@ -269,7 +269,7 @@ def test_a_store_is_followed_across_rotations_each_change_once(tmp_path: Path) -
 
 
 def test_reading_beside_a_writer_sees_a_beginning_of_what_it_wrote(tmp_path: Path) -> None:
-    with VersionedKVStore.open(tmp_path, "cars", 2048, background=False) as store:
+    with VersionedKVStore(tmp_path, "cars", 2048, background=False) as store:
         for number in range(200):
             store.insert("a", number)
             if number % 10 == 0:

@@ -47,7 +47,7 @@ def repaired(path: Path) -> list[Entry]:
     undo(path)
     assert path.read_bytes() == before
     apply(path, plan(path))
-    with VersionedKVStore.open(home, "cars", 4096, background=False) as store:
+    with VersionedKVStore(home, "cars", 4096, background=False) as store:
         store.insert("after", True)
     assert list(Reader(path))[:-1] == found
     return found
@@ -294,7 +294,7 @@ def test_the_account_outlives_the_archives_that_retention_removes(tmp_path: Path
     apply(path, plan(path))
     account = Reader(path).losses()
     retention = Retention(max_archives=1)
-    with VersionedKVStore.open(tmp_path, "cars", 4096, background=False, retention=retention) as store:
+    with VersionedKVStore(tmp_path, "cars", 4096, background=False, retention=retention) as store:
         store.insert("key 0", "newest")
         store.rotate()
     assert Reader(path).losses() == account
@@ -363,7 +363,7 @@ def test_a_large_archive_is_not_searched_for_a_changed_bit_and_the_account_says_
 
 def without_beginning(tmp_path: Path, size: int, count: int = 40) -> Path:
     """A store without archives, whose journal has zeros in the place of its first bytes."""
-    with VersionedKVStore.open(tmp_path, "cars", clock=Clock(), background=False) as store:
+    with VersionedKVStore(tmp_path, "cars", clock=Clock(), background=False) as store:
         for number in range(count):
             store.insert(f"key {number}", "x" * 60)
     path = tmp_path / "cars.jrn"
@@ -377,13 +377,13 @@ def test_without_an_archive_a_journal_without_a_beginning_is_known_from_its_last
 ) -> None:
     path = without_beginning(tmp_path, size)
     with pytest.raises(DamagedJournal, match="logwright repair"):
-        VersionedKVStore.open(tmp_path, "cars")
+        VersionedKVStore(tmp_path, "cars")
     apply(path, plan(path))
     losses = Reader(path).losses()
     assert [loss.kind for loss in losses] == ["restored"] + ["lost"] * (gone > 0)
     assert losses[0].what.endswith("a guess of when it began: the time of its last entry")
     assert Reader(path).verify().sound
-    with VersionedKVStore.open(tmp_path, "cars", background=False) as store:
+    with VersionedKVStore(tmp_path, "cars", background=False) as store:
         assert store.keys() == [f"key {number}" for number in range(gone, 40)]
     last = 1_000_000_000_000_000_000 + 41
     recovery = VersionedRecovery.load(tmp_path)

@@ -51,7 +51,7 @@ def restore(rows: pa.Table, target: Path, listed: Sequence[str] = (), *, batch_r
 
 
 def test_a_restored_store_is_on_the_disk_when_it_is_finished(tmp_path: Path) -> None:
-    with VersionedKVStore.open(tmp_path, "cars", background=False, clock=Clock(START)) as store:
+    with VersionedKVStore(tmp_path, "cars", background=False, clock=Clock(START)) as store:
         store.insert("a", 1)
         store.rotate()
         store.insert("b", 2)
@@ -81,7 +81,7 @@ def journals_of(directory: Path) -> dict[str, bytes]:
 def random_store(directory: Path, dice: random.Random) -> None:
     """A store of ours that was used: its clock stands still at times, and it is rotated at any moment."""
     clock = Clock(START)
-    with VersionedKVStore.open(directory, "cars", 1 << 12, background=False, clock=clock) as store:
+    with VersionedKVStore(directory, "cars", 1 << 12, background=False, clock=clock) as store:
         clock.now += 10
         for _ in range(dice.randrange(200)):
             clock.now += dice.choice((-1, 0, 5, 10**9))
@@ -140,13 +140,13 @@ def test_stores_of_others_come_back_with_the_same_state_at_every_time_and_the_sa
         assert dict(after.recover_at(at)) == dict(before.recover_at(at)), at
     for key in KEYS:
         assert list(after.history(key)) == list(before.history(key)), key
-    with VersionedKVStore.open(tmp_path / "target", "cars") as store:
+    with VersionedKVStore(tmp_path / "target", "cars") as store:
         assert {key: store.get_with_timestamp(key) for key, _ in store.items()} == model.state()
 
 
 def test_journals_without_changes_are_there_again_where_the_table_of_files_has_them(tmp_path: Path) -> None:
     clock = Clock(START)
-    with VersionedKVStore.open(tmp_path / "source", "cars", 4096, background=False, clock=clock) as store:
+    with VersionedKVStore(tmp_path / "source", "cars", 4096, background=False, clock=clock) as store:
         clock.now += 10
         store.insert("wheels", 4)
         for _ in range(3):
@@ -167,10 +167,10 @@ def test_journals_without_changes_are_there_again_where_the_table_of_files_has_t
 
 
 def test_a_store_without_any_change_is_an_empty_store(tmp_path: Path) -> None:
-    VersionedKVStore.open(tmp_path / "source", "cars").close()
+    VersionedKVStore(tmp_path / "source", "cars").close()
     (written,) = restore(events_of(tmp_path / "source" / "cars.jrn"), tmp_path / "target", ["cars.jrn"])
     assert (written.file, written.records) == ("cars.jrn", 0)
-    with VersionedKVStore.open(tmp_path / "target", "cars") as store:
+    with VersionedKVStore(tmp_path / "target", "cars") as store:
         assert len(store) == 0
 
 

@@ -81,7 +81,7 @@ def test_it_stays_so_when_logwright_goes_on_with_the_store(tmp_path: Path, seed:
     store = random_store(random.Random(seed))
     path = store.write(tmp_path)
     made = list(store.changes)
-    with VersionedKVStore.open(tmp_path, "cars", 1 << 14, background=False, clock=lambda: store.now + 5000) as opened:
+    with VersionedKVStore(tmp_path, "cars", 1 << 14, background=False, clock=lambda: store.now + 5000) as opened:
         for number in range(4):
             made.append(Entry(opened.insert("z", number), "z", number))
             opened.rotate()

@@ -142,7 +142,7 @@ def test_a_store_that_was_loaded_is_a_store_like_any_other(tmp_path: Path) -> No
                 state.pop(key, None)
                 if value is not None:
                     state[key] = json.loads(value)
-        with VersionedKVStore.open(tmp_path, store) as opened:
+        with VersionedKVStore(tmp_path, store) as opened:
             assert dict(opened.items()) == states[1]
             assert opened.recovered is None
             assert opened.earliest() == ordered[0][3]
@@ -252,7 +252,7 @@ def test_the_longest_name_that_is_taken_is_that_of_a_store_that_can_be_rotated(t
     task = Stage(tmp_path, "run", 0, StoresTarget(name))
     task.append_batch(pa.record_batch({"k": ["k"], "o": ["1"], "t": pa.array([2**64 - 1], pa.uint64())}))
     publish(tmp_path, "run", [task.finish()], StoresTarget(name))
-    with VersionedKVStore.open(tmp_path, name) as store:
+    with VersionedKVStore(tmp_path, name) as store:
         assert store.rotate() == 2**64 - 1
 
 

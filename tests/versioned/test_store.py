@@ -27,12 +27,12 @@ SYNCS = ["none", "always", "interval(1)"]
 
 
 def opened(path: Path, **options: Any) -> VersionedKVStore:
-    return VersionedKVStore.open(path, "cars", **options)
+    return VersionedKVStore(path, "cars", **options)
 
 
 @pytest.mark.parametrize("sync", SYNCS)
 def test_the_example_of_the_contract(tmp_path: Path, sync: str) -> None:
-    with VersionedKVStore.open(tmp_path, "my_store", capacity=1 << 20, high_water_mark=0.8, sync=sync) as store:
+    with VersionedKVStore(tmp_path, "my_store", capacity=1 << 20, high_water_mark=0.8, sync=sync) as store:
         t = store.insert("name", {"any": ["json", 1, None]})
         assert store.get("name") == {"any": ["json", 1, None]}
         assert store.get_with_timestamp("name") == ({"any": ["json", 1, None]}, t)
@@ -48,7 +48,7 @@ def test_the_example_of_the_contract(tmp_path: Path, sync: str) -> None:
         assert "name" not in store
         assert len(store) == 0
         assert bool(store)
-    with VersionedKVStore.open(tmp_path, "my_store") as store:
+    with VersionedKVStore(tmp_path, "my_store") as store:
         assert list(store.items()) == []
 
 
@@ -243,7 +243,7 @@ def test_one_process_has_the_store_at_a_time(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         with pytest.raises(Locked):
             opened(tmp_path)
-        VersionedKVStore.open(tmp_path, "bikes").close()
+        VersionedKVStore(tmp_path, "bikes").close()
         store.insert("k", 1)
     opened(tmp_path).close()
 
@@ -272,7 +272,7 @@ def test_a_closed_store_answers_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", ".hidden", "a\0b", "../x"])
 def test_a_name_does_not_lead_out_of_the_directory(tmp_path: Path, name: str) -> None:
     with pytest.raises(WrongUse):
-        VersionedKVStore.open(tmp_path, name)
+        VersionedKVStore(tmp_path, name)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -292,7 +292,7 @@ def test_options_that_make_no_sense_are_refused(tmp_path: Path, options: dict[st
 
 
 def test_stores_in_one_directory_do_not_know_each_other(tmp_path: Path) -> None:
-    with opened(tmp_path) as cars, VersionedKVStore.open(tmp_path, "cars.jrn") as other:
+    with opened(tmp_path) as cars, VersionedKVStore(tmp_path, "cars.jrn") as other:
         cars.insert("k", "cars")
         other.insert("k", "other")
         cars.rotate()
@@ -310,7 +310,7 @@ def _quiet(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def on_a_disk(disk: Any, **options: Any) -> VersionedKVStore:
-    return VersionedKVStore.open(HOME, "cars", disk=disk, background=False, **options)
+    return VersionedKVStore(HOME, "cars", disk=disk, background=False, **options)
 
 
 def a_disk() -> SimulatedDisk:

@@ -44,7 +44,7 @@ def test_it_answers_what_the_other_one_answers(tmp_path: Path, sync: str) -> Non
             await store.get("a")
 
     run(work)
-    with VersionedKVStore.open(tmp_path, "cars") as store:
+    with VersionedKVStore(tmp_path, "cars") as store:
         assert len(store) == 0
 
 
@@ -58,7 +58,7 @@ def test_it_can_be_awaited_instead_of_entered(tmp_path: Path) -> None:
         await store.close()
 
     run(work)
-    with VersionedKVStore.open(tmp_path, "cars") as store:
+    with VersionedKVStore(tmp_path, "cars") as store:
         assert store.get("a") == 1
 
 
@@ -113,7 +113,7 @@ def test_a_task_that_is_cancelled_leaves_its_change_done(tmp_path: Path) -> None
             await store.insert("b", 2)
 
     run(work)
-    with VersionedKVStore.open(tmp_path, "cars") as store:
+    with VersionedKVStore(tmp_path, "cars") as store:
         assert dict(store.items()) == {"a": 1, "b": 2}
 
 
@@ -134,6 +134,6 @@ def test_a_failed_sync_reaches_every_task_and_is_final() -> None:
         await store.close()
 
     run(work)
-    with VersionedKVStore.open(HOME, "cars", disk=inner) as store:
+    with VersionedKVStore(HOME, "cars", disk=inner) as store:
         assert store.get("a") == 1
         assert "b" not in store

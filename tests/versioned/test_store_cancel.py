@@ -107,7 +107,7 @@ def test_a_task_cancelled_at_any_await_leaves_what_it_was_told_and_at_most_one_c
         await store.insert("after", number)
         state = dict(store.items())
         await store.close()
-        with VersionedKVStore.open(directory, "cars") as reopened:
+        with VersionedKVStore(directory, "cars") as reopened:
             assert dict(reopened.items()) == state
         entries = [entry for _, found in journals_of(directory, "cars") for entry in found]
         assert {(entry.k, entry.o) for entry in entries} >= set(done)
@@ -133,7 +133,7 @@ def test_opening_and_closing_cancelled_at_any_await_leave_no_lock_behind(tmp_pat
     async def every() -> int:
         for number in itertools.count():
             was_cancelled = await cancelled_at(whole(), number)
-            with VersionedKVStore.open(tmp_path, "cars") as store:
+            with VersionedKVStore(tmp_path, "cars") as store:
                 assert store.recovered is None
                 store.remove("a")
             if not was_cancelled:

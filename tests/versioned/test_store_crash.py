@@ -61,7 +61,7 @@ class Scenario:
 
     def opened(self, disk: Disk, sync: str = "always", **options: Any) -> VersionedKVStore:
         settings = {"capacity": 8192, "background": False, "clock": Clock(), **self.options, **options}
-        return VersionedKVStore.open(HOME, "cars", sync=sync, disk=disk, **settings)
+        return VersionedKVStore(HOME, "cars", sync=sync, disk=disk, **settings)
 
     def act(self, store: VersionedKVStore, action: str) -> Change | None:
         """Do an action; the change that it was, if it was one."""

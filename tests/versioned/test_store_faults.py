@@ -41,12 +41,12 @@ def _quiet(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def opened(path: Path, **options: Any) -> VersionedKVStore:
-    return VersionedKVStore.open(path, "cars", **options)
+    return VersionedKVStore(path, "cars", **options)
 
 
 def on_a_disk(disk: Any, **options: Any) -> VersionedKVStore:
     options = {"capacity": 1024, "sync": "always", "background": False, "clock": Clock(), **options}
-    return VersionedKVStore.open(HOME, "cars", disk=disk, **options)
+    return VersionedKVStore(HOME, "cars", disk=disk, **options)
 
 
 def fill(store: VersionedKVStore, size: int) -> None:

@@ -31,7 +31,7 @@ def _quiet(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def opened(path: Path, **options: Any) -> VersionedKVStore:
-    return VersionedKVStore.open(path, "cars", **options)
+    return VersionedKVStore(path, "cars", **options)
 
 
 def names(path: Path) -> list[str]:
@@ -470,9 +470,9 @@ def test_an_entry_larger_than_what_is_zeroed_at_once_needs_no_rotation(tmp_path:
 
 def test_the_longest_name_of_a_store_leaves_room_for_its_archives(tmp_path: Path) -> None:
     longest = "ü" * (MAX_STORE_NAME_BYTES // 2)
-    with VersionedKVStore.open(tmp_path, longest, clock=lambda: 2**64 - 1, background=False) as store:
+    with VersionedKVStore(tmp_path, longest, clock=lambda: 2**64 - 1, background=False) as store:
         store.insert("a", 1)
         store.rotate()
     assert names(tmp_path) == [f"{longest}.jrn", f"{longest}.jrn.t{2**64 - 1}.zz"]
     with pytest.raises(WrongUse, match=f"{MAX_STORE_NAME_BYTES} bytes is the most"):
-        VersionedKVStore.open(tmp_path, longest + "ü")
+        VersionedKVStore(tmp_path, longest + "ü")

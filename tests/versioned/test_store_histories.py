@@ -54,7 +54,7 @@ class History:
         self.store = self.opened()
 
     def opened(self) -> VersionedKVStore:
-        return VersionedKVStore.open(HOME, "cars", disk=self.disk, **self.options)
+        return VersionedKVStore(HOME, "cars", disk=self.disk, **self.options)
 
     def step(self, verb: str, *words: Any) -> None:
         if verb == "set":

@@ -33,7 +33,7 @@ from tests.versioned.test_store_kill import change
 from logwright.versioned.model.retention import Retention
 directory, number, sync = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 options = {name: eval(str(value)) for name, value in eval(sys.argv[4]).items()}
-store = VersionedKVStore.open(directory, "cars", sync=sync, **options)
+store = VersionedKVStore(directory, "cars", sync=sync, **options)
 while True:
     change(store, number)
     number += 1
@@ -79,7 +79,7 @@ def kill_again_and_again(path: Path, sync: str, options: dict[str, Any], kills: 
         states = {done: expected(done) for done in (acknowledged, acknowledged + 1)}
         recovered = {key: value["number"] for key, value in VersionedRecovery.load(path).recover_current().items()}
         assert Reader(path / "cars.jrn").verify().problems == []
-        with VersionedKVStore.open(path, "cars") as store:
+        with VersionedKVStore(path, "cars") as store:
             assert store.recovered is None
             found = {key: value["number"] for key, value in store.items()}
             earliest = store.earliest()

@@ -74,7 +74,7 @@ def test_a_mapped_store_that_is_opened_after_a_power_cut_survives_the_next_one(s
     states = crashed(scenario, is_synced=False).crash_states(most=8, kinds=("subset",), format="")
     for before in itertools.islice(states, 0, None, 29):
         disk: Any = MappingDisk(before)
-        store = VersionedKVStore.open(
+        store = VersionedKVStore(
             HOME, "cars", scenario.options.get("capacity", 8192), disk=disk, background=False, clock=Clock(2 * 10**18)
         )
         found = content_of(store)
@@ -88,7 +88,7 @@ def test_a_mapped_store_that_is_opened_after_a_power_cut_survives_the_next_one(s
         ):
             if "synced" not in state.marks:
                 continue
-            with VersionedKVStore.open(HOME, "cars", disk=state, background=False, clock=Clock(3 * 10**18)) as again:
+            with VersionedKVStore(HOME, "cars", disk=state, background=False, clock=Clock(3 * 10**18)) as again:
                 kept = content_of(again)
                 assert kept.pop("more")[0] in ("x" * 300, "y" * 300)
                 assert kept == {key: pair for key, pair in found.items() if key != "more"}

@@ -86,15 +86,6 @@ def test_a_closed_store_says_so(store: VersionedKVStore) -> None:
         store.history("a")
 
 
-def test_an_unknown_option_names_the_nearest_one(tmp_path: Path) -> None:
-    with pytest.raises(WrongUse, match=r"^there is no option capcity; did you mean capacity\?$"):
-        VersionedKVStore.open(tmp_path, "s", capcity=1 << 20)
-    with pytest.raises(WrongUse, match=r"^there is no option synch; did you mean sync\?$"):
-        AsyncVersionedKVStore(tmp_path, "s", synch="always")
-    with pytest.raises(WrongUse, match=r"^there is no option 0; there are directory, name, capacity, "):
-        VersionedKVStore.open(tmp_path, "s", **{"0": 1})
-
-
 def test_the_same_for_tasks(tmp_path: Path) -> None:
     async def use() -> None:
         async with AsyncVersionedKVStore(tmp_path, "s") as store:

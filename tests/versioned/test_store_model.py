@@ -54,7 +54,7 @@ class Story:
         return self.time
 
     def opened(self) -> VersionedKVStore:
-        return VersionedKVStore.open(self.directory / str(self.number), "cars", **self.options)
+        return VersionedKVStore(self.directory / str(self.number), "cars", **self.options)
 
     def value(self) -> Any:
         size = self.chance.choice((1, 3, 10, 40, 300, 700))

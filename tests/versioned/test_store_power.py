@@ -68,7 +68,7 @@ def cut_again_and_again(device: Device, options: dict[str, Any], cuts: int) -> N
     home, chance = device.root / "stores", random.Random(str(options))
     counted = [0] * THREADS
     for _ in range(cuts):
-        store = VersionedKVStore.open(home, "cars", 1024, sync="always", **options)
+        store = VersionedKVStore(home, "cars", 1024, sync="always", **options)
         writing = Writing(store, counted, chance.choice((3, 10, 60, 150)))
         assert writing.enough.wait(DEADLINE_SECONDS)
         acknowledged = list(writing.acknowledged)  # before the cut: what a disk without power says means nothing
@@ -84,7 +84,7 @@ def cut_again_and_again(device: Device, options: dict[str, Any], cuts: int) -> N
 def check(home: Path, acknowledged: list[int]) -> list[int]:
     """Everything acknowledged is there, and the past has no holes; how far each thread has got."""
     state = VersionedRecovery.load(home).recover_current()
-    with VersionedKVStore.open(home, "cars", 1024) as store:
+    with VersionedKVStore(home, "cars", 1024) as store:
         assert dict(store.items()) == state
         earliest = store.earliest()
     found = [state.get(f"key {number}", [0])[0] for number in range(THREADS)]

@@ -26,7 +26,7 @@ COUNT = 40
 
 
 def opened(disk: SimulatedDisk) -> VersionedKVStore:
-    return VersionedKVStore.open(HOME, "cars", 1 << 14, disk=disk, background=False, clock=Clock())
+    return VersionedKVStore(HOME, "cars", 1 << 14, disk=disk, background=False, clock=Clock())
 
 
 def killed(*, synced: bool = True) -> SimulatedDisk:
@@ -129,7 +129,7 @@ def test_a_changed_entry_before_sectors_that_never_reached_the_disk_is_damage() 
 def test_a_missing_sector_that_ends_at_the_mark_is_a_torn_tail() -> None:
     disk = SimulatedDisk()
     disk.make_directory(HOME)
-    store = VersionedKVStore.open(HOME, "cars", 1024, 1.0, disk=disk, background=False, clock=Clock())
+    store = VersionedKVStore(HOME, "cars", 1024, 1.0, disk=disk, background=False, clock=Clock())
     while store.position < mark_at(1024) - 120:
         store.insert("a", "x" * 20)
     whole = read_file(disk, PATH)
@@ -139,7 +139,7 @@ def test_a_missing_sector_that_ends_at_the_mark_is_a_torn_tail() -> None:
     write_file(damaged, PATH, overwrite(whole, 512, bytes(mark_at(1024) - 512)))
     store.close()
     assert kinds(damaged) == ["torn_tail"]
-    with VersionedKVStore.open(HOME, "cars", 1024, 1.0, disk=damaged, background=False, clock=Clock()) as again:
+    with VersionedKVStore(HOME, "cars", 1024, 1.0, disk=damaged, background=False, clock=Clock()) as again:
         assert again.get("a") == "x" * 20
 
 
@@ -222,7 +222,7 @@ def killed_while_always() -> SimulatedDisk:
     """A store whose process was killed after each change was synced by itself."""
     disk = SimulatedDisk()
     disk.make_directory(HOME)
-    store = VersionedKVStore.open(HOME, "cars", 1 << 14, disk=disk, background=False, clock=Clock(), sync="always")
+    store = VersionedKVStore(HOME, "cars", 1 << 14, disk=disk, background=False, clock=Clock(), sync="always")
     for number in range(COUNT):
         store.insert(f"key {number}", "x" * 60)
     *_, found = disk.process_kills(format="")
@@ -268,9 +268,7 @@ def test_noise_in_the_last_entry_of_a_store_that_was_closed_is_damage() -> None:
 def test_each_fourth_sync_raises_the_mark_if_there_is_another_sector_and_needs_no_other_sync() -> None:
     disk = SimulatedDisk()
     disk.make_directory(HOME)
-    with VersionedKVStore.open(
-        HOME, "cars", 1 << 14, disk=disk, background=False, clock=Clock(), sync="always"
-    ) as store:
+    with VersionedKVStore(HOME, "cars", 1 << 14, disk=disk, background=False, clock=Clock(), sync="always") as store:
         before = len(disk.operations)
         ends = []
         for number in range(COUNT):

@@ -128,4 +128,4 @@ def test_a_journal_without_metadata_is_no_torn_tail_that_a_writer_would_cut_off(
     assert (problem.kind, problem.position) == ("malformed", HEADER_BYTES)
     assert problem.message.startswith("there is no metadata")
     with pytest.raises(DamagedJournal):
-        VersionedKVStore.open(tmp_path, "cars")
+        VersionedKVStore(tmp_path, "cars")

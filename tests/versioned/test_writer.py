@@ -108,12 +108,12 @@ def test_a_store_takes_rows_as_if_they_were_inserted_one_by_one_over_rotations(t
     assert changes_of(tmp_path / "loaded", "cars") == list(dict.fromkeys(expected))
     assert len(list((tmp_path / "loaded").glob("*.zz"))) >= 1, "the journal was rotated on the way"
     assert Reader(tmp_path / "loaded" / "cars.jrn").verify().sound
-    with VersionedKVStore.open(tmp_path / "loaded", "cars") as store:
+    with VersionedKVStore(tmp_path / "loaded", "cars") as store:
         assert set(content_of(store)) == live
 
 
 def test_rows_go_on_in_a_store_that_is_there_and_never_behind_its_last_change(tmp_path: Path) -> None:
-    with VersionedKVStore.open(tmp_path, "cars", clock=Clock(5000), background=False) as store:
+    with VersionedKVStore(tmp_path, "cars", clock=Clock(5000), background=False) as store:
         last = store.insert("a", 1)
     with StoresWriter(tmp_path, "cars") as writer:
         writer.append_batch(batch_of([("cars", 10, "b", 2), ("cars", last + 7, "c", 3), ("bikes", 20, "d", 4)]))
@@ -143,7 +143,7 @@ def test_a_writer_of_nothing_leaves_one_store_and_bad_rows_none_of_their_batch(t
 
 
 def test_what_is_no_entry_is_not_appended_and_what_does_not_fit_leaves_what_does(tmp_path: Path) -> None:
-    with VersionedKVStore.open(tmp_path, "cars", 4096, max_capacity=4096, clock=Clock(1000)) as store:
+    with VersionedKVStore(tmp_path, "cars", 4096, max_capacity=4096, clock=Clock(1000)) as store:
         good = [kernel.pack_entry(2000 + number, f"k{number}", "v" * 100) for number in range(60)]
         for data, starts in ((b"no entry", [0, 8]), (good[0] + good[1], [0, len(good[0])]), (good[0], [0, 3, 5])):
             with pytest.raises(WrongUse, match="entries to append must be consecutive"):
@@ -159,5 +159,5 @@ def test_what_is_no_entry_is_not_appended_and_what_does_not_fit_leaves_what_does
         kept = len(store)
         assert 5 < kept < 60
         assert content_of(store) == {f"k{number}": ("v" * 100, 2000 + number) for number in range(kept)}
-    with VersionedKVStore.open(tmp_path, "cars", 4096, max_capacity=4096) as store:
+    with VersionedKVStore(tmp_path, "cars", 4096, max_capacity=4096) as store:
         assert len(store) == kept

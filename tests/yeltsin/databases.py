@@ -114,7 +114,7 @@ class Story:
         return self.name
 
     def opened(self, disk: Disk, sync: str = "always") -> Database:
-        return Database.open(TABLE, JOURNAL, sync=sync, checkpoint_bytes=self.checkpoint_bytes, disk=disk)
+        return Database(TABLE, JOURNAL, sync=sync, checkpoint_bytes=self.checkpoint_bytes, disk=disk)
 
     def run(self, disk: Disk, done: Callable[[int], None], sync: str = "always") -> None:
         """Make the transactions, and tell how many are done."""

@@ -79,7 +79,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 def opened(directory: Path, settings: dict[str, Any]) -> Database:
-    return Database.open(directory / "table", directory / "journal", **settings)
+    return Database(directory / "table", directory / "journal", **settings)
 
 
 def trial(found: Try, settings: dict[str, Any], directory: Path, interrupt: Interrupt) -> None:

@@ -46,7 +46,7 @@ def change_for_ever(
     """Make transaction after transaction, and send how many are acknowledged; until the disk fails, if it does."""
     home = Path(directory)
     with contextlib.suppress(LogwrightError):
-        db = Database.open(home / "t.ydb", home / "t.jrnl", sync=sync, checkpoint_bytes=checkpoint_bytes)
+        db = Database(home / "t.ydb", home / "t.jrnl", sync=sync, checkpoint_bytes=checkpoint_bytes)
         for count in itertools.count(number):
             change(db, count)
             acknowledgements.send_bytes(COUNT.pack(count + 1))

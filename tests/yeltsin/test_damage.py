@@ -115,7 +115,7 @@ def database_journal() -> Written:
     disk = SimulatedDisk()
     disk.make_directory(HOME)
     chance = random.Random("database")
-    with Database.open(HOME / "t.ydb", FILE, disk=disk) as db:
+    with Database(HOME / "t.ydb", FILE, disk=disk) as db:
         for _ in range(12):
             with db.transaction() as tx:
                 page = tx.allocate() if chance.randrange(3) == 0 else PAGE

@@ -30,7 +30,7 @@ SETTINGS = [("always", 0), ("none", 0), ("interval(60000)", 0), ("always", 1 << 
 
 
 def opened(directory: Path, sync: str = "always", checkpoint_bytes: int = 0) -> Database:
-    return Database.open(directory / "t.ydb", directory / "t.jrnl", sync=sync, checkpoint_bytes=checkpoint_bytes)
+    return Database(directory / "t.ydb", directory / "t.jrnl", sync=sync, checkpoint_bytes=checkpoint_bytes)
 
 
 def spoil(tx: Transaction, page: int) -> None:
@@ -73,7 +73,7 @@ def test_what_is_committed_is_there_and_what_is_rolled_back_is_not(
         assert db.pages() == [page, FIRST]
         assert db.read(FIRST, PAGE_DATA_BYTES - 4) == b"\0end"
         assert db.verify().sound
-    with Table.open(tmp_path / "t.ydb") as table:
+    with Table(tmp_path / "t.ydb") as table:
         assert table.read(page, 3, 5) == b"heylo"
 
 
@@ -220,13 +220,13 @@ def test_wrong_use_is_told_and_rolls_back(tmp_path: Path) -> None:
         with pytest.raises(Locked):
             opened(tmp_path)
         with pytest.raises(Locked):
-            Table.open(tmp_path / "t.ydb")
+            Table(tmp_path / "t.ydb")
     with pytest.raises(Closed):
         db.read(FIRST)
     with pytest.raises(Closed), db.transaction():
         pass
     with pytest.raises(WrongUse, match="as well"):
-        Database.open(tmp_path / "t.ydb", tmp_path / "t.ydb")
+        Database(tmp_path / "t.ydb", tmp_path / "t.ydb")
     for wrong_bytes in (-1, 2**70, 0.5, "many", None):
         with pytest.raises(WrongUse, match="make no sense"):
             opened(tmp_path, checkpoint_bytes=wrong_bytes)  # type: ignore[arg-type]
@@ -286,7 +286,7 @@ def test_after_a_checkpoint_everything_is_durable(sync: str, checkpoint_bytes: i
     disk, home = SimulatedDisk(), Path("/database")
     disk.make_directory(home)
     table, journal = home / "t.ydb", home / "t.jrnl"
-    with Database.open(table, journal, sync=sync, checkpoint_bytes=checkpoint_bytes, disk=disk) as db:
+    with Database(table, journal, sync=sync, checkpoint_bytes=checkpoint_bytes, disk=disk) as db:
         for _ in range(2):
             with db.transaction() as tx:
                 tx.modify(tx.allocate(), 0, b"x")
@@ -407,7 +407,7 @@ def test_threads_that_commit_while_another_one_syncs_share_the_next_sync() -> No
             started[number].set()
             tx.modify(FIRST, number, b"x")
 
-    with Database.open("/home/t.ydb", "/home/t.jrnl", checkpoint_bytes=1 << 30, disk=disk) as db:
+    with Database("/home/t.ydb", "/home/t.jrnl", checkpoint_bytes=1 << 30, disk=disk) as db:
         disk.gate, disk.syncs = threading.Event(), 0
         first = in_a_thread(lambda: commit(db, 0))
         assert disk.waiting.wait(DEADLINE_SECONDS)
@@ -425,7 +425,7 @@ def test_threads_that_commit_while_another_one_syncs_share_the_next_sync() -> No
 def test_opening_reads_no_more_of_a_long_journal_than_of_a_short_one(sync: str, tmp_path: Path) -> None:
     def bytes_read() -> int:
         disk: Any = CountingDisk(".jrnl")
-        Database.open(tmp_path / "t.ydb", tmp_path / "t.jrnl", sync=sync, disk=disk).close()
+        Database(tmp_path / "t.ydb", tmp_path / "t.jrnl", sync=sync, disk=disk).close()
         return int(disk.bytes_read)
 
     def commit(count: int) -> None:

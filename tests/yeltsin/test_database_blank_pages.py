@@ -122,7 +122,7 @@ def test_transactions_are_redone_from_any_mixture_of_old_and_new_heads(
         for mixture in mixtures(old, UNFINISHED + after[SIGNATURE_BYTES:]):
             table.write_bytes(mixture)
             journal.write_bytes(unflagged(log, len(due)))
-            with Database.open(table, journal, sync=sync, checkpoint_bytes=checkpoint_bytes) as db:
+            with Database(table, journal, sync=sync, checkpoint_bytes=checkpoint_bytes) as db:
                 assert len(db.redone) == sum("fail" not in actions for actions in due)
                 assert story.states[-1].is_in(db)
                 assert (db.verify().problems, db.verify().anomalies) == ([], [])
@@ -137,7 +137,7 @@ def test_pages_that_were_never_used_go_and_an_empty_one_that_is_the_only_one_sta
     data, log = contents(crashed(Story("only", ONLY["the first goes"])))
     table.write_bytes(data + bytes(3 * PAGE_BYTES))
     journal.write_bytes(log)
-    with Database.open(table, journal, sync=sync, checkpoint_bytes=checkpoint_bytes) as db:
+    with Database(table, journal, sync=sync, checkpoint_bytes=checkpoint_bytes) as db:
         assert (db.pages(), db.free_pages(), db.redone) == ([page_at(1)], [page_at(0)], ())
         assert table.stat().st_size == len(data) == page_at(2)
         with db.transaction() as transaction:

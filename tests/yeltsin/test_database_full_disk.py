@@ -16,7 +16,7 @@ def almost_full(left: int) -> SimulatedDisk:
     """A disk with a database of two pages, and so many bytes left."""
     disk = SimulatedDisk()
     disk.make_directory(HOME)
-    with Database.open(TABLE, JOURNAL, disk=disk) as db, db.transaction() as tx:
+    with Database(TABLE, JOURNAL, disk=disk) as db, db.transaction() as tx:
         tx.modify(tx.allocate(), 0, b"kept")
     disk.capacity_bytes = disk.file_size(TABLE) + disk.file_size(JOURNAL) + left
     return disk
@@ -26,7 +26,7 @@ def almost_full(left: int) -> SimulatedDisk:
 def test_a_new_page_for_which_there_is_no_space_is_refused_and_the_database_goes_on(checkpoint_bytes: int) -> None:
     disk = almost_full(3000)
     before = disk.open(TABLE, "read").read_at(0, 1 << 20), disk.open(JOURNAL, "read").read_at(0, 1 << 20)
-    with Database.open(TABLE, JOURNAL, checkpoint_bytes=checkpoint_bytes, disk=disk) as db:
+    with Database(TABLE, JOURNAL, checkpoint_bytes=checkpoint_bytes, disk=disk) as db:
         with pytest.raises(StorageFailed), db.transaction() as tx:
             tx.modify(tx.allocate(), 0, b"no space")
         assert disk.open(TABLE, "read").read_at(0, 1 << 20) == before[0]
@@ -39,21 +39,21 @@ def test_a_new_page_for_which_there_is_no_space_is_refused_and_the_database_goes
         disk.capacity_bytes = None
         with db.transaction() as tx:
             assert tx.allocate() == page_at(2)
-    with Database.open(TABLE, JOURNAL, disk=disk) as db:
+    with Database(TABLE, JOURNAL, disk=disk) as db:
         assert (db.recovered, db.pages()) == (None, [page_at(1), page_at(0), page_at(2)])
 
 
 def test_a_journal_that_cannot_grow_is_left_as_it_was_and_poisons_the_database() -> None:
     disk = almost_full(3000)
     before = disk.open(JOURNAL, "read").read_at(0, 1 << 20)
-    with Database.open(TABLE, JOURNAL, disk=disk) as db:
+    with Database(TABLE, JOURNAL, disk=disk) as db:
         with pytest.raises(StorageFailed), db.transaction() as tx:
             tx.modify(page_at(1), 0, pattern(1, 5000))
         with pytest.raises(Poisoned), db.transaction() as tx:
             tx.modify(page_at(1), 0, b"small")
         assert db.read(page_at(1), 0, 5) == b"kept\0"
     assert disk.open(JOURNAL, "read").read_at(0, 1 << 20) == before
-    with Database.open(TABLE, JOURNAL, disk=disk) as db:
+    with Database(TABLE, JOURNAL, disk=disk) as db:
         assert (db.recovered, db.redone) == (None, ())
         with db.transaction() as tx:
             tx.modify(page_at(1), 0, b"small")
@@ -64,7 +64,7 @@ def test_pages_that_were_made_for_a_transaction_that_never_came_are_taken_off() 
     disk = almost_full(1 << 20)
     size = disk.file_size(TABLE)
     disk.open(TABLE, "update").truncate(size + 2 * PAGE_BYTES + 77)
-    with Database.open(TABLE, JOURNAL, disk=disk) as db:
+    with Database(TABLE, JOURNAL, disk=disk) as db:
         assert disk.file_size(TABLE) == size
         with db.transaction() as tx:
             assert tx.allocate() == page_at(2)

@@ -25,7 +25,7 @@ def test_a_killed_process_leaves_every_transaction_that_it_acknowledged(
     for _ in range(KILLS):
         changing = Changing(chance.choice((1, 4, 12)), tmp_path, count, sync, checkpoint_bytes)
         assert changing.kill() == -signal.SIGKILL
-        with Database.open(tmp_path / "t.ydb", tmp_path / "t.jrnl") as db:
+        with Database(tmp_path / "t.ydb", tmp_path / "t.jrnl") as db:
             (count,) = numbers_in(db)  # one and the same everywhere
             assert count >= changing.count
             assert (db.verify().problems, db.verify().anomalies) == ([], [])

@@ -70,7 +70,7 @@ def test_what_waits_is_read_and_is_in_the_file_after_a_checkpoint(
     monkeypatch.setattr(area, "_MOST_COPIED_BYTES", most_copied_bytes)
     chance, first = random.Random(3), page_at(0)
     model, in_file = bytearray(1000), bytes(1000)
-    with Database.open(tmp_path / "t.ydb", tmp_path / "t.jrnl", checkpoint_bytes=1 << 30) as db:
+    with Database(tmp_path / "t.ydb", tmp_path / "t.jrnl", checkpoint_bytes=1 << 30) as db:
         for number in range(60):
             with db.transaction() as tx:
                 for _ in range(chance.choice((1, 1, 3))):
@@ -84,10 +84,10 @@ def test_what_waits_is_read_and_is_in_the_file_after_a_checkpoint(
                 db.checkpoint()
                 in_file = bytes(model)
             assert db.read(first, 0, 1000) == model
-            with Table.open(tmp_path / "t.ydb", read_only=True) as table:
+            with Table(tmp_path / "t.ydb", read_only=True) as table:
                 assert table.read(first, 0, 1000) == in_file
         pages = db.pages()
-    with Table.open(tmp_path / "t.ydb", read_only=True) as table:
+    with Table(tmp_path / "t.ydb", read_only=True) as table:
         assert table.read(first, 0, 1000) == model
         assert [table.read(page, 0, 4) for page in pages[1:]] == [b"new\0"] * 3
 
@@ -128,18 +128,18 @@ class _Unmappable:
 
 def test_where_there_is_no_memory_for_a_private_mapping_changes_wait_elsewhere(tmp_path: Path) -> None:
     disk: Any = _Unmappable()
-    with Database.open(tmp_path / "t.ydb", tmp_path / "t.jrnl", checkpoint_bytes=1 << 20, disk=disk) as db:
+    with Database(tmp_path / "t.ydb", tmp_path / "t.jrnl", checkpoint_bytes=1 << 20, disk=disk) as db:
         db.modify(page_at(0), 0, b"waits")
-        with Table.open(tmp_path / "t.ydb", read_only=True) as table:
+        with Table(tmp_path / "t.ydb", read_only=True) as table:
             assert (db.read(page_at(0), 0, 5), table.read(page_at(0), 0, 5)) == (b"waits", bytes(5))
-    with Table.open(tmp_path / "t.ydb", read_only=True) as table:
+    with Table(tmp_path / "t.ydb", read_only=True) as table:
         assert table.read(page_at(0), 0, 5) == b"waits"
     with TransactionJournal(tmp_path / "t.jrnl", disk=disk) as journal:
         assert journal.count == 1
 
 
 def test_large_transactions_are_counted_without_a_call_for_each(tmp_path: Path) -> None:
-    with Database.open(tmp_path / "t.ydb", tmp_path / "t.jrnl", sync="none") as db:
+    with Database(tmp_path / "t.ydb", tmp_path / "t.jrnl", sync="none") as db:
         for number in range(100):
             db.modify(page_at(0), 0, bytes([number]) * 9000)
     disk: Any = CountingDisk(".jrnl")

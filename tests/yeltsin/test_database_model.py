@@ -83,7 +83,7 @@ def test_a_database_is_what_a_dictionary_of_pages_would_be(steps: list[tuple], f
     disk = SimulatedDisk()
     disk.make_directory(HOME)
     model = Model()
-    db = Database.open(TABLE, JOURNAL, sync=first[0], checkpoint_bytes=first[1], disk=disk)
+    db = Database(TABLE, JOURNAL, sync=first[0], checkpoint_bytes=first[1], disk=disk)
     for verb, *words in steps:
         if verb == "transaction":
             model = transact(db, model, *words)
@@ -93,7 +93,7 @@ def test_a_database_is_what_a_dictionary_of_pages_would_be(steps: list[tuple], f
             killed = disk.copy()
             db.close()
             disk, (sync, checkpoint_bytes) = killed, words[0]
-            db = Database.open(TABLE, JOURNAL, sync=sync, checkpoint_bytes=checkpoint_bytes, disk=disk)
+            db = Database(TABLE, JOURNAL, sync=sync, checkpoint_bytes=checkpoint_bytes, disk=disk)
             assert db.recovered is None
             assert db.redone == () or verb == "kill"
         assert model.is_in(db)
@@ -107,7 +107,7 @@ def test_a_database_on_a_real_disk_does_the_same(seed: int, tmp_path: Path) -> N
     model = Model()
     home = tmp_path / "0"
     home.mkdir()
-    db = Database.open(home / "t.ydb", home / "t.jrnl")
+    db = Database(home / "t.ydb", home / "t.jrnl")
     for number in range(60):
         if chance.random() < 0.2:
             copy = tmp_path / str(number + 1)
@@ -118,7 +118,7 @@ def test_a_database_on_a_real_disk_does_the_same(seed: int, tmp_path: Path) -> N
             shutil.rmtree(home)
             home = copy
             sync, checkpoint_bytes = chance.choice(SETTINGS)
-            db = Database.open(home / "t.ydb", home / "t.jrnl", sync=sync, checkpoint_bytes=checkpoint_bytes)
+            db = Database(home / "t.ydb", home / "t.jrnl", sync=sync, checkpoint_bytes=checkpoint_bytes)
             assert db.recovered is None
         actions = [some_action(chance) for _ in range(chance.randrange(6))]
         model = transact(db, model, actions, chance.choice(("commit", "commit", "fail", "undo")))

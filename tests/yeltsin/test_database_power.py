@@ -45,12 +45,12 @@ def check(home: Path, chance: random.Random) -> int:
     """Recover, with any settings: all of a transaction is there or none; how many there are."""
     table, journal = home / "t.ydb", home / "t.jrnl"
     sync, checkpoint_bytes = chance.choice(SETTINGS)
-    with Database.open(table, journal, sync=sync, checkpoint_bytes=checkpoint_bytes) as db:
+    with Database(table, journal, sync=sync, checkpoint_bytes=checkpoint_bytes) as db:
         numbers = numbers_in(db)  # one and the same everywhere, if there is any
         assert len(numbers) == 1 or db.pages() == [30]
         assert (db.verify().problems, db.verify().anomalies) == ([], [])
     before = table.read_bytes(), journal.read_bytes()
-    with Database.open(table, journal) as db:
+    with Database(table, journal) as db:
         assert (db.recovered, db.redone) == (None, ())
     assert (table.read_bytes(), journal.read_bytes()) == before
     return max(numbers, default=0)

@@ -100,7 +100,7 @@ def prepare(directory: Path, table: bytes | None, log: bytes | None) -> Tree:
 
 
 def opened(directory: Path, sync: str = "always", checkpoint_bytes: int = 0) -> Database:
-    return Database.open(directory / "t.ydb", directory / "t.jrnl", sync=sync, checkpoint_bytes=checkpoint_bytes)
+    return Database(directory / "t.ydb", directory / "t.jrnl", sync=sync, checkpoint_bytes=checkpoint_bytes)
 
 
 @pytest.mark.parametrize(("sync", "checkpoint_bytes"), SETTINGS)
@@ -184,20 +184,20 @@ def test_a_file_that_is_open_under_another_name_is_refused_and_stays(tmp_path: P
         os.link(tmp_path / "t.jrnl", tmp_path / "u.jrnl")
         before = files(tmp_path)
         attempts: list[Callable[[], object]] = [
-            lambda: Database.open(tmp_path / "u.ydb", tmp_path / "new.jrnl"),
-            lambda: Database.open(tmp_path / "new.ydb", tmp_path / "u.jrnl"),
-            lambda: Database.open(tmp_path / "u.ydb", tmp_path / "u.jrnl", sync="none"),
-            lambda: Table.open(tmp_path / "u.ydb"),
+            lambda: Database(tmp_path / "u.ydb", tmp_path / "new.jrnl"),
+            lambda: Database(tmp_path / "new.ydb", tmp_path / "u.jrnl"),
+            lambda: Database(tmp_path / "u.ydb", tmp_path / "u.jrnl", sync="none"),
+            lambda: Table(tmp_path / "u.ydb"),
             lambda: TransactionJournal(tmp_path / "u.jrnl"),
         ]
         for attempt in attempts:
             with pytest.raises(Locked, match=r"u\."):
                 attempt()
             assert files(tmp_path) == before
-        with Table.open(tmp_path / "u.ydb", read_only=True) as table:
+        with Table(tmp_path / "u.ydb", read_only=True) as table:
             assert table.read(page_at(0), 0, 3) == b"one"
         db.modify(page_at(0), 0, b"two")
-    with Database.open(tmp_path / "u.ydb", tmp_path / "u.jrnl") as db:
+    with Database(tmp_path / "u.ydb", tmp_path / "u.jrnl") as db:
         assert (db.redone, db.read(page_at(0), 0, 3)) == ((), b"two")
         with pytest.raises(Locked, match=r"t\.ydb"):
             opened(tmp_path)

@@ -79,7 +79,7 @@ def test_everybody_says_the_same(count: int) -> None:
             assert (None if writer.redo is None else writer.redo[0]) == (starts[wanted[-1]] if wanted else None), kinds
         if len(kinds) < 4:
             create_table(TABLE, disk=disk)
-            with Database.open(TABLE, JOURNAL, disk=disk) as db:
+            with Database(TABLE, JOURNAL, disk=disk) as db:
                 assert db.redone == tuple(starts[number] for number in wanted), kinds
                 assert db.read(30, 0, 20)[::5] == bytes(65 + at if at in wanted else 0 for at in range(4)), kinds
             assert not Reader(JOURNAL, disk=disk).state()["redo"]
@@ -92,7 +92,7 @@ def test_unknown_flags_are_kept_by_a_redo() -> None:
     write_file(disk, JOURNAL, journal([replace(item, operations=(Modify(30, 0, b"", b""),)) for item in items]))
     before = read_file(disk, JOURNAL)
     create_table(TABLE, disk=disk)
-    with Database.open(TABLE, JOURNAL, disk=disk) as db:
+    with Database(TABLE, JOURNAL, disk=disk) as db:
         (redone,) = db.redone
     after = bytearray(before)
     after[redone + 24] = 0xC3

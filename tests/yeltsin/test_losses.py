@@ -105,14 +105,14 @@ def test_the_account_is_listed_by_verify_and_the_journal_is_sound(reader: Reader
 def test_a_database_opens_with_a_journal_that_has_lost_transactions(tmp_path: Path) -> None:
     path, table = tmp_path / "t.jrnl", tmp_path / "t.ydb"
     starts = []
-    with Database.open(table, path) as db:
+    with Database(table, path) as db:
         for number in range(4):
             starts.append(Reader(path).next)
             with db.transaction() as tx:
                 tx.modify(30, number, b"x")
     path.write_bytes(drop(path.read_bytes(), starts[1] + 30, starts[1] + 33))
     apply(path, plan(path))
-    with Database.open(table, path) as db:
+    with Database(table, path) as db:
         assert (db.redone, db.read(30, 0, 4)) == ((), b"xxxx")
         with db.transaction() as tx:
             tx.modify(30, 4, b"y")

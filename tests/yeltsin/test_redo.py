@@ -48,7 +48,7 @@ def write(directory: Path, table: str, *transactions: list[Operation], end: int 
 
 
 def opened(directory: Path) -> Database:
-    return Database.open(directory / "t.ydb", directory / "t.jrnl")
+    return Database(directory / "t.ydb", directory / "t.jrnl")
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -98,7 +98,7 @@ def test_a_table_that_was_left_unfinished_is_mended_by_the_last_transaction(tmp_
     half[:4], half[14:22], half[B + 9 : B + 25] = b"TBL?", bytes(8), bytes(16)
     (tmp_path / "t.ydb").write_bytes(half)
     with pytest.raises(DamagedJournal, match="TBL"):
-        Table.open(tmp_path / "t.ydb")
+        Table(tmp_path / "t.ydb")
     with opened(tmp_path) as db:
         assert db.redone == (20,)
     assert (tmp_path / "t.ydb").read_bytes() == whole

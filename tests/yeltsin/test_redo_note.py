@@ -63,7 +63,7 @@ def placed(table: bytes, operations: list[Operation], **choices: Any) -> Simulat
 
 
 def opened(disk: Any) -> Database:
-    return Database.open(TABLE, JOURNAL, disk=disk)
+    return Database(TABLE, JOURNAL, disk=disk)
 
 
 def redone(name: str) -> tuple[bytes, bytes]:
@@ -129,7 +129,7 @@ def test_it_is_done_again_where_the_table_is_memory(
     table, journal_path = tmp_path / TABLE.name, tmp_path / JOURNAL.name
     for state in disk.process_kills(format="yeltsin"):
         write_tree(REAL_DISK, tmp_path, read_tree(state, HOME))
-        Database.open(table, journal_path, sync=sync, checkpoint_bytes=checkpoint_bytes).close()
+        Database(table, journal_path, sync=sync, checkpoint_bytes=checkpoint_bytes).close()
         assert (table.read_bytes(), journal_path.read_bytes()) == wanted
         assert not (tmp_path / ".logwright" / NOTE.name).exists()
 

@@ -100,7 +100,7 @@ def test_a_last_transaction_that_is_not_what_was_sealed_is_cut_at_once(tmp_path:
 def test_transactions_that_a_killed_database_has_not_linked_are_kept(tmp_path: Path, header: bytes) -> None:
     path, copy = tmp_path / "t.jrnl", tmp_path / "copy" / "t.jrnl"
     copy.parent.mkdir()
-    with Database.open(tmp_path / "t.ydb", path, checkpoint_bytes=1 << 20) as db:
+    with Database(tmp_path / "t.ydb", path, checkpoint_bytes=1 << 20) as db:
         for number in range(4):
             with db.transaction() as tx:
                 tx.modify(30, number, b"x")
@@ -111,7 +111,7 @@ def test_transactions_that_a_killed_database_has_not_linked_are_kept(tmp_path: P
     assert made.empty == (not header)
     apply(copy, made)
     assert Reader(copy).verify().problems == []
-    with Database.open(copy.with_name("t.ydb"), copy) as db:
+    with Database(copy.with_name("t.ydb"), copy) as db:
         assert (len(db.redone), db.read(30, 0, 5)) == (4, b"xxxx\0")
 
 

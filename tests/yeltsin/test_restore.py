@@ -84,7 +84,7 @@ def test_transactions_that_are_not_in_tables_are_counted_and_the_pages_are_the_s
 @pytest.mark.parametrize("checkpoint_bytes", [0, 1 << 20])
 def test_the_journal_of_a_database_comes_back_with_its_seals(tmp_path: Path, checkpoint_bytes: int) -> None:
     source, table = tmp_path / "source" / "t.jrnl", tmp_path / "t.ydb"
-    with Database.open(table, source, checkpoint_bytes=checkpoint_bytes) as db:
+    with Database(table, source, checkpoint_bytes=checkpoint_bytes) as db:
         for number in range(5):
             with db.transaction() as tx:
                 tx.modify(tx.allocate(), 0, bytes([number]) * number)

@@ -189,7 +189,7 @@ def test_a_file_that_ends_with_a_transaction_of_a_journal_within_a_page_is_cut_s
 def test_a_sealed_transaction_after_lost_ones_is_redone(tmp_path: Path) -> None:
     path, copy = tmp_path / "t.jrnl", tmp_path / "copy" / "t.jrnl"
     copy.parent.mkdir()
-    with Database.open(tmp_path / "t.ydb", path, checkpoint_bytes=1 << 20) as db:
+    with Database(tmp_path / "t.ydb", path, checkpoint_bytes=1 << 20) as db:
         table = (tmp_path / "t.ydb").read_bytes()
         starts = []
         for number in range(6):
@@ -201,7 +201,7 @@ def test_a_sealed_transaction_after_lost_ones_is_redone(tmp_path: Path) -> None:
     copy.with_name("t.ydb").write_bytes(table)
     apply(copy, plan(copy))
     assert lost(copy) == [(1, 1)]
-    with Database.open(copy.with_name("t.ydb"), copy) as db:
+    with Database(copy.with_name("t.ydb"), copy) as db:
         assert (len(db.redone), db.read(30, 0, 7)) == (5, b"xx\0xxx\0")
 
 

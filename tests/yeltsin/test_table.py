@@ -28,13 +28,13 @@ DEFECTS = {"reuse_free", "same_session_two_deletes"}
 
 def obey(path: Path, commands: list[str]) -> None:
     """Do what the driver of the original did: each command on a table that was just opened, until it says `same`."""
-    with Table.open(path) as table:
+    with Table(path) as table:
         assert list(table.pages()) == [TABLE_HEAD_BYTES]
     same = commands[commands.index("same") + 1 :] if "same" in commands else []
     for command in commands[1 : len(commands) - len(same)]:
-        with Table.open(path) as table:
+        with Table(path) as table:
             act(table, command)
-    with Table.open(path) as table:
+    with Table(path) as table:
         for command in same:
             act(table, command)
 
@@ -57,7 +57,7 @@ def content(rows: int, word: str) -> tuple[int, bytes]:
 def test_tables_of_the_original_are_read(name: str, tmp_path: Path) -> None:
     case = CASES[name]
     (tmp_path / "t.ydb").write_bytes(golden(name))
-    with Table.open(tmp_path / "t.ydb", read_only=True) as table:
+    with Table(tmp_path / "t.ydb", read_only=True) as table:
         assert list(table.pages()) == case["forward_chain"]
         assert list(table.free_pages()) == case["free_chain"]
         assert (table.first, table.last, table.last_free) == (case["first"], case["last"], case["last_free"])
@@ -83,7 +83,7 @@ def test_a_page_from_the_free_list_is_linked_and_has_no_old_data(tmp_path: Path)
     original = golden("reuse_free")
     expected = patched(patched(original, page_at(3) + 1, page_at(1)), 14, page_at(1))  # what the original forgets
     assert (tmp_path / "t.ydb").read_bytes() == expected
-    with Table.open(tmp_path / "t.ydb") as table:
+    with Table(tmp_path / "t.ydb") as table:
         assert list(table.pages()) == [page_at(number) for number in (0, 2, 3, 1)]
         table.remove(page_at(2))
         assert table.allocate() == page_at(2)
@@ -93,7 +93,7 @@ def test_a_page_from_the_free_list_is_linked_and_has_no_old_data(tmp_path: Path)
 
 def test_the_free_list_survives_several_removals_in_one_session(tmp_path: Path) -> None:
     obey(tmp_path / "t.ydb", CASES["same_session_two_deletes"]["commands"])
-    with Table.open(tmp_path / "t.ydb") as table:
+    with Table(tmp_path / "t.ydb") as table:
         assert list(table.free_pages()) == [page_at(1), page_at(0)]
         assert list(table.pages()) == [page_at(2), page_at(3)]
         assert [table.allocate() for _ in range(3)] == [page_at(1), page_at(0), page_at(4)]
@@ -101,7 +101,7 @@ def test_the_free_list_survives_several_removals_in_one_session(tmp_path: Path) 
 
 
 def test_the_only_page_stays(tmp_path: Path) -> None:
-    with Table.open(tmp_path / "t.ydb") as table:
+    with Table(tmp_path / "t.ydb") as table:
         table.replace(table.first, 4, b"rows")
         table.remove(table.first)
         assert list(table.pages()) == [page_at(0)]
@@ -109,11 +109,11 @@ def test_the_only_page_stays(tmp_path: Path) -> None:
 
 
 def test_a_new_table_is_one_empty_page_and_is_locked(tmp_path: Path) -> None:
-    with Table.open(tmp_path / "deep" / "t.ydb") as table:
+    with Table(tmp_path / "deep" / "t.ydb") as table:
         assert (tmp_path / "deep" / "t.ydb").read_bytes() == golden("new") == new_table()
         with pytest.raises(Locked):
-            Table.open(tmp_path / "deep" / "t.ydb")
-        with Table.open(tmp_path / "deep" / "t.ydb", read_only=True) as other:
+            Table(tmp_path / "deep" / "t.ydb")
+        with Table(tmp_path / "deep" / "t.ydb", read_only=True) as other:
             table.modify(table.first, 0, b"seen")
             assert other.read(page_at(0), 0, 4) == b"seen"
             table.allocate()
@@ -125,16 +125,16 @@ def test_a_new_table_is_one_empty_page_and_is_locked(tmp_path: Path) -> None:
 def test_a_table_is_not_opened_while_another_process_has_its_lock() -> None:
     disk = SimulatedDisk()
     disk.make_directory(HOME)
-    Table.open(HOME / "t.ydb", disk=disk).close()
+    Table(HOME / "t.ydb", disk=disk).close()
     with Lock.acquire(disk, HOME / lock_name("t.ydb")), pytest.raises(Locked):
-        Table.open(HOME / "t.ydb", disk=disk)
-    Table.open(HOME / "t.ydb", disk=disk).close()
+        Table(HOME / "t.ydb", disk=disk)
+    Table(HOME / "t.ydb", disk=disk).close()
 
 
 def test_changes_are_durable_after_a_sync_and_after_closing() -> None:
     disk = SimulatedDisk()
     disk.make_directory(HOME)
-    table = Table.open(HOME / "t.ydb", disk=disk)
+    table = Table(HOME / "t.ydb", disk=disk)
     for end in (table.sync, table.close):
         table.modify(table.first, 0, b"changed")
         assert f"contents of {HOME / 't.ydb'}" in disk.unsynced()
@@ -144,9 +144,9 @@ def test_changes_are_durable_after_a_sync_and_after_closing() -> None:
 
 def test_what_cannot_be_asked_for_is_wrong_use_and_changes_nothing(tmp_path: Path) -> None:
     with pytest.raises(NotFound):
-        Table.open(tmp_path / "t.ydb", create=False)
+        Table(tmp_path / "t.ydb", create=False)
     assert list(tmp_path.iterdir()) == []
-    with Table.open(tmp_path / "t.ydb") as table:
+    with Table(tmp_path / "t.ydb") as table:
         removed = table.allocate()
         table.remove(removed)
         before = (tmp_path / "t.ydb").read_bytes()
@@ -170,7 +170,7 @@ def test_what_cannot_be_asked_for_is_wrong_use_and_changes_nothing(tmp_path: Pat
 
 
 def test_pages_may_be_removed_while_one_goes_through_them_and_views_have_bytes(tmp_path: Path) -> None:
-    with Table.open(tmp_path / "t.ydb") as table:
+    with Table(tmp_path / "t.ydb") as table:
         pages = [table.first, *(table.allocate() for _ in range(3))]
         for page in table.pages():
             table.remove(page)
@@ -215,7 +215,7 @@ def test_a_lie_is_told_with_its_position_and_ends(name: str, tmp_path: Path) -> 
     data, position = LIES[name]
     path = tmp_path / "t.ydb"
     path.write_bytes(data)
-    with pytest.raises(DamagedJournal) as told, Table.open(path) as table:  # noqa: PT012
+    with pytest.raises(DamagedJournal) as told, Table(path) as table:  # noqa: PT012
         assert not table.verify().sound
         assert len(list(table.pages())) <= 4
         assert len(list(table.free_pages())) <= 4
@@ -234,7 +234,7 @@ def test_changes_of_a_table_with_broken_lists_end_with_an_error_or_leave_it_as_b
         for _ in range(chance.choice((1, 1, 2, 4))):
             data = patched(data, chance.choice(fields), chance.choice(offsets))
         path.write_bytes(data)
-        with Table.open(path) as table:
+        with Table(path) as table:
             for _ in range(6):
                 with contextlib.suppress(DamagedJournal, WrongUse):
                     act_anyhow(table, chance)
@@ -256,7 +256,7 @@ def act_anyhow(table: Table, chance: random.Random) -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_a_table_is_what_a_dictionary_of_pages_would_be(seed: int, tmp_path: Path) -> None:
     chance = random.Random(seed)
-    table = Table.open(tmp_path / "t.ydb")
+    table = Table(tmp_path / "t.ydb")
     pages = {page_at(0): bytearray(PAGE_DATA_BYTES)}
     free: list[int] = []
     for step in range(200):
@@ -278,7 +278,7 @@ def test_a_table_is_what_a_dictionary_of_pages_would_be(seed: int, tmp_path: Pat
                     free.append(page)
             case "reopen":
                 table.close()
-                table = Table.open(tmp_path / "t.ydb")
+                table = Table(tmp_path / "t.ydb")
         assert list(table.pages()) == list(pages), step
         assert list(table.free_pages()) == free[::-1]
         assert table.read(page, 480, 60) == pages[page][480:540] if page in pages else page in free
@@ -291,16 +291,16 @@ def test_a_table_is_what_a_dictionary_of_pages_would_be(seed: int, tmp_path: Pat
 def test_a_process_that_dies_within_a_change_leaves_a_table_that_says_so() -> None:
     disk = SimulatedDisk()
     disk.make_directory(HOME)
-    with Table.open(HOME / "t.ydb", disk=disk) as table:
+    with Table(HOME / "t.ydb", disk=disk) as table:
         table.remove(table.allocate())
     disk.settle()
-    with Table.open(HOME / "t.ydb", disk=disk) as table:
+    with Table(HOME / "t.ydb", disk=disk) as table:
         table.modify(table.allocate(), 0, b"data")
         disk.mark("done")
     refused = 0
     for state in disk.process_kills(format="yeltsin"):
         try:
-            with Table.open(HOME / "t.ydb", disk=state) as table:
+            with Table(HOME / "t.ydb", disk=state) as table:
                 assert table.verify().sound
                 found = list(table.pages())
                 assert len(found) == 2 or not state.marks
@@ -319,7 +319,7 @@ def test_a_call_of_the_disk_that_fails_is_final_and_told() -> None:
     for disk in every_fault(fresh, format="yeltsin"):
         failed = False
         try:
-            with Table.open(HOME / "t.ydb", disk=disk) as table:
+            with Table(HOME / "t.ydb", disk=disk) as table:
                 try:
                     table.modify(table.allocate(), 5, b"data")
                     table.remove(page_at(0))
@@ -333,6 +333,6 @@ def test_a_call_of_the_disk_that_fails_is_final_and_told() -> None:
             failed = True
         assert disk.inner.open_files == 0
         if not failed:
-            with Table.open(HOME / "t.ydb", read_only=True, disk=disk.inner) as table:
+            with Table(HOME / "t.ydb", read_only=True, disk=disk.inner) as table:
                 assert list(table.pages()) == [page_at(1)]
                 assert table.read(page_at(1), 4, 6) == b"\0data\0"

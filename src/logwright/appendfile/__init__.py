@@ -10,7 +10,9 @@
     await journal.check_checkpoint()                                    # and it is not needed any more
     await journal.close()
 
-    writer, recovery = appendfile.Writer.open("orders")                 # the same without asyncio
+    with appendfile.Writer("orders", recovering=True) as writer:        # the same without asyncio
+        for segment in writer.recovery():
+            replay(segment.records)
 
     with appendfile.Reader("orders") as reader:                         # changes nothing, needs no lock
         for record in reader:

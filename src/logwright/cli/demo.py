@@ -252,7 +252,7 @@ def _write_fleet(stores: Path, random_numbers: random.Random) -> int:
     """The positions of the trucks of a small shop: every few minutes one reports, and sometimes one is sold."""
     now = parse_time(_FIRST_TIME)
     options: dict[str, Any] = {"capacity": _STORE_BYTES, "background": False, "clock": lambda: now}
-    with versioned.VersionedKVStore.open(stores, "fleet", **options) as store:
+    with versioned.VersionedKVStore(stores, "fleet", **options) as store:
         for _ in range(_MOVES):
             now += random_numbers.randrange(NANOSECONDS, 90 * NANOSECONDS)
             truck = f"truck/{random_numbers.randrange(12)}"
@@ -314,9 +314,8 @@ def _write_appendfile(directory: Path) -> list[Sample]:
     random_numbers = random.Random(_SEED)
     path = directory / "readings"
     for rounds, done in ((6, 3), (2, 0), (1, 0)):
-        writer, recovery = appendfile.Writer.open(path, file_bytes=_READINGS_FILE_BYTES)
-        with writer:
-            next(recovery, None)
+        with appendfile.Writer(path, file_bytes=_READINGS_FILE_BYTES, recovering=True) as writer:
+            next(writer.recovery(), None)
             for number in range(rounds * _SENSORS):
                 reading = {"sensor": number % _SENSORS, "celsius": round(random_numbers.uniform(-5, 25), 1)}
                 writer.append(json.dumps(reading).encode())

@@ -120,30 +120,24 @@ def _files_below(disk: Disk, out: Path, place: str) -> Iterator[str]:
 class Output:
     """The directory of the tables, locked by one run.
 
-    Opening it completes or removes what an earlier run has left; `completed` says whether a batch was completed.
+    The directory is created if it is missing; one that contains other files is refused. Opening it completes or removes
+    what an earlier run has left; `completed` says whether a batch was completed.
     """
 
-    def __init__(self, path: Path, disk: Disk, lock: Lock) -> None:
-        self.path = path
+    def __init__(self, path: Path | str, *, disk: Disk = REAL_DISK) -> None:
+        self.path = Path(path)
         self.disk = disk
-        self._lock = lock
-        self.completed = _recover(disk, path)
-        self.checkpoint = read_checkpoint(path, disk=disk)
-
-    @classmethod
-    def open(cls, path: Path | str, *, disk: Disk = REAL_DISK) -> Output:
-        """Open a directory for the tables. Creates it if it is missing; refuses one that contains other files."""
-        path = Path(path)
-        _refuse_others(disk, path)
-        make_directories(disk, path / HOME)
+        _refuse_others(disk, self.path)
+        make_directories(disk, self.path / HOME)
         try:
-            lock = Lock.acquire(disk, path / HOME / _LOCK)
+            self._lock = Lock.acquire(disk, self.path / HOME / _LOCK)
         except Locked:
             raise Locked(f"{path}: another run of the pipeline is writing there") from None
         try:
-            return cls(path, disk, lock)
+            self.completed = _recover(disk, self.path)
+            self.checkpoint = read_checkpoint(self.path, disk=disk)
         except BaseException:
-            lock.release()
+            self._lock.release()
             raise
 
     @property

@@ -136,7 +136,7 @@ def _locked(tables: str) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         if made_here:
             try:
-                stack.enter_context(commit.Output.open(path, disk=disk))
+                stack.enter_context(commit.Output(path, disk=disk))
             except StorageFailed as error:
                 if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS) or commit.is_being_changed(path):
                     raise  # without write permission there is no lock: only check that no batch is being published

@@ -104,7 +104,7 @@ def run(
     report_step(progress, "looking for journals")
     journals = chosen_journals(settings)
     _check_journals(settings, journals)
-    with naming_full_disk(settings.out), translated(), Output.open(settings.out) as output:
+    with naming_full_disk(settings.out), translated(), Output(settings.out) as output:
         result = Result(given.out, completed=output.completed)
         result.notes += [] if settings.follow else unused_rules(settings.journal_rules, journals)
         work = _Run(settings, tables, output, result, _maker(spark), progress)

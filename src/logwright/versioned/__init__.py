@@ -2,7 +2,7 @@
 
     from logwright import versioned
 
-    with versioned.VersionedKVStore.open("state", "settings") as store:     # creates it; one process at a time
+    with versioned.VersionedKVStore("state", "settings") as store:     # creates it; one process at a time
         store.insert("limits", {"per_hour": 100})                           # its time, in nanoseconds
         store.get("limits")                                                 # from memory
 

@@ -2,7 +2,7 @@
 
     from logwright import yeltsin
 
-    with yeltsin.Database.open("t.ydb", "t.jrnl") as db:            # a table and its journal, in one process at a time
+    with yeltsin.Database("t.ydb", "t.jrnl") as db:                 # a table and its journal, in one process at a time
         with db.transaction() as tx:                                # happens as a whole, or not at all
             page = tx.allocate()
             tx.modify(page, 0, b"hello")

@@ -5,9 +5,9 @@
         writer.register_checkpoint()                       # 1: what was appended is a segment, complete in itself
         writer.check_checkpoint()                          # and not needed any more
 
-    writer, recovery = Writer.open("orders")               # a new generation; returns what was not checked
-    for segment in recovery:
-        ...
+    with Writer("orders", recovering=True) as writer:      # begins a new generation
+        for segment in writer.recovery():                  # what was not checked
+            ...
 
 The guarantee of an append when it returns depends on the sync policy:
 
@@ -32,7 +32,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from ...core.bytes.buffers import Buffer
 from ...core.bytes.outcome import Damage, Mode
@@ -72,7 +72,8 @@ class Writer(Appending, kernel.AppendBuffer):
     `recovered` is the torn tail that was cut off on opening, or None; `kept` is the path of its copy. `checked` and
     `current` are the ids of the oldest unchecked segment and of the one that is being written.
 
-    `file_bytes` is how large a file may become; readers of other programs expect at most 4 MiB.
+    `file_bytes` is how large a file may become; readers of other programs expect at most 4 MiB. With `recovering` it
+    begins a new generation, and `recovery` returns what was not checked of the earlier ones.
     """
 
     format = "appendfile"
@@ -94,6 +95,7 @@ class Writer(Appending, kernel.AppendBuffer):
         self.directory = Path(directory).absolute()  # so that a change of directory changes nothing
         self._prepare(self.directory, sync)
         self._disk = disk
+        self._recovering = recovering
         self._file: File | None = None
         self._rows_current: int | None = None
         self._rows_closed: deque[tuple[int, int]] = deque()
@@ -130,17 +132,17 @@ class Writer(Appending, kernel.AppendBuffer):
             self._release()
             raise
 
-    @classmethod
-    def open(cls, directory: Path | str, *, mode: Mode = "failfast", **options: Any) -> tuple[Self, Recovery]:
-        """Begin a new generation; the writer, and the walk over the segments that were not checked.
+    def recovery(self, *, mode: Mode = "failfast") -> Recovery:
+        """The walk over the segments that were not checked when the writer was opened with `recovering`.
 
         The writer can be used at once, also to append records of the walk again. The old files are removed at the end
         of the walk; until then the next opening returns them again. See `Recovery`.
         """
         from ..model.recovery import Recovery
 
-        writer = cls(directory, recovering=True, **options)
-        return writer, Recovery(writer, mode=mode)
+        if not self._recovering:
+            raise WrongUse(f"{self.directory} was opened to continue it; a recovery needs Writer(…, recovering=True)")
+        return Recovery(self, mode=mode)
 
     def _take_lock(self) -> Lock:
         """Lock the journal. A batch that a killed publisher has left half in place here is completed first."""

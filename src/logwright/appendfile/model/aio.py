@@ -29,9 +29,10 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from ...core.bytes.buffers import Buffer, as_bytes
-from ...core.bytes.outcome import Damage, Mode
+from ...core.bytes.outcome import Damage, Mode, check_mode
 from ...core.io.disk import REAL_DISK, Disk
-from ...core.io.durability import ALWAYS, NONE, SyncLike, parse_sync
+from ...core.io.durability import ALWAYS, NONE, Sync, SyncLike, parse_sync
+from ...core.options import with_named_options
 from ...core.write.aio import opened, to_the_end
 from ...errors import Closed, WrongUse
 from ..bytes.layout import MAX_FILE_BYTES
@@ -104,10 +105,11 @@ class _LoopWriter(Writer):
     is_full = False
     in_flight_bytes = 0
 
-    def __init__(self, directory: Path | str, most_bytes: int, mode: Mode, **options: Any) -> None:
+    def __init__(self, directory: Path | str, most_bytes: int, sync: Sync, file_bytes: int, disk: Disk) -> None:
         self.most_bytes = most_bytes
-        super().__init__(directory, buffer_bytes=most_bytes, recovering=True, **options)
-        self.recovery = Recovery(self, mode=mode)
+        super().__init__(
+            directory, sync=sync, file_bytes=file_bytes, buffer_bytes=most_bytes, recovering=True, disk=disk
+        )
 
     def _attend(self) -> None:
         self.is_full = True
@@ -151,6 +153,7 @@ class AppendJournal:
         self._walk: AsyncRecovery | None = None
 
     @classmethod
+    @with_named_options
     async def open(
         cls,
         directory: Path | str,
@@ -169,12 +172,12 @@ class AppendJournal:
             raise WrongUse(f"a backlog of {max_pending_bytes} bytes makes no sense")
         policy = parse_sync(sync)
         inner = NONE if policy == ALWAYS else policy
-        options: dict[str, Any] = {"sync": inner, "file_bytes": file_bytes, "disk": disk}
-        writer = await opened(lambda: _LoopWriter(directory, max_pending_bytes, mode, **options))
+        check_mode(mode)
+        writer = await opened(lambda: _LoopWriter(directory, max_pending_bytes, inner, file_bytes, disk))
         journal = cls(writer)
         if policy == ALWAYS:
             journal._commit = writer.sync
-        journal._walk = AsyncRecovery(journal, writer.recovery)
+        journal._walk = AsyncRecovery(journal, writer.recovery(mode=mode))
         return journal, journal._walk
 
     # --- what one does with it --------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 """Recovery: the segments that were not checked when a journal was opened.
 
-    writer, recovery = Writer.open("orders")
-    for segment in recovery:
-        for record in segment.records: ...
+    with Writer("orders", recovering=True) as writer:
+        for segment in writer.recovery():
+            for record in segment.records: ...
 
 Segments are returned in the order in which they were written; `complete` says that a checkpoint has closed a segment
 and that nothing of it is missing. Checked segments are never returned. The journal can be written during the walk.

@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable, Generator
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
+from ..options import NamedOptions
+
 Result = TypeVar("Result")
 
 
@@ -24,7 +26,7 @@ class _Open:
         return owner
 
 
-class AsyncOpening:
+class AsyncOpening(NamedOptions):
     """The base of what is opened in an event loop.
 
     thing = await Thing.open(…)             to be closed by `await thing.close()`

@@ -8,9 +8,10 @@ from types import TracebackType
 from typing import Self
 
 from ...errors import LogwrightError, Poisoned
+from ..options import NamedOptions
 
 
-class Closing:
+class Closing(NamedOptions):
     """Adds the `with` statement to a class that has `close`."""
 
     __slots__ = ()

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final, TypeAlias, TypedDict
 
+from ...core.options import NamedOptions
 from ...errors import WrongUse
 from ..bytes.layout import MAX_DATA_BYTES, PARKED_SUFFIX, check_queue_name, parked_name
 from .packing import MOST_ATTEMPTS
@@ -42,7 +43,7 @@ class Options(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class Limits(NamedOptions):
     """How large a queue and its journal may become, and what becomes of items that are not taken.
 
     max_items, max_bytes    no more wait than this, in items and in bytes of their data; more raise `Full`

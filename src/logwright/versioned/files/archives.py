@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ...core.io.disk import Disk, File
+from ...core.options import NamedOptions
 from ...errors import WrongUse
 
 READ_BYTES: Final = 256 * 1024
@@ -26,7 +27,7 @@ _ZLIB_HEADER_BYTES: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
-class ArchiveLimits:
+class ArchiveLimits(NamedOptions):
     """How large an archive may become: in bytes, and from `free_bytes` on at most `ratio` for each byte of its own."""
 
     total_bytes: int = 16 << 30

@@ -14,17 +14,19 @@ is done all the same.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from ...core.io.durability import ALWAYS, AsyncGroupCommit, parse_sync
-from ...core.options import check_options
+from ...core.io.disk import REAL_DISK, Disk
+from ...core.io.durability import ALWAYS, AsyncGroupCommit, SyncLike, parse_sync
 from ...core.write.aio import AsyncOpening, opened, to_the_end
 from ...errors import Closed
 from ..bytes.records import Entry
 from .recovery import RecoveredState
+from .retention import KEEP_ALL, Retention
 from .store import VersionedKVStore
 
 
@@ -56,12 +58,35 @@ class _LoopStore(VersionedKVStore):
 class AsyncVersionedKVStore(AsyncOpening):
     """The store `name` in a directory, opened by `async with` or `await`. The options are those of the other one."""
 
-    def __init__(self, directory: Path | str, name: str, *arguments: Any, **options: Any) -> None:
-        check_options(VersionedKVStore, options)
-        self.policy = parse_sync(options.get("sync", "none"))
+    def __init__(
+        self,
+        directory: Path | str,
+        name: str,
+        capacity: int = 1 << 20,
+        high_water_mark: float = 0.8,
+        *,
+        max_capacity: int | None = None,
+        sync: SyncLike = "none",
+        retention: Retention = KEEP_ALL,
+        background: bool = True,
+        clock: Callable[[], int] | None = None,
+        disk: Disk = REAL_DISK,
+    ) -> None:
+        self.policy = parse_sync(sync)
         self.name = name
-        self._arguments = (directory, name, *arguments)
-        self._options = options
+        self._open_store = partial(
+            _LoopStore,
+            directory,
+            name,
+            capacity,
+            high_water_mark,
+            max_capacity=max_capacity,
+            sync=sync,
+            retention=retention,
+            background=background,
+            clock=clock,
+            disk=disk,
+        )
         self._store: _LoopStore | None = None
         self._group: AsyncGroupCommit | None = None
 
@@ -175,7 +200,7 @@ class AsyncVersionedKVStore(AsyncOpening):
 
     async def __aenter__(self) -> Self:
         if self._store is None:
-            self._store = await opened(lambda: _LoopStore(*self._arguments, **self._options))
+            self._store = await opened(self._open_store)
             self._store.leave_syncs()
             if self.policy == ALWAYS:
                 self._group = AsyncGroupCommit(self._store.sync)

@@ -111,5 +111,5 @@ def recover(path: Path | str, *, disk: Disk = REAL_DISK) -> Recovery:
     reader = Reader(path, disk=disk)
     newest = reader.files()[-1]
     capacity = max(1 << 12, 0 if newest.compressed else disk.file_size(newest.path))
-    with VersionedKVStore.open(reader.directory, reader.store, capacity, background=False, disk=disk) as store:
+    with VersionedKVStore(reader.directory, reader.store, capacity, background=False, disk=disk) as store:
         return Recovery(store.recovered, store.kept if store.recovered is not None else None)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from ...core.io.disk import Disk
+from ...core.options import NamedOptions
 from ...errors import NotFound, WrongUse
 from ..files.files import archive_name, list_files
 
@@ -20,7 +21,7 @@ _SECOND_NS: Final = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Retention:
+class Retention(NamedOptions):
     """Which archives stay. None is no limit; without any limit all of them do.
 
     `max_age_seconds` since an archive ended, `max_archives`, `max_bytes` of all archives together;

@@ -36,13 +36,12 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from ...core.bytes.outcome import Damage
 from ...core.io.disk import REAL_DISK, Disk, make_directories
 from ...core.io.durability import ALWAYS, SyncLike
 from ...core.io.lock import Lock
-from ...core.options import check_options
 from ...core.publish.manifest import is_waiting
 from ...core.publish.staging import lock_journal
 from ...core.write.appending import Appending
@@ -68,7 +67,7 @@ _open_stores: weakref.WeakSet[VersionedKVStore] = weakref.WeakSet()
 
 
 class VersionedKVStore(Appending, Table):
-    """The store `name` in a directory, created when there is none; `open` is another way to say it.
+    """The store `name` in a directory, created when there is none.
 
     `capacity` is how many bytes the journal's buffer has, `high_water_mark` which part of it is used before it is
     rotated. When the state outgrows it the buffer doubles, up to `max_capacity`; then a change raises
@@ -125,19 +124,6 @@ class VersionedKVStore(Appending, Table):
             self.detach()
             self._lock.release()
             raise
-
-    @classmethod
-    def open(
-        cls,
-        directory: Path | str,
-        name: str,
-        capacity: int = 1 << 20,
-        high_water_mark: float = 0.8,
-        **options: Any,
-    ) -> Self:
-        """Open a store, or create one. The options are those of the class."""
-        check_options(cls, options)
-        return cls(directory, name, capacity, high_water_mark, **options)
 
     def _take_lock(self) -> Lock:
         """Lock the store. One that a killed publisher has committed, and not put in place yet, is put there first."""

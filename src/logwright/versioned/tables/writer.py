@@ -85,7 +85,7 @@ class StoresWriter(Closing):
         if found is None:
             if len(self._stores) >= self._most_open:
                 self._stores.pop(next(iter(self._stores))).close()
-            found = VersionedKVStore.open(self._directory, name, clock=self._tell, disk=self._disk)
+            found = VersionedKVStore(self._directory, name, clock=self._tell, disk=self._disk)
         self._stores[name] = found
         return found
 

@@ -1,6 +1,6 @@
 """Database: a table and its journal. What a transaction changes is there after a crash as a whole, or not at all.
 
-    with Database.open("t.ydb", "t.jrnl") as db:
+    with Database("t.ydb", "t.jrnl") as db:
         with db.transaction() as tx:              # commits on leaving, rolls back on an exception
             page = tx.allocate()
             tx.modify(page, 0, b"hello")
@@ -70,22 +70,30 @@ END_BYTES: Final = NOTHING_BYTES - TRANSACTION_HEAD_BYTES
 class Database(Appending):
     """The pages of a table, changed by transactions.
 
-    `recovered` is what was cut off the end of the journal on opening, None for nothing, and `kept` is where those bytes
+    The table and its journal are created if they are missing. What a crash has left is recovered on opening:
+    `recovered` is what was cut off the end of the journal, None for nothing, and `kept` is where those bytes
     are now; `redone` are the offsets of the transactions in the journal that were done to the table again.
     """
 
     refusing = False
     _sync_resumes = False
 
-    def __init__(self, table: Path, journal: Path, sync: SyncLike, checkpoint_bytes: int, disk: Disk) -> None:
-        """Use `open`."""
-        if table == journal:
-            raise WrongUse(f"{table} cannot be a table and its journal as well")
+    def __init__(
+        self,
+        table: Path | str,
+        journal: Path | str,
+        *,
+        sync: SyncLike = "always",
+        checkpoint_bytes: int = 0,
+        disk: Disk = REAL_DISK,
+    ) -> None:
+        self.path = Path(os.path.abspath(table))
+        self.journal_path = Path(os.path.abspath(journal))
+        if self.path == self.journal_path:
+            raise WrongUse(f"{self.path} cannot be a table and its journal as well")
         if not isinstance(checkpoint_bytes, int) or not 0 <= checkpoint_bytes < 2**62:
             raise WrongUse(f"{checkpoint_bytes} bytes of journal between checkpoints make no sense")
-        self.path = table
-        self.journal_path = journal
-        self._prepare(table, sync)
+        self._prepare(self.path, sync)
         self._checkpoint_bytes = checkpoint_bytes
         if self.policy.name == "interval":
             self._checkpoint_bytes = checkpoint_bytes or INTERVAL_CHECKPOINT_BYTES
@@ -102,7 +110,7 @@ class Database(Appending):
         stack = contextlib.ExitStack()
         try:  # no `with`: leaving it is a call, and an interrupt there would leave all open
             stack.callback(self._give_lock_back)
-            self._lock = lock_table(disk, table)
+            self._lock = lock_table(disk, self.path)
             self._open_files(disk, stack)
             area = self._table.area
             self._held = area if isinstance(area, HeldArea) else None
@@ -125,19 +133,6 @@ class Database(Appending):
     def _give_lock_back(self) -> None:
         if hasattr(self, "_lock"):
             self._lock.release()
-
-    @classmethod
-    def open(
-        cls,
-        table: Path | str,
-        journal: Path | str,
-        *,
-        sync: SyncLike = "always",
-        checkpoint_bytes: int = 0,
-        disk: Disk = REAL_DISK,
-    ) -> Database:
-        """Open a table and its journal, both created if they are missing, and recover what a crash has left."""
-        return cls(Path(os.path.abspath(table)), Path(os.path.abspath(journal)), sync, checkpoint_bytes, disk)
 
     # --- opening ------------------------------------------------------------------------------------------------------
 

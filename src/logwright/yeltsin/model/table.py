@@ -1,14 +1,14 @@
 """Table: the pages of a YeltsinDB table file, each named by its offset in the file.
 
-    with Table.open("t.ydb") as table:            # creates it with one empty page
+    with Table("t.ydb") as table:                 # creates it with one empty page
         page = table.allocate()                   # from the free list first, else at the end of the file; empty
         table.modify(page, 0, b"hello")
         table.read(page, 0, 5)
         table.remove(page)                        # to the free list; the only page stays and has no rows then
 
 Before a change the signature becomes `TBL?`, afterwards `TBL!`: a process that dies within one leaves a table that says
-so, and that `open` refuses. A table by itself cannot be mended, and `TBL!` promises nothing after a power cut unless
-`sync` was called: a `Database`, which has a journal as well, can and does.
+so, and that cannot be opened. A table by itself cannot be repaired, and `TBL!` promises nothing after a power cut
+unless `sync` was called: a `Database`, which has a journal as well, can and does.
 
 Differences to the original, both on purpose: a page that comes from the free list is linked again, and is empty; and
 the lists are right after any number of changes in one session, where the original loses pages.
@@ -160,40 +160,38 @@ def check_range(path: Path, page: int, offset: int, size: int) -> None:
 
 
 class Table(Closing):
-    """The pages of a table file, for one process at a time."""
+    """The pages of a table file, for one process at a time. It is created with one empty page if there is none.
 
-    def __init__(self, file: TableFile, lock: Lock | None) -> None:
-        """Use `open`."""
-        self._file = file
-        self._lock = lock
+    For reading only, nothing is created, locked or changed, and what another process changes is seen.
+    """
+
+    def __init__(
+        self, path: Path | str, *, read_only: bool = False, create: bool = True, disk: Disk = REAL_DISK
+    ) -> None:
+        path = Path(os.path.abspath(path))
+        self._lock: Lock | None = None
         self._closed = False
         self._failure: BaseException | None = None
-
-    @classmethod
-    def open(cls, path: Path | str, *, read_only: bool = False, create: bool = True, disk: Disk = REAL_DISK) -> Table:
-        """Open a table, or create it with one empty page if there is none.
-
-        For reading only, nothing is created, locked or changed, and what another process changes is seen.
-        """
-        path = Path(os.path.abspath(path))
         stack = contextlib.ExitStack()
         try:  # no `with`: leaving it is a call, and an interrupt there would leave all open
-            lock = None
+            stack.callback(self._give_lock_back)
             if not read_only and (create or disk.exists(path)):
-                lock = lock_table(disk, path)
-                stack.callback(lock.release)
+                self._lock = lock_table(disk, path)
                 if not disk.exists(path):
                     create_table(path, disk=disk)
-            file = open_file(path, read_only=read_only, disk=disk)
-            stack.callback(file.area.close)
-            if not file.is_whole:
+            self._file = open_file(path, read_only=read_only, disk=disk)
+            stack.callback(self._file.area.close)
+            if not self._file.is_whole:
                 raise DamagedJournal(
                     path, 0, "a change of this table was not finished (TBL?); open it with its journal to finish that"
                 )
         except BaseException:
             stack.close()
             raise
-        return cls(file, lock)
+
+    def _give_lock_back(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
 
     @property
     def path(self) -> Path:
@@ -332,8 +330,7 @@ class Table(Closing):
             try:
                 self._file.area.close()
             finally:
-                if self._lock is not None:
-                    self._lock.release()
+                self._give_lock_back()
 
 
 def lock_table(disk: Disk, path: Path) -> Lock:
