@@ -82,7 +82,15 @@ class CapacityExceeded(Full):
 
 
 class Locked(LogwrightError):
-    """Another process, or another object of this one, holds the lock."""
+    """Another process, or another object of this one, holds the lock.
+
+    `holder` says which one, such as `process 812, python3` or `this process`; None where the system does not say. It is
+    part of the message.
+    """
+
+    def __init__(self, message: str, holder: str | None = None) -> None:
+        super().__init__(message if holder is None else f"{message} ({holder})")
+        self.holder = holder
 
 
 class Closed(LogwrightError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,7 +14,7 @@ import pytest
 from logwright.core.io.disk import REAL_DISK, Disk, File, OpenMode, RealDisk
 from logwright.core.io.lock import Lock
 from logwright.errors import Locked, NotFound, StorageFailed
-from tests.support.children import Child, forked
+from tests.support.children import SAYS_WHO, Child, forked, held_by
 from tests.support.counts import COUNTS
 from tests.support.faulty_disk import failing_calls
 from tests.support.simulated_disk import SimulatedDisk
@@ -55,8 +56,10 @@ def forget(lock: Lock) -> None:
 
 
 def test_a_second_lock_in_one_process_is_refused_at_once(path: Path) -> None:
-    with Lock.acquire(REAL_DISK, path), pytest.raises(Locked, match=rf"{path} is locked by another"):
+    with Lock.acquire(REAL_DISK, path), pytest.raises(Locked, match=rf"{path} is locked by another") as caught:
         Lock.acquire(REAL_DISK, path)
+    if SAYS_WHO:
+        assert str(caught.value) == f"{path} is locked by another open journal (this process)"
     assert is_free(path)
 
 
@@ -79,7 +82,61 @@ def test_lock_of_another_process_is_held_until_it_is_released(path: Path) -> Non
 
 def test_another_process_is_refused_at_once(path: Path) -> None:
     with Lock.acquire(REAL_DISK, path), Child(HOLDER, path) as other:
-        assert other.line() == f"locked: {path} is locked by another process or another open journal"
+        who = "another program" if SAYS_WHO else "another process or another open journal"
+        assert other.line() == f"locked: {path} is locked by {who}{held_by(os.getpid())}"
+
+
+@pytest.mark.skipif(not SAYS_WHO, reason="this system does not say who holds a lock")
+def test_the_process_that_holds_a_lock_is_named(path: Path) -> None:
+    with Child(HOLDER, path) as other:
+        assert other.line() == "held"
+        with pytest.raises(Locked) as caught:
+            Lock.acquire(REAL_DISK, path)
+        command = Path(f"/proc/{other.pid}/comm").read_text().strip()
+        assert command.startswith("python")
+        assert str(caught.value) == f"{path} is locked by another program (process {other.pid}, {command})"
+        again = pickle.loads(pickle.dumps(caught.value))
+        assert (str(again), again.holder) == (str(caught.value), f"process {other.pid}, {command}")
+
+
+@pytest.mark.skipif(not SAYS_WHO, reason="this system does not say who holds a lock")
+def test_a_process_is_known_by_its_open_file_where_the_device_has_another_number(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "makedev", lambda major, minor: -1)
+    with Child(HOLDER, path) as other:
+        assert other.line() == "held"
+        with pytest.raises(Locked, match=rf"\(process {other.pid}, python"):
+            Lock.acquire(REAL_DISK, path)
+
+
+@pytest.mark.skipif(not SAYS_WHO, reason="this system does not say who holds a lock")
+def test_a_process_that_calls_itself_something_odd_is_printed_safely(path: Path) -> None:
+    with Child("open('/proc/self/comm', 'w').write('a\\033[31m\\nb')\n" + HOLDER, path) as other:
+        assert other.line() == "held"
+        with pytest.raises(Locked, match=rf" \(process {other.pid}, a\?\[31m\?b\)$"):
+            Lock.acquire(REAL_DISK, path)
+
+
+@pytest.mark.parametrize("missing", ["/proc/locks", "/proc/{pid}/comm"])
+def test_a_lock_is_refused_where_the_system_does_not_say_who_holds_it(
+    missing: str, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_text = Path.read_text
+    with Child(HOLDER, path) as other:
+        assert other.line() == "held"
+        refused = missing.format(pid=other.pid)
+
+        def read(self: Path, errors: str) -> str:
+            if str(self) == refused:
+                raise PermissionError
+            return read_text(self, errors=errors)
+
+        monkeypatch.setattr(Path, "read_text", read)
+        with pytest.raises(Locked) as caught:
+            Lock.acquire(REAL_DISK, path)
+    assert str(caught.value) == f"{path} is locked by another process or another open journal"
+    assert caught.value.holder is None
 
 
 def test_the_lock_of_a_killed_process_is_free(path: Path) -> None:

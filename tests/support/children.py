@@ -17,10 +17,19 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from tests.support.threads import DEADLINE_SECONDS
+
+SAYS_WHO = Path("/proc/locks").exists()
+"""Whether the system says which process holds a lock."""
+
+
+def held_by(pid: int) -> str:
+    """The end of the message of `Locked` that names a process."""
+    return f" (process {pid}, {Path(f'/proc/{pid}/comm').read_text().strip()})" if SAYS_WHO else ""
 
 
 class Child:

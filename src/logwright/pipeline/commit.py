@@ -131,8 +131,8 @@ class Output:
         make_directories(disk, self.path / HOME)
         try:
             self._lock = Lock.acquire(disk, self.path / HOME / _LOCK)
-        except Locked:
-            raise Locked(f"{path}: another run of the pipeline is writing there") from None
+        except Locked as error:
+            raise Locked(f"{path}: another run of the pipeline is writing there", error.holder) from None
         try:
             self.completed = _recover(disk, self.path)
             self.checkpoint = read_checkpoint(self.path, disk=disk)

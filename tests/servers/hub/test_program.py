@@ -23,6 +23,7 @@ from tests.cli.conftest import samples  # noqa: F401  # the sample journals
 from tests.cli.support import environment, run
 from tests.servers.hub.support import damage, unlike, write_journal, write_secret
 from tests.support.certificates import Authority
+from tests.support.children import held_by
 from tests.support.threads import DEADLINE_SECONDS
 
 EXAMPLES = {name: verb.examples for name, verb in every_verb()}
@@ -153,11 +154,11 @@ def test_damage_in_a_copy_is_exit_code_1_and_names_the_relative_path(tmp_path: P
 
 def test_a_second_hub_of_a_directory_is_exit_code_2(tmp_path: Path) -> None:
     serving = ("serve", "hub", tmp_path / "hub", "--listen", "127.0.0.1:0", "--json")
-    with program(*serving):
+    with program(*serving) as (_, hub):
         second = run(*serving)
         assert second.code == 2
         words = f"{tmp_path / 'hub'} is locked: another hub or another server uses this directory"
-        assert second.err == f"logwright: error: {words}\n"
+        assert second.err == f"logwright: error: {words}{held_by(hub.pid)}\n"
 
 
 @pytest.mark.parametrize(

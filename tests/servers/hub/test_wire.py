@@ -195,7 +195,7 @@ def test_copy_locked_by_another_program_is_left_alone(tmp_path: Path) -> None:
                 writer.append(b"value")
                 refused = await wire.refused(wire.put("web", "orders", message(1)))
                 assert refused[0] == "UNAVAILABLE"
-                assert refused[1] == "web.orders/jnl.lck is locked by another process or another open journal"
+                assert refused[1] == "web.orders/jnl.lck is locked by another open journal"
             await wire.put("web", "orders", message(1))
 
     in_loop(talk())

@@ -17,6 +17,7 @@ import contextlib
 import errno
 import mmap
 import os
+import re
 import stat
 import sys
 from collections.abc import Iterator
@@ -47,6 +48,9 @@ _NO_RESERVE = 0x4000 if sys.platform == "linux" and os.uname().machine in ("x86_
 """MAP_NORESERVE: a private mapping may be larger than memory, because little of it is written."""
 _ZEROS = memoryview(bytes(_PIECE_BYTES))
 """Allocated once: pages that are never written take no memory, and allocating them costs more than writing a file."""
+_HELD_LOCK = re.compile(r"^\d+: \w+ +\w+ +\w+ +(\d+) +([0-9a-f]+):([0-9a-f]+):(\d+) ", re.MULTILINE)
+"""A lock in `/proc/locks`: the process that holds it, and the file. A process that waits for one has `->` there."""
+_OTHERS = {None: "another process or another open journal", "this process": "another open journal"}
 _NOT_SUPPORTED = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 _NO_SUCH_NAME = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 """Errors that mean that a name does not exist. Any other error must be raised."""
@@ -302,7 +306,9 @@ class RealFile:
         try:
             fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise Locked(f"{self.path} is locked by another process or another open journal") from None
+            holder = _lock_holder(os.fstat(self.descriptor))
+            other = _OTHERS.get(holder, "another program")
+            raise Locked(f"{self.path} is locked by {other}", holder) from None
         except OSError as error:
             raise StorageFailed("lock", self.path, error) from error
         self._locked_by = os.getpid()
@@ -339,6 +345,34 @@ def _sync_data(descriptor: int) -> None:
             os.fsync(descriptor)
         else:
             fcntl.fcntl(descriptor, full_sync)
+
+
+def _lock_holder(file: os.stat_result) -> str | None:
+    """The process that holds the lock of a file, for people; None where the system does not say."""
+    with contextlib.suppress(OSError):
+        locks = Path("/proc/locks").read_text(errors="replace")
+        for pid, major, minor, inode in _HELD_LOCK.findall(locks):
+            if int(inode) != file.st_ino:
+                continue
+            # Some file systems, such as btrfs, have another device number there than in the status of a file.
+            if os.makedev(int(major, 16), int(minor, 16)) == file.st_dev or _has_open(pid, file):
+                return "this process" if int(pid) == os.getpid() else f"process {pid}, {_command_name(pid)}"
+    return None
+
+
+def _has_open(pid: str, file: os.stat_result) -> bool:
+    """Whether a process has a file open; OSError if that cannot be seen."""
+    for descriptor in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(FileNotFoundError):  # it is closed by now
+            if os.path.samestat(os.stat(f"/proc/{pid}/fd/{descriptor}"), file):
+                return True
+    return False
+
+
+def _command_name(pid: str) -> str:
+    """The name of the command that a process runs; OSError if there is no such process."""
+    name = Path(f"/proc/{pid}/comm").read_text(errors="replace").rstrip("\n")
+    return "".join(letter if letter.isprintable() else "?" for letter in name)  # a process may call itself anything
 
 
 def _link_refused(action: str, path: Path, number: int) -> StorageFailed:

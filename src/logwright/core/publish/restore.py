@@ -270,7 +270,7 @@ class Restoring(Closing):
         try:
             self._lock = Lock.acquire(disk, self._home / LOCK_NAME)
         except Locked as error:
-            raise Locked(f"{out}: another restore is at work here ({error})") from None
+            raise Locked(f"{out}: another restore is at work here", error.holder) from None
         try:
             self.completed = self._recover()
             self.run = secrets.token_hex(8)

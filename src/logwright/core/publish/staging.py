@@ -421,7 +421,7 @@ def lock_to_publish(disk: Disk, path: Path, journal: Path) -> Lock:
     try:
         return Lock.acquire(disk, path)
     except Locked as error:
-        raise Locked(f"{journal} is held by a live writer: close it, then write again ({error})") from error
+        raise Locked(f"{journal} is held by a live writer: close it, then write again", error.holder) from error
 
 
 @contextlib.contextmanager
@@ -433,9 +433,9 @@ def _alone(disk: Disk, root: Path, patience_seconds: float) -> Iterator[None]:
         try:
             lock = Lock.acquire(disk, path)
             break
-        except Locked:
+        except Locked as error:
             if time.monotonic() >= deadline:
-                raise Locked(f"{root}: another job is publishing here") from None
+                raise Locked(f"{root}: another job is publishing here", error.holder) from None
             time.sleep(0.05)
     with lock:
         yield

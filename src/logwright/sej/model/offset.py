@@ -91,8 +91,8 @@ def hold(disk: Disk, directory: Path, name: str) -> Lock:
     """Take a consumer's lock, or raise `Locked`."""
     try:
         return Lock.acquire(disk, directory / OFFSET_DIRECTORY / (name + OFFSET_LOCK_SUFFIX))
-    except Locked:
-        raise Locked(f"{directory}: the consumer {name!r} is running elsewhere") from None
+    except Locked as error:
+        raise Locked(f"{directory}: the consumer {name!r} is running elsewhere", error.holder) from None
 
 
 def store(disk: Disk, directory: Path, name: str, value: int) -> None:

@@ -261,12 +261,19 @@ class Copies:
         make_directories(self.disk, own)
         try:
             self._lock = Lock.acquire(self.disk, own / _LOCK_NAME)
-        except Locked:
-            raise Locked(f"{self.root} is locked: another hub or another server uses this directory") from None
+        except Locked as error:
+            words = f"{self.root} is locked: another hub or another server uses this directory"
+            raise Locked(words, error.holder) from None
 
     def public_message(self, error: LogwrightError) -> str:
-        """The message of an error with paths below the root only: clients must not learn where the root is."""
-        return str(error).replace(f"{self.root}{os.sep}", "").replace(str(self.root), "the hub's directory")
+        """The message of an error with paths below the root only: clients must not learn where the root is.
+
+        Neither do they learn which processes run on this machine.
+        """
+        words = str(error)
+        if isinstance(error, Locked):
+            words = words.replace(f" ({error.holder})", "")
+        return words.replace(f"{self.root}{os.sep}", "").replace(str(self.root), "the hub's directory")
 
     # --- what copies use --------------------------------------------------------------------------------------------
 

@@ -294,7 +294,7 @@ class Hub:
         if is_no_space(error):
             words = f"the hub's disk is full ({_reason_of(error)})"
             self._trouble_log.log(words, f"{error}: clients will retry", logging.ERROR)
-        elif code in (grpc.StatusCode.ABORTED, grpc.StatusCode.DATA_LOSS):
+        elif code in (grpc.StatusCode.ABORTED, grpc.StatusCode.DATA_LOSS) or isinstance(error, Locked):
             self._trouble_log.log(words, str(error), logging.ERROR)
         expected = getattr(error, "expected", None)
         await self._end(context, code, words, () if expected is None else ((EXPECTED_KEY, str(expected)),))
