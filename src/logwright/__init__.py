@@ -19,14 +19,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from . import errors, registry
-from .core.format import detect
+from .core.format import Reader, detect
 from .core.format import open_journal as open
 
 if TYPE_CHECKING:
     from . import appendfile, kestrel, sej, versioned, yeltsin
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "appendfile", "detect", "errors", "kestrel", "open", "sej", "versioned", "yeltsin"]
+__all__ = ["Reader", "__version__", "appendfile", "detect", "errors", "kestrel", "open", "sej", "versioned", "yeltsin"]
 
 
 def __dir__() -> list[str]:

@@ -188,7 +188,7 @@ def test_damage_and_a_torn_tail_belong_to_a_split(tmp_path: Path) -> None:
 def test_the_inventory_has_every_journal(tmp_path: Path, count: int) -> None:
     for number in range(count):
         write(tmp_path / f"{number}.jrnl", *numbered(number + 1))
-    found = SPLITS.inventory(open_reader(tmp_path))  # type: ignore[arg-type]
+    found = SPLITS.inventory(open_reader(tmp_path))
     assert [(entry.file, entry.first, entry.next) for entry in found.files] == [
         (f"{number}.jrnl", 0, (tmp_path / f"{number}.jrnl").stat().st_size) for number in range(count)
     ]

@@ -8,13 +8,14 @@ import pytest
 
 from logwright.core.bytes.outcome import Damage
 from logwright.errors import DamagedJournal, Truncated
+from logwright.yeltsin.bytes.records import Transaction
 from logwright.yeltsin.files.scanner import Scanner
 from logwright.yeltsin.files.writer import TransactionJournal
 from tests.yeltsin.samples import CREATED, linked, numbered, write
 from tests.yeltsin.test_reader import DATA, STARTS, with_link
 
 
-def new(scanner: Scanner) -> list[int]:
+def new(scanner: Scanner[Transaction]) -> list[int]:
     """What has come, by its time."""
     return [record.timestamp - CREATED for record in scanner]
 

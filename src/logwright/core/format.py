@@ -556,7 +556,14 @@ def detect(path: Path | str, *, disk: Disk = REAL_DISK) -> Format:
 
 
 def open_journal(path: Path | str, format: str | None = None, *, disk: Disk = REAL_DISK) -> Reader:
-    """Open a journal of any format for reading. Detects the format when it is not given."""
+    """Open a journal of any format for reading; the format is detected if it is not given.
+
+    The `Reader` is used with `with`, and iterating over it returns every record of the journal in order, as the type of
+    its format has it: `sej.Message`, `kestrel.Operation`, `versioned.Entry`, `appendfile.Record` or
+    `yeltsin.Transaction`. `scan` also returns the place of each record, and takes a range and a mode.
+
+    `UnknownFormat` if no format fits, or if several do; `NotFound` if there is no journal at this path.
+    """
     path = Path(path)
     chosen = detect(path, disk=disk) if format is None else find_format(format)
     try:

@@ -20,25 +20,57 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Unpack, overload
 from weakref import finalize
 
-from ...core.bytes.outcome import Damage, Mode
+from ...core.bytes.outcome import Damage, Mode, RecordsOnly
 from ...core.format import Located
 from ...core.io.disk import File
-from ...core.read.files_scanner import FilesScanner
+from ...core.read.files_scanner import FilesScanner, Following, Item
 from ...errors import LogwrightError
+from ..bytes.records import Record
 from .cursor import Chunk
 from .files import POSITION_BITS, Files, JournalFile, gone_between
 from .reader import Reader, located
 
 
-class Scanner(FilesScanner):
+class Scanner(FilesScanner[Item]):
     """An iterator over the records from a number on, waiting for more.
 
     `path` is the directory of a journal, or one file of it. `start` is a number; None begins with the first record.
     """
 
     nothing_here = "no files of a journal are here"
+
+    @overload
+    def __init__(
+        self: Scanner[Record],
+        path: Path | str,
+        start: int | None = ...,
+        *,
+        mode: RecordsOnly = ...,
+        **options: Unpack[Following],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: Scanner[Record | Damage],
+        path: Path | str,
+        start: int | None = ...,
+        *,
+        mode: Mode,
+        **options: Unpack[Following],
+    ) -> None: ...
+
+    def __init__(
+        self,
+        path: Path | str,
+        start: int | None = None,
+        *,
+        mode: Mode = "failfast",
+        **options: Unpack[Following],
+    ) -> None:
+        super().__init__(path, start, mode=mode, **options)
 
     def names(self) -> list[str]:
         """A directory is one journal."""

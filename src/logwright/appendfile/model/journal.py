@@ -12,6 +12,7 @@ from ...core.io.disk import REAL_DISK, Disk
 from ...errors import LogwrightError, NotFound
 from ..bytes import codec
 from ..bytes.layout import CHECKPOINT, CHECKPOINT_BYTES, parse_name
+from ..bytes.records import Record
 from ..files.files import list_files
 from ..files.reader import Reader, is_opened
 from ..files.scanner import Scanner
@@ -72,7 +73,7 @@ def open_reader(path: Path, *, disk: Disk = REAL_DISK) -> Reader:
     return Reader(path, disk=disk)
 
 
-def follow(path: Path, ends: Any, *, timeout: float | None, mode: Mode) -> Scanner:
+def follow(path: Path, ends: Any, *, timeout: float | None, mode: Mode) -> Scanner[Record | Damage]:
     """A scanner of a journal from a number on."""
     return Scanner(path, ends, timeout=timeout, mode=mode)
 

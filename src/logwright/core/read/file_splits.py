@@ -20,7 +20,7 @@ from .chunk_reader import FilesReader
 from .parts import SideBySideReader, bound_of
 from .splits import TARGET_BYTES, Bound, FileEntry, Inventory, Split, Splits, Times
 
-AnyReader: TypeAlias = FilesReader[Any, Any, Any] | SideBySideReader
+AnyReader: TypeAlias = FilesReader[Any, Any, Any] | SideBySideReader[Any, Any]
 
 
 class Wanted(NamedTuple):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Final, Protocol
+from typing import Any, ClassVar, Final, Generic, Protocol, TypedDict, TypeVar
 
 from ...errors import Closed, NotFound
 from ..bytes.outcome import Damage, Mode, check_mode
@@ -19,6 +19,7 @@ from ..io.watch import POLL_SECONDS
 from ..write.closing import Closing
 
 DEFAULT_TIMEOUT_SECONDS: Final = 1.0
+Item = TypeVar("Item")
 
 
 class Followed(Protocol):
@@ -27,8 +28,15 @@ class Followed(Protocol):
     def read(self, mode: Mode) -> Iterator[Located | Damage]: ...
 
 
-class FilesScanner(Closing):
-    """An iterator over the records from a number on, waiting for more.
+class Following(TypedDict, total=False):
+    """The options of a scanner beside its mode."""
+
+    timeout: float | None
+    disk: Disk
+
+
+class FilesScanner(Closing, Generic[Item]):
+    """An iterator over the records from a number on, waiting for more; in the mode `permissive` also over damage.
 
     `path` is one journal, or a directory of them. `start` is a number, for a directory one for each part by its name;
     None, and a part that is not named, begins with the first record. `timeout` is how long to wait for the next record:
@@ -81,10 +89,10 @@ class FilesScanner(Closing):
 
     # --- what is the same -------------------------------------------------------------------------------------------
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Item]:
         for item in self.located():
-            if not isinstance(item, Damage):
-                yield item.record
+            found: Any = item if isinstance(item, Damage) else item.record
+            yield found
 
     def located(self) -> Iterator[Located | Damage]:
         """The records with their places, and in the mode `permissive` what is damaged."""

@@ -13,7 +13,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeAlias, overload
+from typing import Any, Generic, Self, TypeAlias, TypeVar, overload
 
 from ...errors import DamagedJournal, WrongUse
 from ..bytes.outcome import Damage, Mode, RecordsOnly, check_mode
@@ -23,9 +23,11 @@ from .chunk_reader import FilesReader
 from .report import SOUND_SO_FAR, Progress, Report, Summary
 
 Bound: TypeAlias = int | Mapping[str, int] | None
+Record = TypeVar("Record")
+Part = TypeVar("Part", bound=FilesReader[Any, Any, Any])
 
 
-class PartsReader(Reader):
+class PartsReader(Reader, Generic[Record]):
     """The journals under one path. A subclass lists them in `parts`, and says in `part_name` what a part is called."""
 
     part_name: str
@@ -59,7 +61,7 @@ class PartsReader(Reader):
 
     # --- going through them -----------------------------------------------------------------------------------------
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Record]:
         for part, reader in self._each():
             with self._naming(part):
                 yield from reader
@@ -236,7 +238,7 @@ def worst_health(healths: list[tuple[str, str]]) -> str:
     return "; ".join(f"{part}: {health}" for part, health in healths if health != SOUND_SO_FAR)
 
 
-class SideBySideReader(PartsReader):
+class SideBySideReader(PartsReader[Record], Generic[Record, Part]):
     """All journals of a directory whose files are side by side in it, read as one.
 
     `start` and `stop` are numbers within each part. Parts that appear later are found by the next call.
@@ -246,7 +248,7 @@ class SideBySideReader(PartsReader):
         """The names of the existing parts."""
         raise NotImplementedError
 
-    def open(self, part: str) -> FilesReader[Any, Any, Any]:
+    def open(self, part: str) -> Part:
         """The reader of one part."""
         raise NotImplementedError
 
@@ -280,8 +282,7 @@ class SideBySideReader(PartsReader):
         """The part that a record belongs to, and its number there."""
         return self.open(self.part_of(located.file) or located.file).number_of(located)
 
-
-def one_or_all(several: SideBySideReader) -> Any:
-    """The reader itself, or the reader of its only part."""
-    names = several.names()
-    return several.open(names[0]) if len(names) == 1 else several
+    def one_or_all(self) -> Part | Self:
+        """The reader of the only part, or this one if there are several."""
+        names = self.names()
+        return self.open(names[0]) if len(names) == 1 else self

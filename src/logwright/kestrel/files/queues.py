@@ -20,7 +20,7 @@ from .reader import ROW_FIELDS, Reader, operation_as_json
 from .writer import Writer
 
 
-class QueuesReader(SideBySideReader):
+class QueuesReader(SideBySideReader[Operation, Reader]):
     """All queues of a directory opened for reading. The verbs are those of `Reader`; queues come by name.
 
     `start` and `stop` are numbers within each queue. Queues that appear later are found by the next call.

@@ -15,20 +15,22 @@ read of them is a `Gap`: a pack holds the state of a queue, not how it came ther
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Unpack, overload
 
-from ...core.bytes.outcome import Damage, Mode
+from ...core.bytes.outcome import Damage, Mode, RecordsOnly
 from ...core.format import Located
-from ...core.read.files_scanner import FilesScanner
+from ...core.read.files_scanner import FilesScanner, Following, Item
 from ...errors import Truncated
+from ..bytes.records import Operation
 from .boundary import judge
 from .cursor import Cursor
 from .files import POSITION_BITS, JournalFile, OpenFiles, list_queues
 from .reader import Reader, located
 
 
-class Scanner(FilesScanner):
+class Scanner(FilesScanner[Item]):
     """An iterator over the operations from a number on, waiting for more.
 
     `path` is a queue or a directory of queues. `start` is a number, for a directory one for each queue by its name;
@@ -36,6 +38,36 @@ class Scanner(FilesScanner):
     """
 
     nothing_here = "no queues are here"
+
+    @overload
+    def __init__(
+        self: Scanner[Operation],
+        path: Path | str,
+        start: int | Mapping[str, int] | None = ...,
+        *,
+        mode: RecordsOnly = ...,
+        **options: Unpack[Following],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: Scanner[Operation | Damage],
+        path: Path | str,
+        start: int | Mapping[str, int] | None = ...,
+        *,
+        mode: Mode,
+        **options: Unpack[Following],
+    ) -> None: ...
+
+    def __init__(
+        self,
+        path: Path | str,
+        start: int | Mapping[str, int] | None = None,
+        *,
+        mode: Mode = "failfast",
+        **options: Unpack[Following],
+    ) -> None:
+        super().__init__(path, start, mode=mode, **options)
 
     def names(self) -> list[str]:
         """The queues that the directory has now."""

@@ -5,16 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
-from ...core.bytes.outcome import Mode
+from ...core.bytes.outcome import Damage, Mode
 from ...core.format import Evidence
-from ...core.format import Reader as AnyReader
 from ...core.io.disk import REAL_DISK, Disk
 from ...core.io.quarantine import Recovery
-from ...core.read.parts import one_or_all
 from ...errors import LogwrightError, NotFound
 from ..bytes import codec, kernel
 from ..bytes.layout import DOCUMENTED, KESTREL2, TEMPORARY, lock_name, parse_name
-from ..bytes.records import Dialect
+from ..bytes.records import Dialect, Operation
 from ..files.files import list_files, list_queues
 from ..files.queues import QueuesReader
 from ..files.reader import Reader
@@ -143,12 +141,12 @@ def journal_of(name: str) -> str:
     return name if parsed is None else parsed[0]
 
 
-def open_reader(path: Path, *, disk: Disk = REAL_DISK) -> AnyReader:
+def open_reader(path: Path, *, disk: Disk = REAL_DISK) -> Reader | QueuesReader:
     """A reader of a queue, of one file, or of all queues of a directory."""
-    return one_or_all(QueuesReader(path, disk=disk)) if disk.is_directory(path) else Reader(path, disk=disk)
+    return QueuesReader(path, disk=disk).one_or_all() if disk.is_directory(path) else Reader(path, disk=disk)
 
 
-def follow(path: Path, ends: Any, *, timeout: float | None, mode: Mode) -> Scanner:
+def follow(path: Path, ends: Any, *, timeout: float | None, mode: Mode) -> Scanner[Operation | Damage]:
     """A scanner of a queue from a number on, or of all queues of a directory, from a number of each."""
     return Scanner(path, ends, timeout=timeout, mode=mode)
 

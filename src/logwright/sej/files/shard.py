@@ -147,7 +147,7 @@ def _time_of(item: Located) -> int:
 # --- reading --------------------------------------------------------------------------------------------------------
 
 
-class ShardedReader(PartsReader):
+class ShardedReader(PartsReader[Message]):
     """All shards below a root opened for reading, of one prefix or of all.
 
     The verbs are those of `Reader`. Shards come one after the other, by prefix and index; `start` and `stop` are

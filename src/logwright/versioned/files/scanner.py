@@ -14,19 +14,21 @@ them is a `Gap`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Unpack, overload
 
-from ...core.bytes.outcome import Damage, Mode
+from ...core.bytes.outcome import Damage, Mode, RecordsOnly
 from ...core.format import Located
-from ...core.read.files_scanner import FilesScanner
+from ...core.read.files_scanner import FilesScanner, Following, Item
 from ...errors import Gap
+from ..bytes.records import Entry
 from .files import POSITION_BITS, active_name, list_stores
 from .places import find, mark_of
 from .reader import Reader, located
 
 
-class Scanner(FilesScanner):
+class Scanner(FilesScanner[Item]):
     """An iterator over the changes from a number on, waiting for more.
 
     `path` is a store's active journal, or a directory of stores. `start` is a number, for a directory one for each
@@ -34,6 +36,36 @@ class Scanner(FilesScanner):
     """
 
     nothing_here = "no journal of a store is here"
+
+    @overload
+    def __init__(
+        self: Scanner[Entry],
+        path: Path | str,
+        start: int | Mapping[str, int] | None = ...,
+        *,
+        mode: RecordsOnly = ...,
+        **options: Unpack[Following],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: Scanner[Entry | Damage],
+        path: Path | str,
+        start: int | Mapping[str, int] | None = ...,
+        *,
+        mode: Mode,
+        **options: Unpack[Following],
+    ) -> None: ...
+
+    def __init__(
+        self,
+        path: Path | str,
+        start: int | Mapping[str, int] | None = None,
+        *,
+        mode: Mode = "failfast",
+        **options: Unpack[Following],
+    ) -> None:
+        super().__init__(path, start, mode=mode, **options)
 
     def names(self) -> list[str]:
         """The stores that the directory has now."""

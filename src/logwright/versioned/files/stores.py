@@ -17,7 +17,7 @@ from .files import Listing, active_name, list_all, parse_name
 from .reader import ROW_FIELDS, Reader, record_as_json
 
 
-class StoresReader(SideBySideReader):
+class StoresReader(SideBySideReader[Entry, Reader]):
     """All stores of a directory opened for reading. The verbs are those of `Reader`; stores come by name.
 
     `start` and `stop` are numbers within each store. Stores that appear later are found by the next call.

@@ -5,15 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
-from ...core.bytes.outcome import Malformed, Mode
+from ...core.bytes.outcome import Damage, Malformed, Mode
 from ...core.format import Evidence
-from ...core.format import Reader as AnyReader
 from ...core.io.disk import REAL_DISK, Disk
 from ...core.io.quarantine import Recovery
-from ...core.read.parts import one_or_all
 from ...errors import LogwrightError, NotFound
 from ..bytes.codec import decode_header
 from ..bytes.layout import HEADER_BYTES
+from ..bytes.records import Entry
 from ..files.archives import is_compressed, open_stream
 from ..files.files import Kind, active_name, list_files, parse_name
 from ..files.reader import Reader
@@ -96,12 +95,12 @@ def journal_of(name: str) -> str:
     return name if parsed is None else active_name(parsed[0])
 
 
-def open_reader(path: Path, *, disk: Disk = REAL_DISK) -> AnyReader:
+def open_reader(path: Path, *, disk: Disk = REAL_DISK) -> Reader | StoresReader:
     """A reader of a store, of one file, or of all stores of a directory."""
-    return one_or_all(StoresReader(path, disk=disk)) if disk.is_directory(path) else Reader(path, disk=disk)
+    return StoresReader(path, disk=disk).one_or_all() if disk.is_directory(path) else Reader(path, disk=disk)
 
 
-def follow(path: Path, ends: Any, *, timeout: float | None, mode: Mode) -> Scanner:
+def follow(path: Path, ends: Any, *, timeout: float | None, mode: Mode) -> Scanner[Entry | Damage]:
     """A scanner of a store from a number on, or of all stores of a directory, from a number of each."""
     return Scanner(path, ends, timeout=timeout, mode=mode)
 

@@ -17,7 +17,7 @@ from .files import list_journals
 from .reader import ROW_FIELDS, Reader, transaction_as_json
 
 
-class JournalsReader(SideBySideReader):
+class JournalsReader(SideBySideReader[Transaction, Reader]):
     """All journals of a directory opened for reading. The verbs are those of `Reader`; journals come by name.
 
     `start` and `stop` are numbers within each journal. Journals that appear later are found by the next call.

@@ -14,20 +14,22 @@ shorter than what was read of it is `Truncated`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Unpack, overload
 
-from ...core.bytes.outcome import Damage, Mode
+from ...core.bytes.outcome import Damage, Mode, RecordsOnly
 from ...core.format import Located
 from ...core.read.chunk_reader import located
-from ...core.read.files_scanner import FilesScanner
+from ...core.read.files_scanner import FilesScanner, Following, Item
 from ...errors import Truncated
+from ..bytes.records import Transaction
 from .cursor import decoded
 from .files import list_journals
 from .reader import Reader
 
 
-class Scanner(FilesScanner):
+class Scanner(FilesScanner[Item]):
     """An iterator over the transactions from a number on, waiting for more.
 
     `path` is a journal or a directory of journals. `start` is a number, for a directory one for each journal by its
@@ -35,6 +37,36 @@ class Scanner(FilesScanner):
     """
 
     nothing_here = "no journal is here"
+
+    @overload
+    def __init__(
+        self: Scanner[Transaction],
+        path: Path | str,
+        start: int | Mapping[str, int] | None = ...,
+        *,
+        mode: RecordsOnly = ...,
+        **options: Unpack[Following],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: Scanner[Transaction | Damage],
+        path: Path | str,
+        start: int | Mapping[str, int] | None = ...,
+        *,
+        mode: Mode,
+        **options: Unpack[Following],
+    ) -> None: ...
+
+    def __init__(
+        self,
+        path: Path | str,
+        start: int | Mapping[str, int] | None = None,
+        *,
+        mode: Mode = "failfast",
+        **options: Unpack[Following],
+    ) -> None:
+        super().__init__(path, start, mode=mode, **options)
 
     def names(self) -> list[str]:
         """The journals that the directory has now."""

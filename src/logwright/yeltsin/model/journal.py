@@ -8,9 +8,7 @@ from typing import Any
 
 from ...core.bytes.outcome import Damage, Mode
 from ...core.format import Evidence
-from ...core.format import Reader as AnyReader
 from ...core.io.disk import REAL_DISK, Disk
-from ...core.read.parts import one_or_all
 from ...errors import LogwrightError, NotFound
 from ..bytes.layout import HEADER_BYTES, JOURNAL_SUFFIX, SIGNATURE
 from ..bytes.records import Transaction
@@ -63,12 +61,12 @@ def _begins_like_one(disk: Disk, path: Path) -> str | None:
         file.close()
 
 
-def open_reader(path: Path, *, disk: Disk = REAL_DISK) -> AnyReader:
+def open_reader(path: Path, *, disk: Disk = REAL_DISK) -> Reader | JournalsReader:
     """A reader of a journal, or of all journals of a directory."""
-    return one_or_all(JournalsReader(path, disk=disk)) if disk.is_directory(path) else Reader(path, disk=disk)
+    return JournalsReader(path, disk=disk).one_or_all() if disk.is_directory(path) else Reader(path, disk=disk)
 
 
-def follow(path: Path, ends: Any, *, timeout: float | None, mode: Mode) -> Scanner:
+def follow(path: Path, ends: Any, *, timeout: float | None, mode: Mode) -> Scanner[Transaction | Damage]:
     """A scanner of a journal from a number on, or of all journals of a directory, from a number of each."""
     return Scanner(path, ends, timeout=timeout, mode=mode)
 
