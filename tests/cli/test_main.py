@@ -27,7 +27,7 @@ EVERY_VERB = dict(every_verb())
     ("arguments", "words"),
     [
         ((), "Missing command (see 'logwright --help')"),
-        (("dmp", "orders"), "No such command 'dmp'"),
+        (("dmp", "orders"), "No such command 'dmp'; did you mean dump?"),
         (("dump",), "Missing argument 'PATH' (see 'logwright dump --help')"),
         (("dump", ".", "--frm", "1"), "No such option"),
         (("dump", ".", "--from", "one"), "--from"),

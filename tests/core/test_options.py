@@ -9,10 +9,16 @@ from typing import Any
 
 import pytest
 
+import logwright
 from logwright import appendfile, kestrel, sej, versioned, yeltsin
 from logwright.core.options import NamedOptions, known_options
-from logwright.errors import UnknownOption, WrongUse
+from logwright.errors import UnknownFormat, UnknownOption, WrongUse
 from logwright.kestrel import AsyncQueue, Limits, Queue
+from logwright.pipeline import JournalRule, Settings, TableRule
+from logwright.servers import hub
+from logwright.servers.hub import Hub, HubClient
+from logwright.servers.queue.limits import ServerLimits
+from logwright.servers.queue.server import QueueServer, ServerSettings
 
 PACKAGES = (appendfile, kestrel, sej, versioned, yeltsin)
 PUBLIC = {
@@ -65,6 +71,35 @@ def test_an_option_that_is_like_none_lists_all(tmp_path: Path) -> None:
         yeltsin.Reader(tmp_path, **options)
     assert isinstance(caught.value, WrongUse)
     assert isinstance(caught.value, TypeError)
+
+
+def test_the_servers_and_the_pipeline_name_options() -> None:
+    for named in (
+        Hub,
+        HubClient,
+        hub.Limits,
+        QueueServer,
+        ServerSettings,
+        ServerLimits,
+        Settings,
+        JournalRule,
+        TableRule,
+    ):
+        *_, option = known_options(named.__init__) or ()
+        options: Any = {f"{option}x": None}
+        with pytest.raises(UnknownOption, match=rf"^there is no option {option}x; did you mean {option}\?$"):
+            named(**options)
+    misspelt: Any = {"nam": "orders"}
+    for copy in (hub.copy, hub.restore):
+        with pytest.raises(UnknownOption, match=r"^there is no option nam; did you mean name\?$"):
+            copy("orders", "127.0.0.1:1", client="web", **misspelt)
+
+
+def test_a_format_that_does_not_exist_names_the_nearest_one(tmp_path: Path) -> None:
+    with pytest.raises(UnknownFormat, match=r"^there is no format 'kestral'; did you mean kestrel\?$"):
+        logwright.open(tmp_path, "kestral")
+    with pytest.raises(UnknownFormat, match=r"^there is no format 'x'; there are sej, kestrel, versioned, "):
+        logwright.open(tmp_path, "x")
 
 
 def test_the_asynchronous_openings_name_options(tmp_path: Path) -> None:

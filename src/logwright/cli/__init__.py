@@ -19,6 +19,7 @@ from typing import Final
 import click
 
 from .. import __version__
+from ..core.options import suggest
 from ..errors import DamagedJournal, LogwrightError
 from .arguments import CONTEXT_SETTINGS, DAMAGE_FOUND, GOOD, WRONG_USE, Verb
 from .output import inform
@@ -59,6 +60,14 @@ class Verbs(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         return _command(cmd_name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        verb = args[0]
+        if verb not in VERBS and not verb.startswith("-") and not ctx.resilient_parsing:
+            ctx.fail(f"No such command {verb!r}; {suggest(verb, VERBS)}")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Verbs"):

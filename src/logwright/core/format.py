@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol, Self,
 from ..errors import DamagedJournal, LogwrightError, NotFound, UnknownFormat, WrongUse
 from .bytes.outcome import Damage, Mode, RecordsOnly, Span
 from .io.disk import REAL_DISK, Disk
+from .options import suggest
 from .read.report import Progress, Report, Summary
 from .repair.losses import Loss
 from .repair.plan import Repair, Repairs, find_interrupted
@@ -502,7 +503,7 @@ def find_format(name: str) -> Format:
     try:
         return FORMATS[name]
     except KeyError:
-        raise UnknownFormat(f"there is no format {name!r}; known are {', '.join(FORMATS)}") from None
+        raise UnknownFormat(f"there is no format {name!r}; {suggest(name, FORMATS)}") from None
 
 
 def is_there(disk: Disk, path: Path) -> bool:

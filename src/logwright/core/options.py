@@ -6,7 +6,7 @@ import difflib
 import functools
 import inspect
 import typing
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, ParamSpec, Self, TypeVar
 
 from ..errors import UnknownOption
@@ -40,14 +40,18 @@ def with_named_options(function: Callable[Parameters, Result]) -> Callable[Param
     return checked
 
 
+def suggest(name: str, known: Collection[str]) -> str:
+    """The end of a message about an unknown name: the name that was probably meant, or all that are known."""
+    near = difflib.get_close_matches(name, known, 1)
+    return f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+
+
 def check_options(function: Callable[..., object], options: Iterable[str]) -> None:
     """Raise `UnknownOption` for an option that is no parameter of a function."""
     for name in options:
         known = known_options(function)
         if known is not None and name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            there = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
-            raise UnknownOption(f"there is no option {name}; {there}")
+            raise UnknownOption(f"there is no option {name}; {suggest(name, known)}")
 
 
 @functools.cache

@@ -45,6 +45,7 @@ from typing import Any, Final, get_args
 
 from ..core.bytes.outcome import Mode
 from ..core.io.disk import REAL_DISK, Disk
+from ..core.options import NamedOptions, suggest
 from ..core.read.splits import TARGET_BYTES
 from ..errors import WrongUse
 from ..spark.options import parse_size
@@ -59,7 +60,7 @@ _MOST_BYTES_OF_A_FILE: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class JournalRule:
+class JournalRule(NamedOptions):
     """Settings of the journals whose name matches `match`, a pattern such as `orders/*`."""
 
     match: str
@@ -82,7 +83,7 @@ class JournalRule:
 
 
 @dataclass(frozen=True, slots=True)
-class TableRule:
+class TableRule(NamedOptions):
     """Settings of one table."""
 
     partition_by: tuple[str, ...] = ()
@@ -90,7 +91,7 @@ class TableRule:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(NamedOptions):
     """The settings of a run: from the journals at or below `journals` to tables below `out`."""
 
     journals: str
@@ -276,4 +277,4 @@ def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:
 
 def _unknown(name: str, place: str, known: tuple[str, ...] | list[str]) -> WrongUse:
     where = f" in {place}" if place else ""
-    return WrongUse(f"{name!r} is not known{where}; known are {', '.join(known)}")
+    return WrongUse(f"{name!r} is not known{where}; {suggest(name, known)}")

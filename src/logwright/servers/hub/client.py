@@ -21,6 +21,7 @@ from typing import Any, Final, Self, TypeVar
 import grpc
 import grpc.aio
 
+from ...core.options import NamedOptions
 from ...errors import LogwrightError
 from ...sej.model.copying import Batch
 from . import requests
@@ -38,7 +39,7 @@ _CONNECTING_SECONDS: Final = 5.0
 MOST_FRAMES_BYTES: Final = 2**32
 
 
-class HubClient:
+class HubClient(NamedOptions):
     """A client of a hub. Its copies are stored under the name `client`."""
 
     def __init__(self, access: Access, client: str, *, answer_seconds: float = ANSWER_SECONDS) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from ...core.io.disk import REAL_DISK, Disk
+from ...core.options import with_named_options
 from ...errors import DamagedJournal, NotFound
 from ...sej.files.reader import Reader
 from ...sej.files.shard import parse_shard_name
@@ -111,6 +112,7 @@ def _without_present(disk: Disk, directory: Path, batch: Batch, expected: int) -
     return batch.behind(stop)
 
 
+@with_named_options
 async def restore_path(
     access: Access,
     path: Path | str,

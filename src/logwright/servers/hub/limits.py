@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from ...core.options import NamedOptions
 from ...errors import Closed, LogwrightError
 
 _LEAST_DIFFERENCE: Final = 2
@@ -27,7 +28,7 @@ _LEAST_DIFFERENCE: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(NamedOptions):
     """Units are last in the names. A message must fit a request, so `request_bytes` is the limit of messages too.
 
     A hub buffers at most `buffer_bytes`, and one request and three answers for each call. A connection without a call

@@ -25,6 +25,7 @@ from typing import Any, Final, Self
 import grpc
 import grpc.aio
 
+from ...core.options import NamedOptions
 from ...errors import Closed, DamagedJournal, Locked, LogwrightError, NotFound, WrongUse, is_no_space
 from ...sej.model.copying import SEGMENT_BYTES
 from ..metrics import Metrics
@@ -44,7 +45,7 @@ _METHODS: Final = ("Put", "Get", "List")
 _Handle = Callable[[bytes], Awaitable["asyncio.Future[bytes]"]]
 
 
-class Hub:
+class Hub(NamedOptions):
     """A server of copies below a directory. `async with` starts it, and leaving the block stops it cleanly."""
 
     def __init__(

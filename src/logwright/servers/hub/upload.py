@@ -19,6 +19,7 @@ from typing import Any, Final, Self
 
 from ...core.io.disk import REAL_DISK
 from ...core.io.watch import Watch, watch_directories
+from ...core.options import with_named_options
 from ...errors import LogwrightError, NotFound, WrongUse
 from ...sej.files.shard import find_shards
 from ...sej.model.aio import changed
@@ -179,6 +180,7 @@ class _TotalProgress:
         return note
 
 
+@with_named_options
 async def send_path(
     access: Access,
     path: Path | str,

@@ -28,6 +28,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
+from ...core.options import NamedOptions
 from ...errors import WrongUse
 from ...kestrel.model.handles import can_open
 from ...kestrel.model.limits import Limits, check_targets, is_like_park, park_of, targets_of
@@ -44,7 +45,7 @@ _DEFAULTS: Final = {field.name: field.default for field in fields(Limits) if fie
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServerLimits:
+class ServerLimits(NamedOptions):
     """Sizes, numbers and times; printed at the start of a server, and in `stats settings`.
 
     max_connections         clients at the same time; others get an error, and their connection is closed

@@ -27,6 +27,7 @@ from ...core.io import quarantine as keep
 from ...core.io.disk import REAL_DISK, Disk, replace_file
 from ...core.io.durability import ALWAYS, NONE, Sync
 from ...core.io.lock import Lock
+from ...core.options import NamedOptions
 from ...errors import NotFound, Poisoned, StorageFailed, WrongUse
 from ...kestrel.bytes.records import Dialect
 from ...kestrel.model.engine import Engine
@@ -62,7 +63,7 @@ _MOST_STATUS_BYTES: Final = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServerSettings:
+class ServerSettings(NamedOptions):
     """The settings of a server. `queues` are the limits of all queues."""
 
     directory: Path
@@ -85,7 +86,7 @@ class ServerSettings:
     disk: Disk = REAL_DISK
 
 
-class QueueServer:
+class QueueServer(NamedOptions):
     """A server of one directory. `async with` starts and stops it."""
 
     version = "2.4.1"
