@@ -151,6 +151,11 @@ def test_queue_is_repaired_while_another_queue_of_the_directory_is_open(demo: Pa
     assert (outcome.code, outcome.lines[-1].split(": ")[1][:9]) == (1, "repaired;")
 
 
+def test_a_flag_of_another_format_is_refused(demo: Path) -> None:
+    outcome = run("repair", demo / "queues" / "mail", "--accept-checksums", "--plan")
+    assert_one_error_line(outcome, 2, "mail: a repair of kestrel has no --accept-checksums")
+
+
 def test_blocks_that_do_not_match_their_checksum_can_be_accepted(tmp_path: Path) -> None:
     with sej.Writer(tmp_path, checksums=True) as writer:
         for number in range(100):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 
+from ..core.format import FORMATS
 from ..core.repair.plan import Plan, Repairs
 from ..errors import WrongUse
 from .arguments import (
@@ -23,6 +26,18 @@ from .arguments import (
 from .output import inform, print_json, print_line
 
 
+def _flags_of_formats(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the flags that a format has for its repairs."""
+    for format in FORMATS.values():
+        for name, help in format.repair_flags.items():
+            function = click.option(_option(name), name, is_flag=True, help=help)(function)
+    return function
+
+
+def _option(flag: str) -> str:
+    return "--" + flag.replace("_", "-")
+
+
 @verb(
     "repair",
     examples=[
@@ -35,11 +50,7 @@ from .output import inform, print_json, print_line
 @path_argument
 @click.option("--plan", "only_plan", is_flag=True, help="Print what would be done, and change nothing.")
 @click.option("--undo", is_flag=True, help="Undo the latest repair.")
-@click.option(
-    "--accept-checksums",
-    is_flag=True,
-    help="Accept the records of blocks that do not match their checksum, and rewrite the checksums.",
-)
+@_flags_of_formats
 @yes_option
 @format_option
 @json_option
@@ -47,10 +58,10 @@ def command(
     path: Path,
     only_plan: bool,
     undo: bool,
-    accept_checksums: bool,
     yes: bool,
     format_name: str | None,
     as_json: bool,
+    **flags: bool,
 ) -> int:
     """Repair a journal so that it can be read to its end and written again.
 
@@ -62,10 +73,15 @@ def command(
     """
     if undo and only_plan:
         raise WrongUse("--plan and --undo exclude each other")
-    repairs = chosen_format(path, format_name).repairs
+    format = chosen_format(path, format_name)
+    given = [name for name, is_given in flags.items() if is_given]
+    for name in given:
+        if name not in format.repair_flags:
+            raise WrongUse(f"{path}: a repair of {format.name} has no {_option(name)}")
+    repairs = format.repairs.with_flags(given)
     if undo:
         return _undo(repairs, path, yes, as_json)
-    plan = (repairs.accepting_checksums() if accept_checksums else repairs).plan(path)
+    plan = repairs.plan(path)
     if plan.empty and not only_plan:
         repairs.apply(path, plan)  # refuses if a writer is active
     if plan.empty or only_plan:

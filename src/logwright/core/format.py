@@ -393,6 +393,8 @@ class Format(ABC):
     title: ClassVar[str]
     flat: ClassVar[bool] = False
     """Whether a journal consists of files only: directories in its directory do not belong to it."""
+    repair_flags: ClassVar[Mapping[str, str]] = {}
+    """What a user may allow a repair that it does not do by itself, and the help for that: see `Repairs.with_flags`."""
 
     # --- files --------------------------------------------------------------------------------------------------------
 

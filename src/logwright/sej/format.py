@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -28,6 +28,9 @@ class SejFormat(Format):
 
     name: ClassVar[str] = "sej"
     title: ClassVar[str] = "segmented message journal"
+    repair_flags: ClassVar[Mapping[str, str]] = {
+        "accept_checksums": "Accept the records of blocks that do not match their checksum, and rewrite the checksums."
+    }
 
     def looks_like(self, disk: Disk, path: Path) -> Evidence | None:
         return journal.looks_like(disk, path)

@@ -26,7 +26,7 @@ import re
 import time
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -73,8 +73,8 @@ class Repairs(ABC):
     def undo(self, path: Path | str, *, disk: Disk = REAL_DISK) -> Repair:
         """Take back the latest repair, holding the locks of writers."""
 
-    def accepting_checksums(self) -> Repairs:
-        """The same, but records of blocks that do not match their checksum are kept. Most formats have no checksums."""
+    def with_flags(self, flags: Collection[str]) -> Repairs:
+        """The same, and with what these flags of the format allow: see `Format.repair_flags`."""
         return self
 
 

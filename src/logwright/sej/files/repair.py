@@ -21,7 +21,7 @@ offsets, so that readers and consumers skip it (see `lost`). Restored fields are
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Container
+from collections.abc import Collection, Container
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -373,8 +373,8 @@ class _SejRepairs(Repairs):
     def undo(self, path: Path | str, *, disk: Disk = REAL_DISK) -> Repair:
         return undo(path, disk=disk)
 
-    def accepting_checksums(self) -> Repairs:
-        return _SejRepairs(accept_checksums=True)
+    def with_flags(self, flags: Collection[str]) -> Repairs:
+        return _SejRepairs("accept_checksums" in flags)
 
 
 REPAIRS: Final = _SejRepairs()
