@@ -181,6 +181,7 @@ def check(written: Written, accident: Accident) -> bool:
     assert not torn or is_last, f"{sorted(torn)} are missing and not in the account"
     if torn:
         assert torn == set(range(min(torn), len(written.messages))), "a torn tail has no whole message after it"
+        assert not accident.data.endswith(encode(written.messages[-1])), "nor at its end"
     if not found.empty:
         undo(JOURNAL, disk=disk)
         assert Reader(JOURNAL, disk=disk).losses() == []

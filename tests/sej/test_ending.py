@@ -105,7 +105,21 @@ def test_messages_within_the_value_of_one_that_is_cut_short_forbid_to_write(simu
     end = end_of(simulated_disk, data, walk_bytes=len(data))
     assert (end.position, end.torn, end.walked) == (len(data), None, None)
     assert end.damage is not None
-    assert (end.damage.start, end.damage.end) == (len(message(0)), data.index(message(3)))
+    assert (end.damage.start, end.damage.end) == (len(message(0)), data.index(held))
+
+
+@pytest.mark.parametrize("rest", [b"", message(9)[:3], message(9)[:-3]], ids=["", "its first bytes", "most of it"])
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_messages_that_lead_to_the_end_are_no_torn_tail_where_too_few_bytes_are_left_for_the_missing_ones(
+    simulated_disk: SimulatedDisk, count: int, rest: bytes
+) -> None:
+    long = (1 << 20).to_bytes(4, "big")
+    head = message(0) + message(1)[:18] + long
+    data = head + b"".join(message(9 - count + number) for number in range(count)) + rest
+    end = end_of(simulated_disk, data, walk_bytes=len(data))
+    assert (end.position, end.next_offset) == (len(data) - len(rest), 9)
+    assert end.damage is not None
+    assert (end.damage.start, end.damage.end, end.damage.kind) == (len(message(0)), len(head), "malformed")
 
 
 def test_a_file_of_text_is_no_torn_tail(simulated_disk: SimulatedDisk) -> None:

@@ -427,6 +427,9 @@ def test_messages_in_the_value_of_a_message_that_was_cut_short_are_not_those_of_
         Writer(journal_directory)
     found = repaired(journal_directory)
     assert (kinds(found), lost(found)) == (["Cut"], [(4, None)])
+    assert [loss.what for loss in found.losses] == [
+        "whatever there was from message 4 on; removed too, because they may be its value: messages 5 to 6"
+    ]
     assert readable(journal_directory) == messages
     with Writer(journal_directory) as writer:
         assert writer.next_offset == 4

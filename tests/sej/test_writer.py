@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import mmap
 import threading
@@ -22,10 +23,10 @@ from logwright.sej.files.writer import Writer
 from tests.sej.samples import MESSAGE_BYTES, make_journal
 from tests.sej.subject import SejSubject
 from tests.support.counting_disk import CountingDisk
-from tests.support.damage import cut, damage_file, overwrite, zeros_after
+from tests.support.damage import cut, damage_file, drop, noise, overwrite, zeros_after
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.simulated_disk import SimulatedDisk
-from tests.support.trees import read_tree, write_file
+from tests.support.trees import read_file, read_tree, write_file
 
 HOME = Path("/journal")
 FIRST = HOME / "jnl" / segment_name(0)
@@ -383,7 +384,7 @@ def torn_with_messages_in_values(kind: str) -> Iterator[tuple[bytes, int]]:
             yield zeros_after(data, position), start
 
 
-@pytest.mark.parametrize("kind", ["the same offset", "the next offset", "the first offset"])
+@pytest.mark.parametrize("kind", ["the same offset", "the first offset"])
 def test_a_message_within_the_value_of_a_torn_one_is_not_taken_for_one(kind: str) -> None:
     for data, start in torn_with_messages_in_values(kind):
         disk = SimulatedDisk()
@@ -394,7 +395,9 @@ def test_a_message_within_the_value_of_a_torn_one_is_not_taken_for_one(kind: str
             assert (0 if writer.recovered is None else writer.recovered.size) == len(data) - start
 
 
-@pytest.mark.parametrize("kind", ["the next offset, behind some bytes", "a whole segment", "a segment that goes on"])
+@pytest.mark.parametrize(
+    "kind", ["the next offset", "the next offset, behind some bytes", "a whole segment", "a segment that goes on"]
+)
 def test_where_values_could_be_messages_nothing_is_cut_and_nothing_invented(kind: str) -> None:
     refused = 0
     for data, start in torn_with_messages_in_values(kind):
@@ -411,6 +414,20 @@ def test_where_values_could_be_messages_nothing_is_cut_and_nothing_invented(kind
                 name: data for name, data in before.items() if data
             }
     assert refused, "otherwise this tries nothing"
+
+
+@pytest.mark.parametrize("left", [1, 2, 5])
+def test_whole_messages_at_the_end_are_never_cut_wherever_bytes_before_them_were_deleted(left: int) -> None:
+    messages = [Message(number, number, 0, b"key"[: number % 3], noise(number % 4 * 9, number)) for number in range(10)]
+    whole, ends = SUBJECT.encode(messages), SUBJECT.ends(messages)
+    for end in range(ends[9 - left] + 1, ends[10 - left] + 1, 2):
+        for start in range(end % 5, end, 5):
+            disk = SimulatedDisk()
+            SUBJECT.lay_out(disk, HOME, drop(whole, start, end))
+            assert "torn_tail" not in {problem.kind for problem in Reader(HOME, disk=disk).verify().problems}
+            with contextlib.suppress(DamagedJournal), Writer(HOME, disk=disk) as writer:
+                assert (writer.next_offset, writer.recovered) == (10, None)
+            assert read_file(disk, FIRST).endswith(whole[ends[10 - left] :])
 
 
 def test_damage_far_up_does_not_keep_a_writer_from_going_on(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from ..bytes.layout import HEAD, NO_TIMESTAMP, OFFSET, OVERHEAD, TRAILER, VALUE_
 from .checksums import ENTRY, HEADER, MAGIC, VERSION, CheckedFile, Checksums, checksum_path
 from .fixes import Fix, find_fixes, is_plausible
 from .lost import lost_messages, may_have_changed, messages_between, restored
-from .segment import Cursor, Segment, find_valid, is_in_value, judge, message_span, most_behind, step_back
+from .segment import Cursor, Segment, ends_file, find_valid, is_in_value, judge, message_span, most_behind, step_back
 
 
 def find_other_beginning(file: File, segment: Segment, following: Segment | None, most: int) -> int | None:
@@ -195,6 +195,10 @@ class Salvage:
             after = self.following.first_offset
         if after is None and damage.kind != "torn_tail":
             what = f"whatever there was from message {expected} on"
+            whole = self._ahead.dropped(damage.start, self.size)
+            if whole:
+                what += "; removed too, because they may be its value: "
+                what += ", ".join(messages_between(stretch.first, stretch.next) for stretch in whole)
             fields: dict[str, int | None] = {"first": expected, "next": None}
             if damage.start and message_span(self.view, damage.start, self.size) is not None:
                 what += may_have_changed(expected - 1)  # no byte is bad, so some may have been cut out
@@ -509,11 +513,3 @@ class Ahead:
             if other.is_last or not self._is_spanned(other, stretch.end + _MOVED_BYTES, later[number + 1 :]):
                 return other
         return None
-
-
-def ends_file(cursor: Cursor) -> bool:
-    """Whether a cursor that stopped is at the end of the file, or at a message that was cut short."""
-    if cursor.ending == codec.CLEAN:
-        return True
-    begun = cursor.file.read_at(cursor.position, OFFSET.size)
-    return cursor.ending == codec.INCOMPLETE and OFFSET.pack(cursor.expected).startswith(begun)

@@ -28,6 +28,7 @@ from ..bytes.layout import (
     MAX_OFFSET,
     MAX_TIMESTAMP,
     NO_TIMESTAMP,
+    OFFSET,
     OVERHEAD,
     SEGMENT_DIRECTORY,
     TRAILER,
@@ -220,8 +221,7 @@ class Cursor:
                 continue
             if plain.ending == codec.CLEAN:
                 return False
-            size, most = self.file.size(), min(MAX_OFFSET, plain.expected + _LOST_OFFSETS)
-            found = find_following(self.file, plain.position, size, plain.expected, most)
+            found = find_following(plain, self.file.size(), most_behind(plain.expected, None))
             if found is None:
                 return True
             plain.position, plain.expected = found[1].start, found[0]
@@ -313,18 +313,41 @@ def _goes_on(file: File, offset: int, end: int, size_of_file: int) -> bool:
     return following == offset + 1
 
 
-def find_following(file: File, start: int, size_of_file: int, expected: int, most: int) -> tuple[int, Span] | None:
-    """Where valid messages continue after bad bytes at `start`, where the message `expected` should have been.
+def find_following(cursor: Cursor, size_of_file: int, most: int) -> tuple[int, Span] | None:
+    """Where valid messages continue after the bad bytes at which a cursor stopped.
 
-    If the head at `start` is intact, the bytes of its message are its value, and a value may contain messages. A
-    message there is accepted only if the bytes before it are enough for the messages that are missing.
+    If the head there is intact, the bytes of its message are its value, and a value may contain messages. A message
+    there is accepted only if the bytes before it are enough for the messages that are missing, or if it and those that
+    follow it lead to the end of the file: then bytes may have been deleted, and the announced size is wrong.
     """
+    file, start, expected = cursor.file, cursor.position, cursor.expected
+    walked_to = start
+
+    def leads_to_end(offset: int, span: Span) -> bool:
+        nonlocal walked_to
+        if offset <= expected or span.start < walked_to:
+            return False
+        after = Cursor(file, cursor.segment, span.start, offset, end=size_of_file)
+        while after.read(load=False) is not None:
+            pass
+        walked_to = after.position
+        return ends_file(after)
 
     def accepts(offset: int, span: Span) -> bool:
         lost_at_most = (span.start - start) // OVERHEAD
-        return 0 < offset - expected <= lost_at_most or not is_in_value(file, start, expected, span.start)
+        if 0 < offset - expected <= lost_at_most or not is_in_value(file, start, expected, span.start):
+            return True
+        return leads_to_end(offset, span)
 
     return find_valid(file, start, size_of_file, expected, most, accepts)
+
+
+def ends_file(cursor: Cursor) -> bool:
+    """Whether a cursor that stopped is at the end of the file, or at a message that was cut short."""
+    if cursor.ending == codec.CLEAN:
+        return True
+    begun = cursor.file.read_at(cursor.position, OFFSET.size)
+    return cursor.ending == codec.INCOMPLETE and OFFSET.pack(cursor.expected).startswith(begun)
 
 
 def is_in_value(file: File, start: int, expected: int, position: int) -> bool:
@@ -353,7 +376,7 @@ def judge(cursor: Cursor, following: Segment | None) -> tuple[Damage, int | None
     file, start, expected = cursor.file, cursor.position, cursor.expected
     size = cursor.seen_size()
     most = most_behind(expected, following)
-    found = find_following(file, start, size, expected, most)
+    found = find_following(cursor, size, most)
     name = cursor.segment.name
     if found is None or found == (expected, Span(start, found[1].end)):  # or whole since the cursor looked
         cursor.position = size
@@ -391,7 +414,7 @@ def _pass_bad_block(cursor: Cursor, following: Segment | None) -> tuple[Damage, 
             plain.position, plain.expected = chunk.base + starts[row], chunk.first_offset + row
         if chunk is None:
             size, most = plain.file.size(), most_behind(plain.expected, following)
-            found = find_following(plain.file, plain.position, size, plain.expected, most)
+            found = find_following(plain, size, most)
             if found is None:
                 cursor.position = size
                 return Damage(cursor.segment.name, start, size, cursor.reason, "checksum"), None
