@@ -33,7 +33,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    if config.getvalue("dist") != "load":  # somebody wants another one
+    if config.getvalue("dist") != "load":  # another one was requested
         return None
     from tests.support.sharing import Sharing
 

@@ -71,7 +71,7 @@ def test_a_journal_as_a_table_has_every_message(tmp_path: Path) -> None:
     table.validate(full=True)
 
 
-def test_an_open_reader_gives_the_same_as_its_path(tmp_path: Path) -> None:
+def test_open_reader_gives_the_same_table_as_its_path(tmp_path: Path) -> None:
     journal = write_journal(tmp_path / "j", 25)
     reader = Reader(journal)
     names = ["offset", "file", "position", "size"]
@@ -84,7 +84,7 @@ def test_an_open_reader_gives_the_same_as_its_path(tmp_path: Path) -> None:
     assert pa.Table.from_batches(reader.batches(names)).equals(table)
 
 
-def test_a_single_segment_file_can_be_read_as_well(tmp_path: Path) -> None:
+def test_single_segment_file_can_be_read(tmp_path: Path) -> None:
     write_journal(tmp_path / "j", 25)
     assert offsets_of(arrow.batches(tmp_path / "j/jnl/000000000000000a.jnl")) == list(range(10, 20))
 
@@ -110,12 +110,12 @@ def test_an_empty_journal_is_an_empty_table(tmp_path: Path) -> None:
         ({"from_time": 1000 * HOUR}, range(0)),
     ],
 )
-def test_a_part_of_a_journal_is_chosen_by_offset_and_time(tmp_path: Path, choice: Choice, expected: range) -> None:
+def test_part_of_a_journal_is_selected_by_offset_and_time(tmp_path: Path, choice: Choice, expected: range) -> None:
     journal = write_journal(tmp_path / "j", 95)
     assert offsets_of(arrow.batches(journal, **choice)) == list(expected)
 
 
-def test_batches_count_their_rows_and_are_as_large_as_asked(tmp_path: Path) -> None:
+def test_batches_count_their_rows_and_have_the_requested_size(tmp_path: Path) -> None:
     journal = write_journal(tmp_path / "j", 5000, per_segment=5000)
     batches = arrow.batches(journal, batch_bytes=20_000)
     sizes = [batch.num_rows for batch in batches]
@@ -123,7 +123,7 @@ def test_batches_count_their_rows_and_are_as_large_as_asked(tmp_path: Path) -> N
     assert batches.rows == 5000
 
 
-def test_the_stream_is_read_only_as_far_as_it_is_asked_for(tmp_path: Path) -> None:
+def test_stream_is_read_lazily(tmp_path: Path) -> None:
     journal = write_journal(tmp_path / "j", 30, per_segment=10)
     seen: list[tuple[int, int]] = []
     reader = arrow.read(journal, ["offset"], batch_bytes=1, progress=lambda done, total: seen.append((done, total)))
@@ -144,7 +144,7 @@ def test_closing_a_stream_early_closes_its_files(tmp_path: Path) -> None:
     assert list(batches) == []
 
 
-def test_other_libraries_can_take_the_stream(tmp_path: Path) -> None:
+def test_other_libraries_can_consume_the_stream(tmp_path: Path) -> None:
     reader = arrow.read(write_journal(tmp_path / "j", 12), ["offset", "key"])
     assert pa.table(reader).column("key").to_pylist() == [b"key%02d" % offset for offset in range(12)]
 
@@ -161,14 +161,14 @@ def test_other_libraries_can_take_the_stream(tmp_path: Path) -> None:
         ("j", {"batch_bytes": 0}, WrongUse),
     ],
 )
-def test_wrong_use_is_told_at_once(tmp_path: Path, source: str, options: dict[str, Any], error: type) -> None:
+def test_wrong_use_is_reported_at_once(tmp_path: Path, source: str, options: dict[str, Any], error: type) -> None:
     write_journal(tmp_path / "j", 1)
     (tmp_path / "empty").mkdir()
     with pytest.raises(error):
         arrow.batches(tmp_path / source, **options)
 
 
-def test_what_is_no_reader_is_refused() -> None:
+def test_other_objects_than_a_reader_are_refused() -> None:
     with pytest.raises(WrongUse, match="object is neither a path nor the reader of a journal"):
         arrow.batches(object())
 
@@ -190,29 +190,29 @@ def damaged(tmp_path: Path) -> Path:
 WHOLE = [0, 1, 2, 3, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 16, 17, 18, 19, 20, 21, 22, 23]
 
 
-def test_failfast_gives_what_is_before_the_damage_and_raises_there(damaged: Path) -> None:
+def test_failfast_returns_records_before_the_damage_and_raises_there(damaged: Path) -> None:
     with pytest.raises(DamagedJournal, match=r"jnl/0000000000000000.jnl @ 160: ") as error:
         arrow.to_arrow(damaged)
     assert error.value.position == 160
 
 
-def test_permissive_goes_on_and_tells_what_was_skipped(damaged: Path) -> None:
-    told: list[Damage] = []
-    batches = arrow.batches(damaged, mode="permissive", on_damage=told.append)
+def test_permissive_continues_and_reports_skipped_ranges(damaged: Path) -> None:
+    reported: list[Damage] = []
+    batches = arrow.batches(damaged, mode="permissive", on_damage=reported.append)
     assert offsets_of(batches) == WHOLE
-    assert told == batches.damages
-    assert [(damage.file, damage.start, damage.end, damage.kind) for damage in told] == [
+    assert reported == batches.damages
+    assert [(damage.file, damage.start, damage.end, damage.kind) for damage in reported] == [
         ("jnl/0000000000000000.jnl", 160, 200, "unexpected_offset"),
         ("jnl/000000000000000a.jnl", 200, 240, "malformed"),
         ("jnl/0000000000000014.jnl", 160, 199, "torn_tail"),
     ]
-    assert batches.torn_tails == told[2:]
+    assert batches.torn_tails == reported[2:]
 
 
-def test_dropmalformed_goes_on_in_silence(damaged: Path) -> None:
-    told: list[Damage] = []
-    assert arrow.to_arrow(damaged, mode="dropmalformed", on_damage=told.append)["offset"].to_pylist() == WHOLE
-    assert told == []
+def test_dropmalformed_continues_silently(damaged: Path) -> None:
+    reported: list[Damage] = []
+    assert arrow.to_arrow(damaged, mode="dropmalformed", on_damage=reported.append)["offset"].to_pylist() == WHOLE
+    assert reported == []
 
 
 def test_a_torn_tail_is_no_damage_and_is_remembered(tmp_path: Path) -> None:
@@ -257,7 +257,7 @@ def test_times_and_offsets_choose_in_each_shard(root: Path) -> None:
     assert table["offset"].to_pylist() == [2, 3, 2, 3]
 
 
-def test_damage_in_a_shard_is_told_with_its_name(root: Path) -> None:
+def test_damage_in_a_shard_is_reported_with_its_name(root: Path) -> None:
     segment = root / "orders.1.001/jnl/0000000000000000.jnl"
     flip(segment, 0)
     with pytest.raises(DamagedJournal, match=r"^orders\.1\.001/jnl/0000000000000000\.jnl @ 0: "):
@@ -267,7 +267,7 @@ def test_damage_in_a_shard_is_told_with_its_name(root: Path) -> None:
     assert [damage.file for damage in batches.damages] == ["orders.1.001/jnl/0000000000000000.jnl"]
 
 
-def test_the_progress_of_shards_is_the_progress_of_the_whole(root: Path) -> None:
+def test_progress_of_shards_is_the_progress_of_the_whole(root: Path) -> None:
     seen: list[tuple[int, int]] = []
     arrow.to_arrow(root, progress=lambda done, total: seen.append((done, total)))
     total = sum(path.stat().st_size for path in root.rglob("*.jnl"))
@@ -279,7 +279,7 @@ def test_the_progress_of_shards_is_the_progress_of_the_whole(root: Path) -> None
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_table_that_is_appended_comes_back(tmp_path: Path) -> None:
+def test_appended_table_is_read_back(tmp_path: Path) -> None:
     table = arrow.to_arrow(write_journal(tmp_path / "j", 50))
     with Writer(tmp_path / "copy") as writer:
         assert arrow.append(writer, table) == 50
@@ -324,7 +324,7 @@ def test_a_batch_with_a_wrong_row_leaves_the_journal_alone(tmp_path: Path) -> No
     assert list(Reader(tmp_path / "j")) == []
 
 
-def test_sharded_writers_take_tables_too(tmp_path: Path) -> None:
+def test_sharded_writers_accept_tables(tmp_path: Path) -> None:
     table = arrow.to_arrow(write_journal(tmp_path / "j", 50))
     with ShardedWriter(tmp_path / "root", "p", 2) as writer:
         assert arrow.append(writer, table) == 50
@@ -347,7 +347,7 @@ def test_a_journal_becomes_parquet_and_a_journal_again(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["again", "j", "j.parquet"]
 
 
-def test_columns_and_ranges_of_parquet_are_chosen_as_everywhere(tmp_path: Path) -> None:
+def test_columns_and_ranges_of_parquet_can_be_selected(tmp_path: Path) -> None:
     journal = write_journal(tmp_path / "j", 95)
     arrow.to_parquet(journal, tmp_path / "p", ["value", "file"], start=5, stop=12, compression="none")
     table = pq.read_table(tmp_path / "p")
@@ -366,7 +366,7 @@ def test_row_groups_are_bounded(tmp_path: Path) -> None:
     assert arrow.from_parquet(tmp_path / "p", tmp_path / "again") == 5000
 
 
-def test_the_way_through_parquet_reports_its_progress(tmp_path: Path) -> None:
+def test_conversion_to_and_from_parquet_reports_progress(tmp_path: Path) -> None:
     journal = write_journal(tmp_path / "j", 95)
     there: list[tuple[int, int]] = []
     back: list[tuple[int, int]] = []
@@ -377,7 +377,7 @@ def test_the_way_through_parquet_reports_its_progress(tmp_path: Path) -> None:
     assert back[-1][0] == back[-1][1] > 0
 
 
-def test_a_conversion_tells_what_it_left_out(damaged: Path, tmp_path: Path) -> None:
+def test_conversion_reports_skipped_ranges(damaged: Path, tmp_path: Path) -> None:
     with pytest.raises(DamagedJournal):
         arrow.to_parquet(damaged, tmp_path / "p")
     assert not (tmp_path / "p").exists()
@@ -387,7 +387,7 @@ def test_a_conversion_tells_what_it_left_out(damaged: Path, tmp_path: Path) -> N
     assert pq.read_table(tmp_path / "p")["offset"].to_pylist() == WHOLE
 
 
-def test_a_file_that_is_there_is_left_alone_unless_told_otherwise(tmp_path: Path) -> None:
+def test_existing_file_is_kept_unless_overwrite_is_given(tmp_path: Path) -> None:
     journal = write_journal(tmp_path / "j", 3)
     (tmp_path / "p").write_text("precious")
     with pytest.raises(WrongUse, match="is there already"):
@@ -397,7 +397,7 @@ def test_a_file_that_is_there_is_left_alone_unless_told_otherwise(tmp_path: Path
     assert pq.read_table(tmp_path / "p").num_rows == 3
 
 
-def test_what_an_interrupted_conversion_left_is_replaced(tmp_path: Path) -> None:
+def test_leftovers_of_an_interrupted_conversion_are_replaced(tmp_path: Path) -> None:
     journal = write_journal(tmp_path / "j", 3)
     (tmp_path / ".p.partial").write_text("half")
     arrow.to_parquet(journal, tmp_path / "p")
@@ -409,7 +409,7 @@ def test_a_sharded_root_becomes_one_file(root: Path, tmp_path: Path) -> None:
     assert pq.read_table(tmp_path / "p").equals(arrow.to_arrow(root))
 
 
-def test_what_is_not_parquet_is_refused(tmp_path: Path) -> None:
+def test_file_that_is_not_parquet_is_refused(tmp_path: Path) -> None:
     (tmp_path / "p").write_bytes(b"no parquet at all")
     with pytest.raises(UnknownFormat, match="cannot be read as Parquet"):
         arrow.from_parquet(tmp_path / "p", tmp_path / "j")
@@ -421,7 +421,7 @@ def test_what_is_not_parquet_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "j").exists()
 
 
-def test_options_of_a_writer_that_is_open_are_refused(tmp_path: Path) -> None:
+def test_options_for_an_open_writer_are_refused(tmp_path: Path) -> None:
     with Writer(tmp_path / "j") as writer, pytest.raises(WrongUse, match="segment_size"):
         arrow.from_parquet(tmp_path / "p", writer, segment_size=5)
 
@@ -442,7 +442,7 @@ def stored(disk: SimulatedDisk, path: str) -> bytes:
         file.close()
 
 
-def test_whatever_call_fails_the_parquet_file_is_whole_or_not_there() -> None:
+def test_whichever_call_fails_the_parquet_file_is_complete_or_absent() -> None:
     faults = [
         Fault(errno.EIO),
         Fault(errno.ENOSPC, partial=True, only=frozenset({"write"})),
@@ -464,7 +464,7 @@ def test_whatever_call_fails_the_parquet_file_is_whole_or_not_there() -> None:
     assert failed > 20
 
 
-def test_a_crash_leaves_the_parquet_file_whole_or_not_there() -> None:
+def test_crash_leaves_the_parquet_file_complete_or_absent() -> None:
     disk = simulated_journal(60)
     arrow.to_parquet(Path("/j"), Path("/p"), disk=disk)
     disk.mark("done")
@@ -478,7 +478,7 @@ def test_a_crash_leaves_the_parquet_file_whole_or_not_there() -> None:
     assert states > 50
 
 
-def test_stores_go_to_parquet_and_back_by_the_path_of_their_directory(tmp_path: Path) -> None:
+def test_stores_round_trip_through_parquet_by_their_directory(tmp_path: Path) -> None:
     changes: list[tuple[str, Any]] = [("a", 1), ("b", {"c": [None, 2.5]}), ("a", None), ("b", "x")]
     for name in ("cars", "bikes"):
         with versioned.VersionedKVStore(tmp_path / "stores", name) as store:
@@ -501,7 +501,7 @@ def test_stores_go_to_parquet_and_back_by_the_path_of_their_directory(tmp_path: 
     assert not (tmp_path / "nothing").exists()
 
 
-def test_from_parquet_whatever_call_fails_leaves_a_prefix() -> None:
+def test_whichever_call_of_from_parquet_fails_leaves_a_prefix() -> None:
     before = simulated_journal(60)
     arrow.to_parquet(Path("/j"), Path("/p"), disk=before)
     before.settle()

@@ -1,4 +1,4 @@
-"""The benchmarks run, say what they mean, and leave nothing behind. What they measure is not judged here."""
+"""The benchmarks run, label their results, and leave no files. The results themselves are not checked here."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rich.console import Console
 from logwright.sej.files.reader import Reader
 
 
-def test_a_ratio_above_one_means_that_ours_is_better() -> None:
+def test_ratio_above_one_means_that_ours_is_better() -> None:
     assert Figure("s", "time", ours=50, peer=100, unit="ns", peer_name="p").ratio == 2
     assert Figure("s", "rate", ours=50, peer=100, unit="/s", peer_name="p", smaller_is_better=False).ratio == 0.5
 
@@ -29,7 +29,7 @@ def test_a_goal_is_reached_by_the_ratio() -> None:
     assert figure.reached is None
 
 
-def test_all_take_turns_at_least_three_times_and_the_median_counts() -> None:
+def test_subjects_alternate_at_least_three_times_and_the_median_counts() -> None:
     order: list[str] = []
     numbers = iter([5.0, 1.0, 3.0, 0.0, 0.0, 0.0])
 
@@ -59,7 +59,7 @@ def test_a_run_prints_one_table_and_writes_json_and_a_plot(tmp_path: Path, capsy
     assert f"{figure['ratio']:.2f}" in capsys.readouterr().out
 
 
-def test_the_plot_shows_what_has_a_goal(tmp_path: Path) -> None:
+def test_plot_shows_subjects_with_a_goal(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="the plot is optional, and so is matplotlib")
     figures = [Figure("s", "fast", 5, 10, "ns", "p", 1.0), Figure("s", "slow", 20, 10, "ns", "p", 1.0)]
     machine = {"logwright": "0", "processor": "some", "file_system": "ext4"}
@@ -85,7 +85,7 @@ def test_an_unknown_subject_is_wrong_use(capsys: pytest.CaptureFixture[str]) -> 
 
 
 @pytest.mark.parametrize("name", kestrel.PEERS)
-def test_a_peer_hands_out_what_was_put_and_leaves_nothing_behind(name: str, tmp_path: Path) -> None:
+def test_peer_returns_its_items_and_leaves_no_files(name: str, tmp_path: Path) -> None:
     module, opened = kestrel.PEERS[name]
     pytest.importorskip(module, reason="peers are installed for benchmarks only")
     (tmp_path / "own").mkdir()
@@ -97,7 +97,7 @@ def test_a_peer_hands_out_what_was_put_and_leaves_nothing_behind(name: str, tmp_
     assert [path.name for path in tmp_path.iterdir()] == ["own"]
 
 
-def test_the_queue_is_measured_in_every_way(tmp_path: Path) -> None:
+def test_every_measurement_of_the_queue_runs(tmp_path: Path) -> None:
     assert kestrel.our_pairs(tmp_path, 100) > 0
     assert kestrel.our_pairs(tmp_path, 100, buffer_bytes=4096) > 0
     assert kestrel.bare_writes(tmp_path, 100) > 0
@@ -107,7 +107,7 @@ def test_the_queue_is_measured_in_every_way(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_backlog_is_filled_opened_and_drained_in_processes_of_their_own(
+def test_backlog_is_filled_opened_and_drained_in_separate_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Plan, "amount", lambda self, whole, quick: 20_000 if whole == 10_000_000 else 1 << 20)
@@ -117,7 +117,7 @@ def test_a_backlog_is_filled_opened_and_drained_in_processes_of_their_own(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_journal_with_checkpoints_is_measured_in_every_way(tmp_path: Path) -> None:
+def test_every_measurement_of_the_journal_with_checkpoints_runs(tmp_path: Path) -> None:
     assert appendfile.appended(tmp_path, 2000)["append"] > 0
     assert appendfile.plain(tmp_path, 2000) > 0
     assert appendfile.recovered(tmp_path, 2000)["recover"] > 0
@@ -132,7 +132,7 @@ def test_the_journal_with_checkpoints_is_measured_in_every_way(tmp_path: Path) -
 # --- the hub ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_copy_to_a_hub_and_back_is_measured_beside_its_limits(tmp_path: Path) -> None:
+def test_copy_to_a_hub_and_back_is_measured_with_its_limits(tmp_path: Path) -> None:
     size = hub.write_source(tmp_path / "source", 1000)
     assert size == 139_000
     assert hub.there_and_back(tmp_path, size).keys() == {"copy", "restore"}
@@ -144,7 +144,7 @@ def test_a_copy_to_a_hub_and_back_is_measured_beside_its_limits(tmp_path: Path) 
 # --- databases and SQLite ---------------------------------------------------------------------------------------------
 
 
-def test_a_database_and_its_peer_are_measured_in_every_way(tmp_path: Path) -> None:
+def test_every_measurement_of_a_database_and_its_peer_runs(tmp_path: Path) -> None:
     assert yeltsin.not_durable(yeltsin.sqlite(tmp_path, "off"), 20) > 0
     assert yeltsin.not_durable(yeltsin.ours(tmp_path, "none", 0), 20) > 0
     assert yeltsin.not_durable(yeltsin.bare(tmp_path, syncs=False), 200) > 0
@@ -169,7 +169,7 @@ def test_spark_reads_the_same_messages_as_json_and_as_journals_of_one_file_and_o
     assert [size for size in sizes if size] == [1000 * 139 / 4] * 4
 
 
-def test_the_source_that_decodes_nothing_hands_over_the_rows_that_its_tasks_are_to_have(tmp_path: Path) -> None:
+def test_source_without_decoding_returns_the_planned_rows(tmp_path: Path) -> None:
     pytest.importorskip("pyspark")
     from benchmarks.prepared import PreparedReader, prepare
 

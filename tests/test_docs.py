@@ -2,7 +2,7 @@
 
 In a page, a ```python block is run in the page's own scratch directory, all blocks of a page in one namespace. If a
 ```text block follows directly, it is the expected output. A ```console block has commands after `$ `, and their output.
-A line `...` stands for any lines, `…` for any text within a line. Blocks of other kinds are not run.
+A line `...` matches any lines, `…` for any text within a line. Blocks of other kinds are not run.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def run_console(block: Block, page: Path, directory: Path) -> None:
     PAGES,
     ids=[str(page.relative_to(ROOT)) for page in PAGES],
 )
-def test_the_examples_of_a_page_do_what_the_page_says(
+def test_examples_of_a_page_print_the_documented_output(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -170,11 +170,11 @@ def broken_links(page: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("page", [*PAGES, *WITHOUT_EXAMPLES], ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
+def test_every_link_of_a_page_has_a_target(page: Path) -> None:
     assert broken_links(page) == []
 
 
-def test_a_broken_link_is_noticed(tmp_path: Path) -> None:
+def test_broken_link_is_detected(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(
         "# A `page`, again\n[a](#a-page-again) [b](#b) [c](page.md#a-page-again) [d](d.md) [e](http://e/#e)\n"
@@ -201,7 +201,7 @@ def test_the_drawing_of_the_architecture_shows_all_folders_and_no_others() -> No
     assert set(re.findall(r"\w+\.py", drawing)) == modules | {"format.py"}
 
 
-def test_a_wrong_output_is_noticed() -> None:
+def test_wrong_output_is_detected() -> None:
     assert re.fullmatch(as_pattern("a …\n...\nz\n"), "a b\n1\n2\nz\n")
     assert not re.fullmatch(as_pattern("a …\n...\nz\n"), "a b\n1\n2\ny\n")
     assert not re.fullmatch(as_pattern("abc\n"), "abd\n")

@@ -1,4 +1,4 @@
-"""The package keeps its directions: who imports whom, who may touch files, and what `import logwright` loads.
+"""The layers of the package: which modules import which, which access files, and what `import logwright` loads.
 
 The way of the data is disk → journal → codec/kernel → records or columns → replay / arrow → spark → pipeline → people,
 and never back. These tests read the sources, so that a shortcut is noticed when it is taken.
@@ -119,7 +119,7 @@ def each(paths: list[Path]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("path", paths, ids=place_of)
 
 
-# --- who imports whom -----------------------------------------------------------------------------------------------
+# --- which modules import which -------------------------------------------------------------------------------------
 
 
 @each([path for path in modules_below("core") if place_of(path) not in ARROW_PLACES])
@@ -159,7 +159,7 @@ def test_a_format_imports_no_other_format_and_nothing_above_it(path: Path) -> No
 
 
 @each([path for path in MODULES if path.relative_to(PACKAGE).parts[1:2] == ("bytes",)])
-def test_bytes_and_meaning_know_no_files_no_arrow_and_no_logging(path: Path) -> None:
+def test_bytes_and_model_import_no_files_no_arrow_and_no_logging(path: Path) -> None:
     names = imports_of(path)
     assert outside(names) == set()
     for name in in_house(names):
@@ -192,7 +192,7 @@ def test_replay_never_sees_bytes(path: Path) -> None:
 
 
 @each([path for path in MODULES if place_of(path) not in ARROW_PLACES and path.stem not in ARROW_MODULES])
-def test_arrow_is_known_in_columns_and_arrow_only(path: Path) -> None:
+def test_arrow_is_imported_in_columns_and_arrow_only(path: Path) -> None:
     if place_of(path).startswith(("spark/", "pipeline/")):
         return  # above: Spark takes Arrow batches
     assert "pyarrow" not in outside(imports_of(path))
@@ -208,7 +208,7 @@ def test_the_journal_side_loads_columns_only_when_it_needs_them(path: Path) -> N
 
 
 @pytest.mark.parametrize("top", ["spark", "pipeline", "cli", "servers"])
-def test_what_is_above_the_formats_never_sees_layout_or_codec(top: str) -> None:
+def test_layers_above_the_formats_do_not_import_layout_or_codec(top: str) -> None:
     for path in modules_below(top):
         for name in in_house(imports_of(path)):
             if name.split(".")[1:2] != [top]:
@@ -216,7 +216,7 @@ def test_what_is_above_the_formats_never_sees_layout_or_codec(top: str) -> None:
 
 
 @each(MODULES)
-def test_what_need_not_be_installed_is_imported_where_it_is_used(path: Path) -> None:
+def test_optional_packages_are_imported_only_where_they_are_used(path: Path) -> None:
     """A package that is only needed for some things is not imported by what everything imports."""
     top = path.relative_to(PACKAGE).parts[0]
     allowed = {
@@ -293,7 +293,7 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     assert circles(imports_between_modules()) == []
 
 
-def test_circles_are_noticed_within_functions_and_in_kernels_as_well() -> None:
+def test_circles_within_functions_and_in_kernels_are_detected() -> None:
     imports = imports_between_modules()
     assert "logwright.sej.files.state" in imports["logwright.sej.files.reader"], "within a function"
     assert "logwright.sej.bytes.layout" in imports["logwright.sej.bytes._kernel"], "in a kernel"
@@ -319,7 +319,7 @@ def test_no_module_is_imported_by_a_name_in_a_string(path: Path) -> None:
     assert "__import__" not in path.read_text()
 
 
-# --- who may touch files --------------------------------------------------------------------------------------------
+# --- which modules access files -------------------------------------------------------------------------------------
 
 FILE_CALLS_OF_OS = {
     *("open", "read", "pread", "preadv", "write", "pwrite", "pwritev", "ftruncate", "truncate", "fsync", "fdatasync"),
@@ -371,7 +371,7 @@ def _is_path(node: ast.expr) -> bool:
     return False
 
 
-def test_the_tests_of_this_file_notice_what_they_forbid() -> None:
+def test_checks_of_this_file_detect_violations() -> None:
     """The helpers see through relative imports, imports within functions, and file calls."""
     reader = PACKAGE / "sej" / "files" / "reader.py"
     assert "logwright.errors.DamagedJournal" in imports_of(reader)
@@ -416,7 +416,7 @@ def test_help_of_the_command_line_loads_no_arrow() -> None:
 
 
 @pytest.mark.parametrize("path", MODULES, ids=place_of)
-def test_each_module_opens_with_what_it_is(path: Path) -> None:
+def test_each_module_starts_with_a_docstring(path: Path) -> None:
     docstring = ast.get_docstring(ast.parse(path.read_text()))
     assert docstring, f"{place_of(path)} has no docstring"
     first = docstring.split("\n\n")[0]

@@ -1,8 +1,8 @@
-"""kill -9 of a writing process, hundreds of times: what it had acknowledged is there, and the next one goes on.
+"""kill -9 of a writing process, hundreds of times: its acknowledged records are there, and the next one continues.
 
 The writers are forked from a process of their own, which has no threads. A writer reports through a pipe what has been
-acknowledged; it is killed in the middle of what it does, after so many reports, and the journal is recovered. Then
-another one goes on with the same journal.
+acknowledged; it is killed in the middle of what it does, after a number of reports, and the journal is recovered. Then
+another one continues with the same journal.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def context() -> ForkServerContext:
 
 
 def kill_one(context: ForkServerContext, reports: int, *arguments: Any) -> int:
-    """Start a writer, kill it after so many reports; how many records it had acknowledged by then."""
+    """Start a writer, kill it after `reports` reports; how many records it had acknowledged by then."""
     receiver, sender = context.Pipe(duplex=False)
     writer = context.Process(target=killed_writer.write_for_ever, args=(*arguments, sender))
     writer.start()
@@ -92,7 +92,7 @@ def _no_warnings(caplog: pytest.LogCaptureFixture) -> None:
 
 
 @pytest.mark.parametrize(("subject", "kind", "sync"), KINDS)
-def test_a_killed_writer_leaves_everything_that_it_acknowledged(
+def test_killed_writer_leaves_all_acknowledged_records(
     context: ForkServerContext, subject: Subject, kind: str, sync: str, tmp_path: Path
 ) -> None:
     kill_again_and_again(context, subject, tmp_path / "journal", kind, sync, KILLS)
@@ -100,7 +100,7 @@ def test_a_killed_writer_leaves_everything_that_it_acknowledged(
 
 @pytest.mark.torture
 @pytest.mark.parametrize(("subject", "kind", "sync"), KINDS)
-def test_many_more_killed_writers(
+def test_many_killed_writers_leave_all_acknowledged_records(
     context: ForkServerContext, subject: Subject, kind: str, sync: str, tmp_path: Path
 ) -> None:
     kill_again_and_again(context, subject, tmp_path / "journal", kind, sync, 20 * KILLS)

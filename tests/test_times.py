@@ -36,7 +36,7 @@ def times(values: list[int | None], unit: str) -> pa.Array:
 
 
 @pytest.mark.parametrize("exact", NANOSECONDS)
-def test_every_timestamp_that_the_source_of_sej_delivers_can_be_written(exact: int) -> None:
+def test_every_timestamp_read_from_sej_can_be_written(exact: int) -> None:
     batch = pa.record_batch({"timestamp": times([exact], "ns"), "value": pa.array([b"v"])})
     delivered = COLUMNS.column(batch, "timestamp")
     assert delivered is not None

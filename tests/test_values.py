@@ -77,7 +77,7 @@ def a_reading() -> bytes:
         ("bonjson", bonjson.encode({"k": [1, -2.5, None, "ü"]}), {"k": [1, -2.5, None, "ü"]}),
     ],
 )
-def test_a_value_becomes_what_json_can_hold(kind: str, data: bytes, value: Any) -> None:
+def test_value_becomes_valid_json(kind: str, data: bytes, value: Any) -> None:
     assert decoder(kind)(data) == value
 
 
@@ -95,7 +95,7 @@ def test_avro_is_decoded_by_its_schema() -> None:
     assert avro(NODE)(avro_bytes(NODE, chain)) == chain
 
 
-def test_json_text_is_text_whatever_is_in_it() -> None:
+def test_json_text_is_valid_whatever_it_contains() -> None:
     assert to_json(decoder("json"), '{"n": 1, "ü": "€"}'.encode()) == ('{"n": 1, "ü": "€"}', None)
     text, error = to_json(decoder("json"), b'["\\ud800", "\xc3\xbc"]')
     assert (text, error) == ('["\\ud800", "\\u00fc"]', None), "half a pair of surrogates is no UTF-8"
@@ -131,7 +131,7 @@ def test_json_text_is_text_whatever_is_in_it() -> None:
         ("bonjson", bonjson.encode([1]) + b"\x00"),
     ],
 )
-def test_bytes_that_are_something_else_are_refused(kind: str, data: bytes) -> None:
+def test_bytes_of_another_encoding_are_refused(kind: str, data: bytes) -> None:
     with pytest.raises(Undecodable):
         decoder(kind)(data)
 
@@ -153,7 +153,7 @@ def test_bytes_that_are_something_else_are_refused(kind: str, data: bytes) -> No
         ({"type": "record", "name": "Loop", "fields": [{"name": "again", "type": "Loop"}]}, b"", "nested too deeply"),
     ],
 )
-def test_avro_that_does_not_fit_its_schema_is_refused(schema: Any, data: bytes, why: str) -> None:
+def test_avro_that_does_not_match_its_schema_is_refused(schema: Any, data: bytes, why: str) -> None:
     with pytest.raises(Undecodable, match=why):
         avro(schema)(data)
 
@@ -168,7 +168,7 @@ def test_values_are_decoded_down_to_a_fixed_depth() -> None:
         assert (text, error) == ("[" * MOST_DEPTH + "]" * MOST_DEPTH, None)
 
 
-def test_lists_that_claim_what_is_not_there_make_no_room_for_it() -> None:
+def test_lists_with_a_false_length_allocate_no_memory_for_it() -> None:
     """Each of a hundred lists claims a million items: 8 MiB before the first one is read."""
     data = (b"\xdd" + struct.pack(">I", 1 << 20)) * 100 + bytes(1 << 20)
     tracemalloc.start()
@@ -196,18 +196,18 @@ EMPTY = {"type": "record", "name": "Empty", "fields": [{"name": "nothing", "type
         ({"type": "array", "items": {"type": "fixed", "name": "None", "size": 0}}, "None"),
     ],
 )
-def test_a_schema_by_which_a_few_bytes_are_an_endless_list_is_refused(schema: Any, items: str) -> None:
+def test_schema_that_decodes_few_bytes_as_an_endless_list_is_refused(schema: Any, items: str) -> None:
     with pytest.raises(WrongUse, match=f"array of {items} takes no bytes"):
         avro(schema)
 
 
 @pytest.mark.parametrize("schema", ["", "{", '"strin"', '{"type": "record"}', "[" * 100_000, "7", "null"])
-def test_what_is_no_schema_is_said_to_be_none(schema: str) -> None:
+def test_invalid_schema_is_refused(schema: str) -> None:
     with pytest.raises(WrongUse, match="no Avro schema"):
         decoder("avro", schema)
 
 
-def test_avro_and_a_schema_belong_together() -> None:
+def test_avro_requires_a_schema_and_only_avro_accepts_one() -> None:
     with pytest.raises(WrongUse, match="only be decoded with their schema"):
         decoder("avro")
     with pytest.raises(WrongUse, match="a schema is for avro"):
@@ -227,7 +227,7 @@ def test_a_schema_file_is_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("kind", "package"), [("msgpack", "msgpack"), ("avro", "fastavro")])
-def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch, kind: str, package: str) -> None:
+def test_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, kind: str, package: str) -> None:
     def missing(name: str) -> None:
         raise ModuleNotFoundError(name)
 
@@ -285,7 +285,7 @@ def mutated(dice: random.Random, data: bytes) -> bytes:
     return bytes(found)
 
 
-def test_the_list_of_decoders_is_whole() -> None:
+def test_list_of_decoders_is_complete() -> None:
     for name in DECODINGS:
         assert callable(decoder(name, '"string"' if name == "avro" else None))
 

@@ -1,7 +1,7 @@
-"""A process that writes for ever and tells how far it is, to be killed by a test.
+"""A process that writes forever and reports its progress, to be killed by a test.
 
-It goes on where the journal ends: the record with index n is `subject.record(seed, n)`, so that whoever killed it can
-tell what must be there from the number that it was told last.
+It continues where the journal ends: the record with index n is `subject.record(seed, n)`, so that the test can
+derive what must be there from the last reported number.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ The invariants, asserted by `check_after_crash`:
 - No silent loss: bytes leave the journal only after a copy of them is kept, and the loss is reported; reading changes
   nothing; damage that is no torn tail cuts nothing;
 - Idempotent: recovering twice is recovering once;
-- and writing goes on: the next record follows the last one.
+- and writing continues: the next record follows the last one.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from tests.support.trees import Tree, differences, read_file, read_tree
 
 
 class Durable(NamedTuple):
-    """A mark: so many records survive a power cut."""
+    """A mark: this number of records survives a power cut."""
 
     records: int
 
 
 class Flushed(NamedTuple):
-    """A mark: so many records survive the death of the process."""
+    """A mark: this number of records survives the death of the process."""
 
     records: int
 
@@ -150,7 +150,7 @@ class AppendScenario:
     def __post_init__(self) -> None:
         appended = sum(int(step.partition(" ")[2] or 1) for step in self.steps if step.startswith("append"))
         self.issued = self.subject.records(self.seed, self.prior + appended + 1)
-        """One more than is appended, for the check that writing goes on."""
+        """One more than is appended, for the check that writing continues."""
 
     def prepare(self, disk: SimulatedDisk) -> None:
         if self.prior:
@@ -239,7 +239,7 @@ def _kept(disk: Disk) -> list[bytes]:
 
 
 class ForgetfulDisk:
-    """Passes everything on to another disk, except for the syncs that it is told to forget."""
+    """Passes everything on to another disk, except for the chosen syncs, which it forgets."""
 
     def __init__(self, inner: Disk, forgets: Callable[[str, Path], bool]) -> None:
         self.inner = inner
@@ -278,7 +278,7 @@ class ForgetfulFile:
 
 
 def torn_tails(subject: Subject) -> list[Scenario]:
-    """Recoveries of what a crash leaves: a last record that was cut short, and zeros behind it."""
+    """Recoveries of what a crash leaves: a last record that was cut short, followed by zeros."""
     return [
         RecoverScenario("recover a cut tail", subject, lambda data: cut(data, len(data) - 3)),
         RecoverScenario("recover a zeroed tail", subject, lambda data: zeros_after(data + bytes(60), len(data))),

@@ -1,6 +1,6 @@
 """StagingSubject: a format as the contract tests of staging see it, and the batches that they stage and publish.
 
-What differs between formats is asked of the subject: where rows go, what a root holds, who writes there. A root of
+What differs between formats is asked of the subject: where rows go, what a root holds, which writers there are. A root of
 these tests is empty, or holds what `make_journals` puts there (`none`); a batch of two tasks, `FIRST` and `SECOND`,
 comes on top of that (`everything`). Both tasks have rows for every journal of the batch.
 
@@ -42,7 +42,7 @@ class StagingSubject(ABC):
     """At how many crash states of each operation the contract looks."""
     killed_stride: ClassVar[int] = 3
     killed_states: ClassVar[int] = 4
-    """A power cut within the recovery is tried behind every so manieth operation, in so many states each."""
+    """A power cut within the recovery is tried after every `killed_stride`-th operation, in `killed_states` states each."""
     renames: ClassVar[bool] = True
     """Whether what one task alone has staged for a journal is put in place without a copy."""
     staged_syncs: ClassVar[tuple[str, ...]]
@@ -117,10 +117,10 @@ class StagingSubject(ABC):
     @property
     @abstractmethod
     def holders(self) -> list[tuple[str, Callable[[Disk], AbstractContextManager[Any]]]]:
-        """Journals of the batch, and somebody who holds each of them, and writes nothing."""
+        """Journals of the batch, each with an idle writer that locks it."""
 
     def bystander(self, disk: Disk) -> AbstractContextManager[Any]:
-        """Somebody who holds a journal that is no part of the batch."""
+        """A writer of a journal that is no part of the batch."""
         return nullcontext()
 
     @abstractmethod
@@ -196,7 +196,7 @@ class StagingSubject(ABC):
         publish(root, run, staged, self.target, Batch("query", number), disk=disk)
 
     def publish_for_ever(self, root: Path, number: int) -> None:
-        """What a process does that is killed: it goes on with the batch that it is told, and says which one is done."""
+        """The work of a process that is killed: it continues with the given batch, and reports each finished one."""
         for following in itertools.count(number):
             self.publish_number(TellingDisk(), root, following)
             print(f"done {following}", flush=True)

@@ -5,7 +5,7 @@ A format joins the contract tests by a subclass of `Subject` in `tests/NAME/subj
 in the tests. A subject describes:
 
 - records: `record(seed, index)` gives the same record every time, so that a child process and its parent, or a writer
-  and a check after a crash, agree on what was issued without telling each other;
+  and a check after a crash, agree on the issued records without communication;
 - bytes: encoding, decoding, and how the compiled twin is compared with the plain one;
 - a journal on a disk: writing, recovering, reading, and which file is the last;
 - what is peculiar: crash scenarios, mutants, hostile names.
@@ -127,7 +127,7 @@ class Subject(ABC):
 
     full_is_final = True
     """Whether a writer that has met a full disk takes nothing more. Where it is not, what needs space raises and
-    changes nothing, and the same writer goes on once there is space.
+    changes nothing, and the same writer continues once there is space.
     """
 
     # --- records and bytes ------------------------------------------------------------------------------------------
@@ -140,7 +140,7 @@ class Subject(ABC):
         return [self.record(seed, index) for index in range(count)]
 
     def filling_record(self, seed: int, index: int) -> Record:
-        """The record that is the `index`-th of a journal of which one file is to grow without end."""
+        """The `index`-th record of a journal whose one file grows without end."""
         return self.record(seed, index)
 
     @abstractmethod
@@ -193,7 +193,7 @@ class Subject(ABC):
 
     @abstractmethod
     def claiming(self, size: int) -> bytes:
-        """A file of which the last record claims to be of about so many bytes, and has nearly none of them."""
+        """A file whose last record claims about `size` bytes, and has nearly none of them."""
 
     @abstractmethod
     def flip_samples(self) -> list[FlipSample]:
@@ -213,7 +213,7 @@ class Subject(ABC):
         return data
 
     def content(self, data: bytes) -> bytes:
-        """What of the bytes of a file counts when it is compared: all of them, unless there is room behind."""
+        """The bytes of a file that count in a comparison: all of them, unless the file has reserved space at its end."""
         return data
 
     def of_kept(self, kept: bytes, cut: Damage) -> bytes:
@@ -248,7 +248,7 @@ class Subject(ABC):
         """
 
     def hostile_journals(self) -> dict[str, Make]:
-        """Directories that nobody writes by accident, by name: what makes each of them on the real disk."""
+        """Hostile directories by name, with the function that makes each of them on the real disk."""
         return {}
 
     # --- what is peculiar -------------------------------------------------------------------------------------------
@@ -266,7 +266,7 @@ class Subject(ABC):
 
 
 class RecordsSubject(Subject):
-    """A format whose file is its records, one behind the other, and nothing else."""
+    """A format whose file consists of consecutive records and nothing else."""
 
     both: Twins
 

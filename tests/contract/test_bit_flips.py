@@ -37,12 +37,12 @@ def check(subject: Subject, data: bytes, records: list[Record]) -> bool:
     """Read and recover a journal with a flipped bit; whether the flip was noticed."""
     disk = disk_with(subject, data)
     found = list(subject.read(disk, HOME, "permissive"))
-    told = [item for item in found if isinstance(item, Damage)]
+    damages = [item for item in found if isinstance(item, Damage)]
     kept = [item for item in found if not isinstance(item, Damage)]
-    for damage in told:
+    for damage in damages:
         assert 0 <= damage.start <= damage.end <= len(data)
         assert damage.reason
-    if not told:
+    if not damages:
         assert subject.encode(kept) == data, "some bytes went without a word"
     assert list(subject.read(disk, HOME, "dropmalformed")) == kept
 
@@ -50,11 +50,11 @@ def check(subject: Subject, data: bytes, records: list[Record]) -> bool:
     assert prefix == kept[: len(prefix)]
     assert error is None or isinstance(error, DamagedJournal)
     if error is None:
-        assert [damage.kind for damage in told] in ([], ["torn_tail"])
+        assert [damage.kind for damage in damages] in ([], ["torn_tail"])
         assert prefix == kept
     assert not disk.operations, "reading changed something"
     check_recovery(subject, disk, kept)
-    return bool(told) or kept != records
+    return bool(damages) or kept != records
 
 
 def check_recovery(subject: Subject, disk: SimulatedDisk, kept: list[Record]) -> None:
@@ -72,7 +72,7 @@ def check_recovery(subject: Subject, disk: SimulatedDisk, kept: list[Record]) ->
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_a_flipped_bit_is_reported_or_leaves_every_byte_in_a_record(subject: Subject, part: int) -> None:
+def test_flipped_bit_is_reported_or_every_byte_stays_in_a_record(subject: Subject, part: int) -> None:
     records = subject.records(11, 12)
     data = subject.encode(records)
     first, last = len(data) * part // PARTS, len(data) * (part + 1) // PARTS
@@ -82,11 +82,11 @@ def test_a_flipped_bit_is_reported_or_leaves_every_byte_in_a_record(subject: Sub
 
 
 @pytest.mark.parametrize(("subject", "sample"), SAMPLES)
-def test_the_share_of_flips_that_structure_misses_is_the_published_one(subject: Subject, sample: FlipSample) -> None:
+def test_share_of_undetected_flips_is_the_published_one(subject: Subject, sample: FlipSample) -> None:
     data, records = subject.encode(sample.records), sample.records
     ends = subject.ends(records)
     noticed = total = 0
-    # The middle record stands for all of them: with others before and behind, and none of the ends' luck.
+    # The middle record represents all of them: it has records before and after it.
     middle = len(records) // 2
     for damaged in bit_flips(data, ends[middle], ends[middle + 1]):
         disk = disk_with(subject, damaged.data)

@@ -1,4 +1,4 @@
-"""Bytes and records, for every format: what was encoded comes back, and nothing else is made of other bytes."""
+"""Bytes and records, for every format: encoded records decode to themselves, and other bytes decode to nothing else."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def any_records(data: Any, subject: Subject) -> list[Record]:
 @EACH_SUBJECT
 @PROPERTY
 @given(data=strategies.data())
-def test_what_was_encoded_is_decoded(subject: Subject, data: Any) -> None:
+def test_encoded_record_decodes_to_itself(subject: Subject, data: Any) -> None:
     for record in any_records(data, subject):
         encoded = subject.encode_record(record)
         assert subject.decode_record(encoded) == (record, Span(0, len(encoded)))
@@ -34,7 +34,7 @@ def test_what_was_encoded_is_decoded(subject: Subject, data: Any) -> None:
 @EACH_SUBJECT
 @PROPERTY
 @given(data=strategies.data())
-def test_a_file_of_records_is_scanned_to_its_end_by_each_twin(subject: Subject, data: Any) -> None:
+def test_each_twin_scans_a_file_to_its_end(subject: Subject, data: Any) -> None:
     records = any_records(data, subject)
     encoded = subject.encode(records)
     assert subject.ends(records)[-1] == len(encoded)
@@ -55,11 +55,11 @@ def test_every_proper_prefix_of_a_record_needs_more(subject: Subject, data: Any)
 
 @EACH_SUBJECT
 @PROPERTY
-@given(data=strategies.data(), behind=strategies.binary(max_size=100))
-def test_bytes_behind_a_record_do_not_matter(subject: Subject, data: Any, behind: bytes) -> None:
+@given(data=strategies.data(), tail=strategies.binary(max_size=100))
+def test_bytes_after_a_record_are_ignored(subject: Subject, data: Any, tail: bytes) -> None:
     record = any_records(data, subject)[0]
     encoded = subject.encode_record(record)
-    assert subject.decode_record(encoded + behind) == (record, Span(0, len(encoded)))
+    assert subject.decode_record(encoded + tail) == (record, Span(0, len(encoded)))
 
 
 @EACH_SUBJECT
@@ -80,7 +80,7 @@ def test_a_scan_of_every_prefix_of_a_file_ends_at_its_last_whole_record(subject:
 @EACH_SUBJECT
 @PROPERTY
 @given(garbage=strategies.binary(max_size=400))
-def test_any_bytes_are_a_record_or_need_more_or_are_malformed(subject: Subject, garbage: bytes) -> None:
+def test_any_bytes_are_a_record_incomplete_or_malformed(subject: Subject, garbage: bytes) -> None:
     try:
         answer = subject.decode_record(garbage)
     except Malformed:
@@ -90,7 +90,7 @@ def test_any_bytes_are_a_record_or_need_more_or_are_malformed(subject: Subject, 
         assert subject.encode_record(record) == garbage[span.start : span.end]
 
 
-def test_noise_gives_each_decoder_only_our_own_errors(subject: Subject) -> None:
+def test_decoders_raise_only_our_errors_on_noise(subject: Subject) -> None:
     chance = random.Random(5)
     number = 2000
     for name, decoder in subject.decoders().items():

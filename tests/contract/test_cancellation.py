@@ -89,7 +89,7 @@ def test_a_cancelled_append_of_a_message_is_done_or_not_done(sync: str, tmp_path
     COUNTS.add("interrupts", MOST_STEPS, "sej")
 
 
-def test_a_cancelled_consumer_has_committed_what_its_handler_has_done(tmp_path: Path) -> None:
+def test_cancelled_consumer_has_committed_handled_messages(tmp_path: Path) -> None:
     async def consume(directory: Path, steps: int | None) -> list[bytes]:
         done: list[bytes] = []
 
@@ -131,7 +131,7 @@ def test_a_cancelled_change_of_a_store_is_done_or_not_done(sync: str, tmp_path: 
 
 
 @POLICIES
-@pytest.mark.parametrize("max_pending_bytes", [30, 1 << 20], ids=["waiting for room", "with room"])
+@pytest.mark.parametrize("max_pending_bytes", [30, 1 << 20], ids=["waiting for space", "with space"])
 def test_a_cancelled_call_of_a_journal_is_done_or_not_done(sync: str, max_pending_bytes: int, tmp_path: Path) -> None:
     async def trial(directory: Path, steps: int) -> None:
         journal, _ = await AppendJournal.open(directory, sync=sync, max_pending_bytes=max_pending_bytes)
@@ -180,7 +180,7 @@ def test_a_cancelled_walk_over_a_journal_loses_no_segment(tmp_path: Path) -> Non
     COUNTS.add("interrupts", MOST_STEPS, "appendfile")
 
 
-def test_a_cancelled_opening_of_a_journal_leaves_it_as_it_was(tmp_path: Path) -> None:
+def test_cancelled_opening_leaves_a_journal_unchanged(tmp_path: Path) -> None:
     async def trial(directory: Path, steps: int) -> None:
         journal, _ = await AppendJournal.open(directory)
         async with journal:

@@ -1,7 +1,7 @@
 """Power cuts and killed processes at every point of every scenario, on a simulated disk; then the same without a sync.
 
 After each crash the scenario's own check recovers the journal and asserts the invariants (see `scenarios.py`). Crashes
-are compounded: while a recovery runs, and after a process was killed and another one went on. The mutants leave one
+are compounded: while a recovery runs, and after a process was killed and another one continued. The mutants leave one
 kind of sync out, and the same checks must notice each of them.
 """
 
@@ -35,7 +35,7 @@ MUTANTS = [
 MOST = 120
 """How many combinations are tried at each point of a scenario."""
 MOST_WITHIN = 5
-"""And at each point of a recovery, of which there are many."""
+"""The same at each point of a recovery; there are many."""
 
 
 def crashed(scenario: Scenario, forgets: Callable[[str, Path], bool] | None = None) -> SimulatedDisk:
@@ -78,25 +78,25 @@ def test_a_power_cut_at_any_point_keeps_every_promise(subject: Subject, scenario
     ("subject", "scenario"),
     [parameters for parameters in APPENDS if not parameters.values[0].notices_torn_values],  # type: ignore[union-attr]
 )
-def test_sectors_that_come_out_as_anything_break_no_promise(subject: Subject, scenario: AppendScenario) -> None:
+def test_arbitrary_sectors_break_no_promise(subject: Subject, scenario: AppendScenario) -> None:
     for state in crashed(scenario).crash_states(most=MOST, kinds=("torn",), seed=2, format=subject.name):
         check_promised(subject, state, scenario.issued, promised(state.marks))
 
 
 @pytest.mark.parametrize(("subject", "scenario"), ALL)
-def test_names_that_reach_the_disk_in_any_order_break_no_promise(subject: Subject, scenario: Scenario) -> None:
+def test_reordered_name_changes_break_no_promise(subject: Subject, scenario: Scenario) -> None:
     choices = crash_choices(subject, scenario)
     for state in crashed(scenario).crash_states(most=MOST // 4, reorder_names=True, seed=1, **choices):
         scenario.check(state)
 
 
 @pytest.mark.parametrize(("subject", "scenario"), ALL)
-def test_a_file_that_moves_has_its_new_name_before_the_old_one_is_gone(subject: Subject, scenario: Scenario) -> None:
+def test_moved_file_has_its_new_name_before_the_old_one_is_removed(subject: Subject, scenario: Scenario) -> None:
     assert crashed(scenario).moved_unnamed() == []
 
 
 @pytest.mark.parametrize(("subject", "scenario"), ALL)
-def test_a_process_killed_at_any_point_loses_nothing_that_was_flushed(subject: Subject, scenario: Scenario) -> None:
+def test_kill_at_any_point_loses_nothing_flushed(subject: Subject, scenario: Scenario) -> None:
     for state in crashed(scenario).process_kills(format=subject.name):
         scenario.check(state, killed=True)
 
@@ -116,7 +116,7 @@ def test_a_power_cut_during_recovery_keeps_every_promise(subject: Subject, scena
 
 
 @pytest.mark.parametrize(("subject", "scenario"), APPENDS)
-def test_a_power_cut_after_a_kill_keeps_what_the_next_process_promised(
+def test_power_cut_after_a_kill_keeps_the_promises_of_the_next_process(
     subject: Subject, scenario: AppendScenario
 ) -> None:
     """The next process finds files whose names and bytes are not durable, though they are there."""
@@ -139,7 +139,7 @@ def test_a_power_cut_after_a_kill_keeps_what_the_next_process_promised(
 @pytest.mark.torture
 @pytest.mark.parametrize("seed", range(2, 12))
 @pytest.mark.parametrize(("subject", "scenario"), ALL)
-def test_many_more_power_cuts(subject: Subject, scenario: Scenario, seed: int) -> None:
+def test_many_power_cuts_lose_nothing_acknowledged(subject: Subject, scenario: Scenario, seed: int) -> None:
     unsynced = isinstance(scenario, AppendScenario) and scenario.sync != "always"
     kinds = ("order", "subset") if unsynced else ("order", "subset", "torn")
     for reorder_names in (False, True):
@@ -149,7 +149,7 @@ def test_many_more_power_cuts(subject: Subject, scenario: Scenario, seed: int) -
         for state in disk.crash_states(kinds=kinds, fills=fills, **options):
             scenario.check(state)
         if isinstance(scenario, AppendScenario) and unsynced:
-            # A sector within an unsynced value may come out as anything: a format without checksums cannot tell.
+            # A sector within an unsynced value may come out as anything: a format without checksums cannot detect it.
             for state in disk.crash_states(kinds=("torn",), **options):
                 check_promised(subject, state, scenario.issued, promised(state.marks))
 
@@ -158,7 +158,7 @@ def test_many_more_power_cuts(subject: Subject, scenario: Scenario, seed: int) -
 
 
 @pytest.mark.parametrize(("subject", "mutant"), MUTANTS)
-def test_a_sync_that_is_left_out_is_noticed(subject: Subject, mutant: Mutant) -> None:
+def test_every_omitted_sync_is_detected(subject: Subject, mutant: Mutant) -> None:
     (scenario,) = (scenario for scenario in subject.scenarios() if scenario.name == mutant.scenario)
     disk = crashed(scenario, mutant.forgets)
     for state in disk.crash_states(most=MOST, **crash_choices(subject, scenario) | {"format": ""}):

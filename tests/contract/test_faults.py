@@ -1,7 +1,7 @@
 """The k-th call to the disk fails, for every k: in writing, in recovering, in reading.
 
 A failed write or sync is final for its writer, what was acknowledged stays, a partial append is rolled back, the lock
-and every file are given back, and the next writer goes on.
+and every file are given back, and the next writer continues.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class Attempt:
 
 @pytest.mark.parametrize("fault", FAULTS, ids=str)
 @pytest.mark.parametrize(("subject", "kind", "sync"), KINDS)
-def test_a_failure_at_any_call_is_final_and_takes_nothing_that_was_acknowledged(
+def test_failure_of_any_call_is_final_and_loses_nothing_acknowledged(
     subject: Subject, kind: str, sync: str, fault: Fault
 ) -> None:
     records = subject.records(21, 13)
@@ -154,8 +154,8 @@ def test_a_failure_at_any_call_is_final_and_takes_nothing_that_was_acknowledged(
         assert len(found) >= attempt.acknowledged
         assert found == records[: len(found)]
         if error is None and not fault.forever:
-            told = list(subject.read(healthy, HOME, "permissive"))[len(found) :]
-            assert told == [], "the partial append was not rolled back"
+            damages = list(subject.read(healthy, HOME, "permissive"))[len(found) :]
+            assert damages == [], "the partial append was not rolled back"
         if not fault.partial:  # half a write that also becomes durable by halves is more than a disk can do
             for state in healthy.crash_states(first=len(healthy.operations), kinds=["order"], format=""):
                 check_after_crash(subject, state, records, attempt.acknowledged, may_be_damaged=sync != "always")
@@ -163,7 +163,7 @@ def test_a_failure_at_any_call_is_final_and_takes_nothing_that_was_acknowledged(
 
 
 @pytest.mark.parametrize("how_much_is_missing", [3, 17, 60])
-def test_a_recovery_that_fails_at_any_call_can_be_done_again(subject: Subject, how_much_is_missing: int) -> None:
+def test_recovery_that_fails_at_any_call_can_be_repeated(subject: Subject, how_much_is_missing: int) -> None:
     records = subject.records(22, 6)
     data = subject.encode(records[:5])
     torn = subject.torn_file(cut(data, len(data) - how_much_is_missing))
@@ -192,7 +192,7 @@ def test_a_recovery_that_fails_at_any_call_can_be_done_again(subject: Subject, h
 
 
 @pytest.mark.parametrize("kind", ["plain", "small segments", "checksums"])
-def test_reading_that_fails_at_any_call_gives_an_error_or_everything(subject: Subject, kind: str) -> None:
+def test_reading_with_a_failing_call_gives_an_error_or_everything(subject: Subject, kind: str) -> None:
     if kind not in subject.options:
         pytest.skip(f"{subject.name} has no journals with {kind}")
     records = subject.records(23, 12)
@@ -208,8 +208,8 @@ def test_reading_that_fails_at_any_call_gives_an_error_or_everything(subject: Su
         assert found == records[: len(found)]
         assert error is None or isinstance(error, StorageFailed)
         assert error is not None or len(found) == len(records), "records are missing without an error"
-        told = []
+        damages = []
         with contextlib.suppress(StorageFailed):
-            told = [item for item in subject.read(disk, HOME, "permissive") if isinstance(item, Damage)]
-        assert not told, "a disk that fails is no damage of the journal"
+            damages = [item for item in subject.read(disk, HOME, "permissive") if isinstance(item, Damage)]
+        assert not damages, "a disk that fails is no damage of the journal"
         assert not disk.inner.open_files, "files were left open"

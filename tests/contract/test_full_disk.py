@@ -1,7 +1,7 @@
 """A disk that is full, for real: a file system of 64 KiB, and a limit on the size of files where none can be mounted.
 
-What was acknowledged is intact, the partial append is rolled back, reading goes on, and once there is room a new writer
-goes on behind it.
+What was acknowledged is intact, the partial append is rolled back, reading continues, and once there is space a new
+writer continues after it.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def append_until_it_fails(
 
 
 def assert_all_there(subject: Subject, record: Make, home: Path, acknowledged: int) -> int:
-    """Whole records and nothing behind them, at least those that were acknowledged; how many there are."""
+    """Whole records and nothing after them, at least those that were acknowledged; how many there are."""
     found = list(subject.read(REAL_DISK, home, "permissive"))
     assert len(found) >= acknowledged
     issued = [record(SEED, index) for index in range(len(found))]
@@ -82,7 +82,7 @@ def append_one(
 
 
 @pytest.mark.parametrize("sync", ["always", "none"])
-def test_a_full_file_system_takes_nothing_that_was_acknowledged(subject: Subject, small_disk: Path, sync: str) -> None:
+def test_full_file_system_loses_nothing_acknowledged(subject: Subject, small_disk: Path, sync: str) -> None:
     home = small_disk / "journal"
     fillers = [small_disk / f"filler {number}" for number in range(3)]
     for filler in fillers:
@@ -103,9 +103,7 @@ def test_a_full_file_system_takes_nothing_that_was_acknowledged(subject: Subject
 
 
 @pytest.mark.parametrize("sync", ["always", "none"])
-def test_a_limit_on_the_size_of_files_takes_nothing_that_was_acknowledged(
-    subject: Subject, tmp_path: Path, sync: str
-) -> None:
+def test_file_size_limit_loses_nothing_acknowledged(subject: Subject, tmp_path: Path, sync: str) -> None:
     home = tmp_path / "journal"
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_LIMIT_BYTES, hard))

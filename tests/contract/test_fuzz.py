@@ -50,11 +50,11 @@ def fuzz(subject: Subject, number: int, seed: int) -> None:
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_fuzzed_bytes_give_an_answer_or_our_own_error(subject: Subject, part: int) -> None:
+def test_fuzzed_bytes_give_a_result_or_our_error(subject: Subject, part: int) -> None:
     fuzz(subject, INPUTS // PARTS, part)
 
 
 @pytest.mark.torture
 @pytest.mark.parametrize("part", range(100, 120))
-def test_many_more_fuzzed_bytes(subject: Subject, part: int) -> None:
+def test_many_fuzzed_bytes_give_a_result_or_our_error(subject: Subject, part: int) -> None:
     fuzz(subject, INPUTS, part)

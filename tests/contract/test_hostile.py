@@ -130,7 +130,7 @@ MEBIBYTE = 1 << 20
 
 def try_with_little_memory(subject: Subject, home: Path, limit_bytes: int, deadline_seconds: int) -> None:
     if not Path("/proc/self/statm").exists():
-        pytest.skip("only Linux tells here how much memory a process has")
+        pytest.skip("only Linux reports how much memory a process has")
     command = [sys.executable, "-c", _WITH_LITTLE_MEMORY, subject.name, str(home), str(limit_bytes)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=deadline_seconds, check=False)
     assert done.returncode == 0, done.stderr
@@ -142,10 +142,10 @@ def try_with_little_memory(subject: Subject, home: Path, limit_bytes: int, deadl
     [(2**31 - 1, 1), (2**31 - 1, MEBIBYTE), (64 * MEBIBYTE, 65 * MEBIBYTE)],
     ids=["beyond a small file", "beyond a hole", "within a hole"],
 )
-def test_a_record_that_claims_to_be_huge_is_judged_with_little_memory(
+def test_record_with_a_huge_claimed_size_is_checked_with_little_memory(
     subject: Subject, tmp_path: Path, claim: int, size: int
 ) -> None:
-    """Even where the claim fits the file: a hole of any size costs whoever made it nothing."""
+    """Even where the claim fits the file: a hole of any size costs its author nothing."""
     if size > MEBIBYTE and len(subject.twins()) < 2:
         pytest.skip(f"the kernel of {subject.name} is not built: the codec would search such a hole for minutes")
     home = tmp_path / "journal"
@@ -157,7 +157,7 @@ def test_a_record_that_claims_to_be_huge_is_judged_with_little_memory(
 
 
 @pytest.mark.torture
-def test_a_hole_of_two_gibibytes_is_judged_with_little_memory(subject: Subject, tmp_path: Path) -> None:
+def test_hole_of_two_gibibytes_is_checked_with_little_memory(subject: Subject, tmp_path: Path) -> None:
     signal.alarm(0)  # two gibibytes are gone through several times
     data = subject.claiming(2**31 - 1)
     path = subject.lay_out(REAL_DISK, tmp_path / "journal", data)

@@ -1,7 +1,7 @@
 """Real power cuts: ext4 on a loop device is shut down without flushing its log, while a thread writes.
 
-After each cut the file system is mounted again, the journal recovered, and writing goes on with the same one. Needs
-root, a loop device and mkfs.ext4; the simulated disk of `test_crash.py` stands in for it elsewhere.
+After each cut the file system is mounted again, the journal recovered, and writing continues with the same one. Needs
+root, a loop device and mkfs.ext4; the simulated disk of `test_crash.py` replaces it elsewhere.
 """
 
 from __future__ import annotations
@@ -169,13 +169,11 @@ def check(subject: Subject, home: Path, seed: int, acknowledged: int) -> int:
 
 
 @pytest.mark.parametrize(("subject", "kind", "sync"), KINDS)
-def test_a_power_cut_takes_nothing_that_was_acknowledged(
-    subject: Subject, device: Device, kind: str, sync: str
-) -> None:
+def test_power_cut_loses_nothing_acknowledged(subject: Subject, device: Device, kind: str, sync: str) -> None:
     cut_again_and_again(subject, device, kind, sync, CUTS)
 
 
 @pytest.mark.torture
 @pytest.mark.parametrize(("subject", "kind", "sync"), KINDS)
-def test_many_more_power_cuts(subject: Subject, device: Device, kind: str, sync: str) -> None:
+def test_many_power_cuts_lose_nothing_acknowledged(subject: Subject, device: Device, kind: str, sync: str) -> None:
     cut_again_and_again(subject, device, kind, sync, 20 * CUTS)

@@ -38,7 +38,7 @@ def staging(request: pytest.FixtureRequest) -> StagingSubject:
 
 @pytest.fixture(params=["there", "new"])
 def start(request: pytest.FixtureRequest, staging: StagingSubject) -> tuple[Callable[[], SimulatedDisk], Contents, Any]:
-    """A root with journals, or an empty one; what it holds, and what it holds behind the batch."""
+    """A root with journals, or an empty one; what it holds, and what it holds after the batch."""
     if request.param == "there":
         return staging.with_journals, staging.none, staging.everything
     return staging.empty, {}, staging.alone
@@ -58,7 +58,7 @@ def test_an_empty_batch_publishes_nothing_and_creates_nothing(staging: StagingSu
     assert read_tree(disk, ROOT) == {}
 
 
-def test_only_what_is_handed_over_counts(staging: StagingSubject) -> None:
+def test_only_passed_files_are_published(staging: StagingSubject) -> None:
     disk = staging.with_journals()
     handed_over = staging.stage_two(disk)
     staging.stage(disk, "run", 0, staging.rows(9, 5))  # another attempt of the same task
@@ -68,7 +68,7 @@ def test_only_what_is_handed_over_counts(staging: StagingSubject) -> None:
     assert {name.partition(".")[0] for name in disk.list_directory(STAGING)} == {"other", "sink"}
 
 
-def test_slices_of_a_large_batch_are_what_they_show(staging: StagingSubject) -> None:
+def test_slices_of_a_large_batch_are_staged_correctly(staging: StagingSubject) -> None:
     disk = staging.with_journals()
     whole = staging.as_batch(staging.first + staging.second)
     task = staging.target.stage(ROOT, "run", 0, disk=disk)
@@ -114,7 +114,7 @@ def test_a_journal_that_a_live_writer_holds_is_refused_and_nothing_is_published(
     assert staging.contents(disk) == staging.everything
 
 
-def test_two_do_not_publish_at_the_same_time(staging: StagingSubject) -> None:
+def test_two_jobs_do_not_publish_at_the_same_time(staging: StagingSubject) -> None:
     disk = staging.with_journals()
     staged = staging.stage_two(disk)
     other = disk.open(STAGING / "sink.lck", "update")
@@ -135,9 +135,9 @@ def test_without_enough_space_nothing_is_committed(staging: StagingSubject) -> N
     spare = SPARE_BYTES * (1 + len({file.part for task in staged for file in task.files}))
     disk.capacity_bytes = used + size + spare - 1
     wanted = rf"the batch needs {size + spare} bytes and {size + spare - 1} are free; nothing was published"
-    with pytest.raises(StorageFailed, match=wanted) as told:
+    with pytest.raises(StorageFailed, match=wanted) as caught:
         staging.publish(disk, "run", staged)
-    assert told.value.errno == errno.ENOSPC
+    assert caught.value.errno == errno.ENOSPC
     assert staging.contents(disk) == staging.none
     if staging.renames:  # what one task has staged alone needs no more
         disk.capacity_bytes = used + spare
@@ -163,7 +163,7 @@ def test_staged_files_that_are_gone_or_shorter_are_refused(staging: StagingSubje
 
 
 @pytest.mark.parametrize("run", ["", "a.b", "a/b", "..", "a b"])
-def test_the_name_of_a_run_cannot_lead_out_of_its_directory(staging: StagingSubject, run: str) -> None:
+def test_run_name_outside_its_directory_is_refused(staging: StagingSubject, run: str) -> None:
     with pytest.raises(WrongUse, match="cannot be the name of a run"):
         staging.target.stage(ROOT, run, 0, disk=staging.empty())
 
@@ -187,7 +187,7 @@ WRONG_MANIFESTS: list[Callable[[dict[str, Any]], object]] = [
 ]
 
 
-def test_a_manifest_that_is_none_is_told_and_nothing_is_done(staging: StagingSubject) -> None:
+def test_invalid_manifest_is_reported_and_nothing_is_done(staging: StagingSubject) -> None:
     disk = staging.committed()
     path = STAGING / "run.manifest"
     manifest = json.loads(read_file(disk, path))
@@ -203,7 +203,7 @@ def test_a_manifest_that_is_none_is_told_and_nothing_is_done(staging: StagingSub
         assert disk.open_files == 0
 
 
-def test_a_writer_tells_of_a_manifest_that_is_none_where_nothing_was_staged(staging: StagingSubject) -> None:
+def test_writer_reports_an_invalid_manifest(staging: StagingSubject) -> None:
     disk = staging.with_journals()
     make_directories(disk, STAGING)
     write_file(disk, STAGING / "run.manifest", b"{}")
@@ -212,10 +212,10 @@ def test_a_writer_tells_of_a_manifest_that_is_none_where_nothing_was_staged(stag
     assert disk.open_files == 0
 
 
-# --- what is left behind --------------------------------------------------------------------------------------------
+# --- leftovers ------------------------------------------------------------------------------------------------------
 
 
-def test_dead_runs_leave_nothing_and_those_at_work_keep_their_files(staging: StagingSubject) -> None:
+def test_files_of_dead_runs_are_removed_and_of_live_runs_kept(staging: StagingSubject) -> None:
     disk = staging.with_journals()
     staging.stage(disk, "dead", 0, staging.first)
     staged = staging.stage(disk, "at-work", 0, staging.first + staging.second)
@@ -226,7 +226,7 @@ def test_dead_runs_leave_nothing_and_those_at_work_keep_their_files(staging: Sta
     assert staging.contents(disk) == staging.everything
 
 
-def test_a_run_that_gives_up_leaves_nothing(staging: StagingSubject) -> None:
+def test_aborted_run_leaves_no_files(staging: StagingSubject) -> None:
     disk = staging.with_journals()
     before = set(disk.list_directory(ROOT))
     staging.stage_two(disk, "run")
@@ -241,7 +241,7 @@ def test_a_run_that_gives_up_leaves_nothing(staging: StagingSubject) -> None:
     assert staging.contents(disk) == staging.none
 
 
-def test_what_is_committed_is_not_discarded_but_put_in_place(staging: StagingSubject) -> None:
+def test_committed_batch_is_completed_and_not_discarded(staging: StagingSubject) -> None:
     disk = staging.committed()
     assert staging.contents(disk) == staging.none
     discard(ROOT, ["run"], disk=disk)
@@ -251,7 +251,7 @@ def test_what_is_committed_is_not_discarded_but_put_in_place(staging: StagingSub
     assert staging.recover(disk).rolled_forward == []
 
 
-def test_where_nothing_was_ever_staged_nothing_is_created(staging: StagingSubject) -> None:
+def test_recovery_creates_nothing_where_nothing_was_staged(staging: StagingSubject) -> None:
     disk = staging.empty()
     assert staging.recover(disk).removed_files == 0
     discard(ROOT, ["run"], disk=disk)
@@ -264,10 +264,10 @@ def test_a_batch_that_cannot_be_completed_says_that_it_is_committed(staging: Sta
     disk = staging.committed()
     first, *others = staging.alone
     with Lock.acquire(disk, staging.lock_path(first)):
-        with pytest.raises(Locked, match="is held by a live writer") as told:
+        with pytest.raises(Locked, match="is held by a live writer") as caught:
             staging.recover(disk)
-        assert "The batch is committed" in told.value.__notes__[0]
-        assert f"To continue without it move {STAGING}/run.manifest away" in told.value.__notes__[0]
+        assert "The batch is committed" in caught.value.__notes__[0]
+        assert f"To continue without it move {STAGING}/run.manifest away" in caught.value.__notes__[0]
         for other in others:
             with pytest.raises(Locked, match=rf"{re.escape(first)}\S* is held by a live writer"):
                 staging.open_writer(disk, other)
@@ -278,8 +278,8 @@ def test_a_batch_that_cannot_be_completed_says_that_it_is_committed(staging: Sta
 # --- writers that come after a crash --------------------------------------------------------------------------------
 
 
-def test_the_next_writer_of_any_journal_has_the_batch_completed_first(staging: StagingSubject) -> None:
-    """Also when what it writes is what was missing: comparing could not tell the two from each other."""
+def test_next_writer_of_any_journal_completes_the_batch_first(staging: StagingSubject) -> None:
+    """Also when what it writes is what was missing: a comparison could not distinguish the two."""
     for write in staging.writers:
         for part, records in staging.everything.items():
             if part not in staging.alone:
@@ -300,7 +300,7 @@ def test_the_next_writer_of_any_journal_has_the_batch_completed_first(staging: S
                 assert state.open_files == 0
 
 
-def test_a_power_cut_while_the_next_writer_opens_leaves_all_or_none(staging: StagingSubject) -> None:
+def test_power_cut_while_the_next_writer_opens_leaves_all_or_none(staging: StagingSubject) -> None:
     disk = staging.committed()
     staging.open_writer(disk, list(staging.alone)[-1]).close()
     for state in disk.crash_states(most=8, format=staging.name):
@@ -314,7 +314,7 @@ def test_whichever_call_of_the_next_writer_fails_it_leaves_all_or_none(staging: 
         staging.check(disk.inner.copy())
 
 
-def test_no_writer_comes_in_between_while_a_batch_is_put_in_place(staging: StagingSubject) -> None:
+def test_no_writer_can_open_while_a_batch_is_published(staging: StagingSubject) -> None:
     disk = staging.committed()
     publisher = disk.open(STAGING / "sink.lck", "update")
     publisher.lock()
@@ -341,19 +341,19 @@ def test_a_power_cut_at_any_point_leaves_all_or_none(staging: StagingSubject, st
     assert outcomes == {0, 1}
 
 
-def test_what_a_task_has_staged_is_durable_when_it_is_finished(staging: StagingSubject) -> None:
+def test_staged_files_are_durable_when_the_task_finishes(staging: StagingSubject) -> None:
     disk = staging.with_journals()
     staging.stage_two(disk)
     assert [what for what in disk.unsynced() if what.endswith(".staged")] == []
 
 
-def test_names_that_reach_the_disk_in_any_order_leave_all_or_none(staging: StagingSubject) -> None:
+def test_reordered_name_changes_leave_all_or_none(staging: StagingSubject) -> None:
     disk = staging.published(staging.with_journals())
     for state in disk.crash_states(most=4, kinds=("subset",), reorder_names=True, seed=1, format=staging.name):
         staging.check(state)
 
 
-def test_a_power_cut_after_a_kill_brings_no_manifest_back_without_its_files(staging: StagingSubject) -> None:
+def test_power_cut_after_a_kill_restores_no_manifest_without_its_files(staging: StagingSubject) -> None:
     disk = staging.with_journals()
     staging.publish_two(disk, batch=None)
     for killed in disk.process_kills(format=""):
@@ -366,7 +366,7 @@ def test_a_power_cut_after_a_kill_brings_no_manifest_back_without_its_files(stag
             assert staging.contents(state) == staging.everything, state.story
 
 
-def test_a_power_cut_after_a_kill_does_not_forget_that_a_batch_is_published(staging: StagingSubject) -> None:
+def test_power_cut_after_a_kill_does_not_forget_a_published_batch(staging: StagingSubject) -> None:
     disk, batch = staging.with_journals(), Batch("query", 7)
     staging.publish_two(disk, batch)
     for killed in disk.process_kills(format=""):
@@ -378,7 +378,7 @@ def test_a_power_cut_after_a_kill_does_not_forget_that_a_batch_is_published(stag
                 assert is_published(ROOT, batch, disk=state), state.story
 
 
-def test_a_file_that_moves_has_its_new_name_before_the_old_one_is_gone_also_after_a_kill(
+def test_moved_file_has_its_new_name_before_the_old_one_is_removed_after_a_kill(
     staging: StagingSubject,
 ) -> None:
     disk = staging.with_journals()
@@ -417,7 +417,7 @@ def test_a_power_cut_within_the_recovery_leaves_all_or_none(staging: StagingSubj
             staging.check(state, none, everything)
 
 
-def test_a_batch_that_no_query_stands_for_is_all_or_none_as_well(staging: StagingSubject) -> None:
+def test_batch_without_a_query_is_all_or_none(staging: StagingSubject) -> None:
     disk = staging.with_journals()
     staging.publish_two(disk, batch=None)
     disk.mark("published")
@@ -430,7 +430,7 @@ def test_a_batch_that_no_query_stands_for_is_all_or_none_as_well(staging: Stagin
         assert staging.contents(state) == found
 
 
-def test_each_sync_that_matters_is_missed(staging: StagingSubject) -> None:
+def test_every_missing_sync_of_a_batch_is_detected(staging: StagingSubject) -> None:
     """Negative control: without any one of these syncs a power cut does harm, and the check notices."""
     runs = []
     for disk in forgotten_syncs(staging.with_journals):
@@ -458,14 +458,14 @@ def harms(staging: StagingSubject, disk: SimulatedDisk) -> bool:
 # --- failures -------------------------------------------------------------------------------------------------------
 
 
-def test_whichever_call_fails_it_is_all_or_none(staging: StagingSubject) -> None:
+def test_whichever_call_fails_all_or_none_is_published(staging: StagingSubject) -> None:
     for disk in every_fault(staging.with_journals, format=staging.name):
-        told = False
+        failed = False
         try:
             staging.publish_two(disk)
         except StorageFailed:
-            told = True
-        assert told or staging.contents(disk.inner) == staging.everything, disk.story
+            failed = True
+        assert failed or staging.contents(disk.inner) == staging.everything, disk.story
         staging.check(disk.inner.copy())
 
 
@@ -479,7 +479,7 @@ def test_whichever_call_of_the_recovery_fails_the_next_one_completes_it(staging:
         assert staging.contents(disk.inner) in (staging.none, staging.everything) or disk.failures
 
 
-def test_a_full_disk_before_the_commit_leaves_nothing_even_without_a_recovery(staging: StagingSubject) -> None:
+def test_full_disk_before_the_commit_leaves_nothing_without_recovery(staging: StagingSubject) -> None:
     disks = failing_calls(staging.with_journals, error=errno.ENOSPC, partial=True, only=["write"], format=staging.name)
     for disk in disks:
         try:
@@ -502,9 +502,7 @@ CHILD = (
 )
 
 
-def test_however_often_its_process_is_killed_a_query_publishes_each_batch_once(
-    staging: StagingSubject, tmp_path: Path
-) -> None:
+def test_query_publishes_each_batch_once_however_often_it_is_killed(staging: StagingSubject, tmp_path: Path) -> None:
     dice, done = random.Random(7), -1
     for _ in range(10):
         with Child(CHILD, staging.name, tmp_path, done + 1) as child:

@@ -1,4 +1,4 @@
-"""A last write that got as far as any byte: cut there, or zeros or noise behind it.
+"""A last write that reached any byte: cut there, or followed by zeros or noise.
 
 Recovery keeps exactly the whole records, cuts the rest, keeps what it cut, and says so; reading alone changes nothing.
 """
@@ -36,7 +36,7 @@ class Journal(NamedTuple):
 
 
 def check(subject: Subject, damaged: Damaged, journal: Journal) -> None:
-    """Read, recover, read, and go on writing."""
+    """Read, recover, read, and continue writing."""
     expected, end = what_is_left(subject, damaged, journal)
     disk = SimulatedDisk()
     disk.make_directory(HOME)
@@ -95,11 +95,11 @@ def test_a_tail_torn_at_any_byte_is_cut_kept_and_reported(subject: Subject, seed
 
 @pytest.mark.torture
 @pytest.mark.parametrize("seed", range(100, 140))
-def test_many_more_tails_torn_at_any_byte(subject: Subject, seed: int) -> None:
+def test_tail_torn_at_any_byte_with_many_seeds(subject: Subject, seed: int) -> None:
     tear_everywhere(subject, seed, 12)
 
 
-def test_what_lies_behind_the_last_record_is_a_torn_tail(subject: Subject) -> None:
+def test_bytes_after_the_last_record_are_a_torn_tail(subject: Subject) -> None:
     number = 0
     least = max(bool(subject.head_bytes), subject.whole_before_torn)
     for seed in range(6):

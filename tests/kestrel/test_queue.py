@@ -616,7 +616,7 @@ def test_every_sync_policy_keeps_every_item(make: MakeQueue, sync: Any) -> None:
         ({"sync": "sometimes"}, "sync policy"),
     ],
 )
-def test_options_that_make_no_sense_are_refused(make: MakeQueue, options: dict[str, Any], message: str) -> None:
+def test_invalid_options_are_refused(make: MakeQueue, options: dict[str, Any], message: str) -> None:
     with pytest.raises(WrongUse, match=message):
         make(**options)
     make().close()

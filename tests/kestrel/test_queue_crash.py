@@ -324,7 +324,7 @@ def test_a_call_of_the_disk_that_fails_loses_nothing(scenario: Scenario) -> None
         ("everything", lambda kind, path: kind == "sync" and path.name == "cars"),
     ],
 )
-def test_a_sync_that_is_left_out_is_noticed(name: str, forgets: Callable[[str, Path], bool]) -> None:
+def test_every_omitted_sync_is_detected(name: str, forgets: Callable[[str, Path], bool]) -> None:
     (scenario,) = (scenario for scenario in SCENARIOS if scenario.name == name)
     disk = SimulatedDisk()
     disk.make_directory(HOME)
@@ -344,7 +344,7 @@ def test_a_sync_that_is_left_out_is_noticed(name: str, forgets: Callable[[str, P
 @pytest.mark.torture
 @pytest.mark.parametrize("seed", range(2, 8))
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=IDS)
-def test_many_more_power_cuts(scenario: Scenario, seed: int) -> None:
+def test_many_power_cuts_lose_nothing_acknowledged(scenario: Scenario, seed: int) -> None:
     for reorder in (False, True):
         choices: dict[str, Any] = {"most": 200, "seed": seed, "reorder_names": reorder, "format": "kestrel"}
         for state in crashed(scenario).crash_states(fills=(), **choices):

@@ -533,7 +533,7 @@ def test_the_last_messages_keep_the_order_of_their_shard_when_clocks_went_back(t
     ]
 
 
-def test_damage_in_a_shard_is_told_with_its_name(tmp_path: Path) -> None:
+def test_damage_in_a_shard_is_reported_with_its_name(tmp_path: Path) -> None:
     fill(tmp_path)
     segment = tmp_path / "blue.3.002" / "jnl" / "0000000000000000.jnl"
     data = bytearray(segment.read_bytes())

@@ -45,7 +45,7 @@ SHARE = {
     "spark.scheduler.minRegisteredResourcesRatio": "1.0",
     "spark.scheduler.maxRegisteredResourcesWaitingTime": f"{DEADLINE_SECONDS:.0f}s",
 }
-"""What a job may take: an executor with one core on each worker, so that there is room for two jobs; both or none."""
+"""What a job may take: an executor with one core on each worker, so that two jobs fit; both or none."""
 
 
 # --- the cluster ----------------------------------------------------------------------------------------------------
@@ -147,7 +147,7 @@ def spark_environment() -> dict[str, str]:
 
 
 def build_wheel(directory: Path) -> Path:
-    """A wheel of the project with its kernels compiled, made from a copy: builds leave things behind.
+    """A wheel of the project with its kernels compiled, made from a copy, since builds leave files.
 
     Kernels that are compiled already go along, where the build looks for its own: it takes those that are up to date.
     """
@@ -191,7 +191,7 @@ def pack_environment(directory: Path, archive: Path) -> Path:
 
 def _pip(*arguments: str) -> None:
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", *arguments]
-    # The compiler is told nothing that was meant for the interpreter of the tests.
+    # The compiler gets no options of the interpreter of the tests.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -30,7 +30,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 @pytest.fixture(autouse=True)
 def _stopped(request: pytest.FixtureRequest) -> Iterator[None]:
-    """No query goes on behind a test that failed."""
+    """Stop every query after a failed test."""
     yield
     if "spark" in request.fixturenames:
         for query in request.getfixturevalue("spark").streams.active:

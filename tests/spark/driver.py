@@ -1,4 +1,4 @@
-"""Drivers of their own: Python processes with a Spark that a test tells what to do, and may kill.
+"""Separate drivers: Python processes with a Spark that a test controls, and may kill.
 
     with Driver("jobs/faults.py", tmp_path, tmp_path) as driver:
         driver.ask("save", source=source, target=target)
@@ -63,7 +63,7 @@ def run_to_the_end(command: list[str], directory: Path, environment: Mapping[str
 
 
 class DriverFailed(Exception):
-    """What the driver was told to do raised this."""
+    """The request to the driver raised this."""
 
 
 class Driver:

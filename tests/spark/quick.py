@@ -31,7 +31,7 @@ JOB = Path(__file__).parent / "jobs" / "everything.py"
 PLAIN_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=192m"
 """For a JVM that lives for seconds: it starts sooner, leaves the other core alone, and takes half of the work.
 
-With this compiler there would be room for 48 MiB of compiled code, which a hundred tests fill: it would be thrown away
+With this compiler there would be space for 48 MiB of compiled code, which a hundred tests fill: it would be thrown away
 and made again.
 """
 _ERRORS_ONLY = "-Xlog:disable -Xlog:all=error:stderr"
@@ -39,14 +39,14 @@ _ERRORS_ONLY = "-Xlog:disable -Xlog:all=error:stderr"
 
 
 def choose() -> None:
-    """Have this process, and those that it starts, take this Spark, unless they have been told of another one."""
+    """Have this process, and those that it starts, use this Spark, unless another one is configured."""
     if importlib.util.find_spec("pyspark") is not None:
         os.environ.setdefault("SPARK_HOME", str(home()))
         os.environ.setdefault("SPARK_SUBMIT_OPTS", java_options())
 
 
 def java_options() -> str:
-    """What the JVM of a Spark is told that lives for seconds: options without spaces, since nothing quotes them."""
+    """The JVM options of a short-lived Spark, without spaces, since nothing quotes them."""
     if not ARCHIVE.exists() or " " in str(ARCHIVE):
         return PLAIN_JAVA
     return f"{PLAIN_JAVA} -XX:SharedArchiveFile={ARCHIVE} {_ERRORS_ONLY}"
@@ -80,7 +80,7 @@ def _installed(package: str) -> Path:
 
 
 def make_archive() -> None:
-    """Run a job whose JVM leaves the archive behind, unless it is there."""
+    """Run a job whose JVM writes the archive, unless it exists."""
     if ARCHIVE.exists():
         return
     with tempfile.TemporaryDirectory() as directory:

@@ -187,7 +187,7 @@ def expected(root: Path) -> dict[str, Rows]:
 
 
 def for_a_stream(root: Path, rows: Rows) -> Rows:
-    """What a stream tells of it: nothing of a torn tail, nor of what may be a message that is still being written."""
+    """What a stream reports of it: neither a torn tail nor a message that may still be incomplete."""
     found: Rows = {}
     part_of = find_format("sej").restore.part_of
     for name, some in rows.items():
@@ -203,7 +203,7 @@ def for_a_stream(root: Path, rows: Rows) -> Rows:
     return found
 
 
-def test_there_is_enough_to_agree_on(expected: dict[str, Rows]) -> None:
+def test_samples_cover_every_kind_of_damage(expected: dict[str, Rows]) -> None:
     rows = [row for some in expected["permissive"].values() for row in some]
     kinds = {row.damage.partition(":")[0] for row in rows if row.damage is not None}
     assert kinds == {"torn_tail", "malformed", "unexpected_offset", "gap", "checksum"}
@@ -212,7 +212,7 @@ def test_there_is_enough_to_agree_on(expected: dict[str, Rows]) -> None:
     assert sum(any(row.damage for row in some) for some in expected["permissive"].values()) > 25
 
 
-def test_columns_are_the_objects(root: Path, expected: dict[str, Rows]) -> None:
+def test_columns_equal_the_objects(root: Path, expected: dict[str, Rows]) -> None:
     names = names_of(root)
     for mode in MODES:
         found = by_journal((row for name in names for row in from_arrow(root, name, mode)), names)
@@ -264,13 +264,13 @@ def compare(found: Iterable[Row], wanted: Rows) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_tasks_of_any_size_read_what_a_reader_does(root: Path, expected: dict[str, Rows], mode: str) -> None:
+def test_tasks_of_any_size_read_the_same_as_a_reader(root: Path, expected: dict[str, Rows], mode: str) -> None:
     for split_bytes in ("1", "300k", "1g"):
         compare(in_batch(root, mode=mode, splitBytes=split_bytes, batchBytes="10k"), expected[mode])
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_one_large_batch_reads_what_a_reader_does(root: Path, expected: dict[str, Rows], mode: str) -> None:
+def test_one_large_batch_reads_the_same_as_a_reader(root: Path, expected: dict[str, Rows], mode: str) -> None:
     compare(in_stream(root, mode=mode), for_a_stream(root, expected[mode]))
 
 
@@ -279,7 +279,7 @@ def test_one_large_batch_reads_what_a_reader_does(root: Path, expected: dict[str
     ("permissive", ["maxRecordsPerTrigger"]),
     ("dropmalformed", ["maxRecordsPerTrigger", "maxBytesPerTrigger"]),
 ])  # fmt: skip
-def test_many_small_batches_read_what_a_reader_does(
+def test_many_small_batches_read_the_same_as_a_reader(
     root: Path, expected: dict[str, Rows], mode: str, options: list[str]
 ) -> None:
     for name, rows in for_a_stream(root, expected[mode]).items():
@@ -289,7 +289,7 @@ def test_many_small_batches_read_what_a_reader_does(
         assert sorted(found, key=lambda row: row.place) == [row._replace(journal=Path(name).name) for row in rows], name
 
 
-def test_a_range_of_offsets_is_what_a_reader_gives_of_it(root: Path, expected: dict[str, Rows]) -> None:
+def test_range_of_offsets_equals_that_of_a_reader(root: Path, expected: dict[str, Rows]) -> None:
     dice = random.Random(7)
     for name in expected["permissive"]:
         reader = open_journal(root / name)
@@ -321,7 +321,7 @@ def parts_of(root: Path, name: str) -> list[str]:
     return [f"{name}/{shard.name}" for shard in reader.shards()] if isinstance(reader, ShardedReader) else [name]
 
 
-def test_failfast_refuses_at_the_same_place(root: Path, expected: dict[str, Rows]) -> None:
+def test_failfast_fails_at_the_same_position(root: Path, expected: dict[str, Rows]) -> None:
     refused = 0
     for name in expected["permissive"]:
         for part in parts_of(root, name):
@@ -354,7 +354,7 @@ def as_bytes(data: Any) -> bytes | None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_tables_of_spark_are_what_a_reader_gives(spark: Any, root: Path, expected: dict[str, Rows], mode: str) -> None:
+def test_tables_of_spark_equal_those_of_a_reader(spark: Any, root: Path, expected: dict[str, Rows], mode: str) -> None:
     options = {"mode": mode, "splitBytes": "1m"}
     if mode == "permissive":
         frame = spark.read.format("logwright").options(**options).load(str(root))
@@ -366,7 +366,7 @@ def test_tables_of_spark_are_what_a_reader_gives(spark: Any, root: Path, expecte
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_streams_of_spark_are_what_a_reader_gives(
+def test_streams_of_spark_equal_those_of_a_reader(
     spark: Any, root: Path, expected: dict[str, Rows], mode: str, tmp_path: Path
 ) -> None:
     source = spark.readStream.format("logwright" if mode == "dropmalformed" else "sej").option("mode", mode)
@@ -389,7 +389,7 @@ def test_streams_of_spark_are_what_a_reader_gives(
     compare(found, for_a_stream(root, expected[mode]))
 
 
-def test_spark_refuses_with_file_and_position(spark: Any, root: Path) -> None:
+def test_spark_error_names_file_and_position(spark: Any, root: Path) -> None:
     for name in ("golden/midflip_size", "golden/gap"):
         plain = first_failure(scanned(root, name, "failfast"))
         assert plain is not None

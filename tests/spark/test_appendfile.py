@@ -36,7 +36,7 @@ def make_journal(directory: Path) -> Path:
     return directory
 
 
-def test_records_are_rows_in_both_kinds_of_columns_and_segments_a_table(spark: Any, tmp_path: Path) -> None:
+def test_records_are_rows_in_both_kinds_of_columns_and_segments_are_a_table(spark: Any, tmp_path: Path) -> None:
     journal = make_journal(tmp_path / "readings")
     add_lost(journal, 0, 1)
     assert not next(segment for segment in Reader(journal).segments() if segment.id == 1).complete
@@ -80,7 +80,7 @@ def test_records_are_rows_in_both_kinds_of_columns_and_segments_a_table(spark: A
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_whatever_happens_between_triggers_every_record_comes_once(tmp_path: Path, seed: int) -> None:
+def test_every_record_is_delivered_once_whatever_happens_between_triggers(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     schema = StructType().add("kind", "string").add("data", "binary")
     stream = JournalStream(schema, {"path": str(tmp_path), "maxbytespertrigger": "300"}, "appendfile")
@@ -110,7 +110,7 @@ def test_whatever_happens_between_triggers_every_record_comes_once(tmp_path: Pat
     assert seen == issued
 
 
-def test_a_program_that_starts_anew_stops_no_stream_that_has_read_everything(tmp_path: Path) -> None:
+def test_restarted_writer_does_not_stop_a_stream_that_has_read_everything(tmp_path: Path) -> None:
     schema = StructType().add("kind", "string").add("data", "binary")
     stream = JournalStream(schema, {"path": str(tmp_path)}, "appendfile")
     offset: dict[str, Any] = {}
@@ -142,7 +142,7 @@ def rows_between(stream: JournalStream, start: dict[str, Any], end: dict[str, An
     return found
 
 
-def test_a_stream_sees_each_record_once_and_writes_a_segment_for_each_batch(spark: Any, tmp_path: Path) -> None:
+def test_stream_reads_each_record_once_and_writes_a_segment_per_batch(spark: Any, tmp_path: Path) -> None:
     source, target = make_journal(tmp_path / "source"), tmp_path / "target"
 
     def catch_up() -> None:

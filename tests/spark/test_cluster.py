@@ -116,7 +116,7 @@ def staged(root: Path) -> list[str]:
 # --- a packed environment ---------------------------------------------------------------------------------------------
 
 
-def test_the_executors_use_the_package_that_was_shipped(places: tuple[Cluster, Shipped], driver: Driver) -> None:
+def test_executors_use_the_shipped_package(places: tuple[Cluster, Shipped], driver: Driver) -> None:
     cluster, _ = places
     found = driver.ask("where")
     assert len(found) == 2
@@ -128,7 +128,7 @@ def test_the_executors_use_the_package_that_was_shipped(places: tuple[Cluster, S
         assert not Path(file).is_relative_to(ROOT)
 
 
-def test_a_table_of_many_splits_is_what_plain_python_reads(driver: Driver, journal: Path, tmp_path: Path) -> None:
+def test_table_of_many_splits_equals_plain_python(driver: Driver, journal: Path, tmp_path: Path) -> None:
     tasks = driver.ask("read", path=str(journal), result=str(tmp_path / "rows"), split=SPLIT)
     rows = pickle.loads((tmp_path / "rows").read_bytes())
     assert tasks > 10
@@ -136,7 +136,7 @@ def test_a_table_of_many_splits_is_what_plain_python_reads(driver: Driver, journ
     assert [(o, n, t, bytes(k), bytes(v)) for o, n, t, k, v in found] == rows_of(journal)
 
 
-def test_a_stream_is_what_plain_python_reads(driver: Driver, journal: Path, tmp_path: Path) -> None:
+def test_stream_equals_plain_python(driver: Driver, journal: Path, tmp_path: Path) -> None:
     batches = driver.ask(
         "stream", path=str(journal), table=str(tmp_path / "table"), checkpoint=str(tmp_path / "checkpoint"), limit=500
     )
@@ -146,15 +146,13 @@ def test_a_stream_is_what_plain_python_reads(driver: Driver, journal: Path, tmp_
     assert rows == rows_of(journal)
 
 
-def test_what_the_cluster_writes_is_what_one_writer_would_have_written(
-    driver: Driver, journal: Path, tmp_path: Path
-) -> None:
+def test_cluster_writes_the_same_as_a_single_writer(driver: Driver, journal: Path, tmp_path: Path) -> None:
     driver.ask("write", source=str(journal), target=str(tmp_path / "out"), split=SPLIT, bit=1)
     assert files(tmp_path / "out") == copied(journal, tmp_path / "one")
     assert staged(tmp_path / "out") == []
 
 
-def test_an_executor_that_is_killed_while_it_stages_costs_nothing(driver: Driver, tmp_path: Path) -> None:
+def test_executor_killed_while_staging_loses_nothing(driver: Driver, tmp_path: Path) -> None:
     journal, marker = tmp_path / "large", tmp_path / "staging"
     dice = random.Random(12)
     with Writer(journal, segment_size=2 << 20) as writer:
@@ -177,7 +175,7 @@ def test_an_executor_that_is_killed_while_it_stages_costs_nothing(driver: Driver
 # --- a zip of Python files --------------------------------------------------------------------------------------------
 
 
-def test_a_zip_of_the_package_works_without_its_kernels_and_twins_of_a_task_count_once(
+def test_zipped_package_works_without_kernels_and_speculative_tasks_count_once(
     places: tuple[Cluster, Shipped], journal: Path, tmp_path: Path
 ) -> None:
     cluster, shipped = places
@@ -199,11 +197,11 @@ def test_a_zip_of_the_package_works_without_its_kernels_and_twins_of_a_task_coun
     command += map(str, (journal, *targets, events, result))
     status, printed = run_to_the_end(command, tmp_path, spark_environment() | {"PYSPARK_PYTHON": str(python)})
     assert status == 0, printed
-    told = json.loads(result.read_text())
-    for file, compiled in told["places"]:
+    result_json = json.loads(result.read_text())
+    for file, compiled in result_json["places"]:
         assert "logwright.zip/logwright/__init__.py" in file
         assert not compiled
-    assert told["tasks"] > 5
+    assert result_json["tasks"] > 5
     assert sorted(path.name for path in events.iterdir()) == ["attempt 0", "attempt 1"]
     with ShardedWriter(tmp_path / "one", "", 1) as writer:
         for message in Reader(journal):

@@ -15,7 +15,7 @@ from tests.cli.support import environment
 DEADLINE_SECONDS = 600
 
 
-def test_the_demo_makes_tables_of_its_journals_and_says_where_the_report_is(tmp_path: Path) -> None:
+def test_demo_makes_tables_of_its_journals_and_names_the_report(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "logwright", "demo", "--pipeline"]
     done = subprocess.run(
         command,

@@ -1,4 +1,4 @@
-"""Journals below a path are found once each, under names of their own, whatever lies between them."""
+"""Journals below a path are found once each, under unique names, whatever is between them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def names(root: Path, format: str | None = None) -> list[str]:
     return [journal.name for journal in list_journals(str(root), format)]
 
 
-def test_links_that_lead_round_in_circles_multiply_nothing(tmp_path: Path) -> None:
+def test_circular_links_do_not_duplicate_journals(tmp_path: Path) -> None:
     make(tmp_path / "a" / "orders")
     make(tmp_path / "z")
     for link, target in {"loop": ".", "a/up": "..", "a/self": "self", "a/orders/back": "../..", "b": "a"}.items():
@@ -33,7 +33,7 @@ def test_links_that_lead_round_in_circles_multiply_nothing(tmp_path: Path) -> No
     assert names(tmp_path / "loop" / "loop") == ["a/orders", "z"]
 
 
-def test_a_journal_behind_links_is_called_by_its_own_name_or_by_the_first_of_them(tmp_path: Path) -> None:
+def test_linked_journal_has_its_own_name_or_that_of_the_first_link(tmp_path: Path) -> None:
     make(tmp_path / "elsewhere" / "far")
     make(tmp_path / "root" / "b" / "near")
     for link, target in {"a": "b/near", "c": "../elsewhere/far", "d": "../elsewhere", "e": "b/near/jnl"}.items():
@@ -45,7 +45,7 @@ def test_a_journal_behind_links_is_called_by_its_own_name_or_by_the_first_of_the
     assert names(tmp_path / "link") == ["link"], "a path that is asked for is followed"
 
 
-def test_links_between_queues_multiply_nothing_either(tmp_path: Path) -> None:
+def test_links_between_queues_do_not_duplicate_queues(tmp_path: Path) -> None:
     with kestrel.Writer(tmp_path / "cars") as writer:
         writer.addx(b"x")
     (tmp_path / "more").mkdir()
@@ -69,7 +69,7 @@ def test_a_queue_whose_newest_file_is_missing_is_found_by_its_name(tmp_path: Pat
         list_journals(str(tmp_path / "bikes"), None)
 
 
-def test_no_two_journals_have_one_name(tmp_path: Path) -> None:
+def test_journal_names_are_unique(tmp_path: Path) -> None:
     for name in (b"\xff", rb"\xff", b"a\\b"):
         make(tmp_path / os.fsdecode(name))
     found = list_journals(str(tmp_path), None)
@@ -77,26 +77,26 @@ def test_no_two_journals_have_one_name(tmp_path: Path) -> None:
     assert {os.fsencode(Path(journal.location).name): journal.name for journal in found}[b"\xff"] == r"\xff"
 
 
-def test_a_directory_that_may_not_be_read_is_told_and_the_others_are_found() -> None:
+def test_unreadable_directory_is_reported_and_the_others_are_found() -> None:
     with open_to_all() as root:
         make(root / "orders")
         make(root / "private" / "inner")
         assert names(root) == ["orders", "private/inner"]
-        told: list[tuple[str, str]] = []
+        reported: list[tuple[str, str]] = []
         with without_access(root / "private"):
-            found = list_journals(str(root), None, lambda name, error: told.append((name, str(error))))
+            found = list_journals(str(root), None, lambda name, error: reported.append((name, str(error))))
             with pytest.raises(StorageFailed, match=r"private.*Permission denied"):
                 list_journals(str(root), None)
         assert found == [Journal("sej", str(root / "orders"), "orders")]
-        ((name, reason),) = told
+        ((name, reason),) = reported
         assert name == "private"
         assert reason.endswith("Permission denied; give this user access to it, then run this again")
 
 
-def test_a_link_that_cannot_be_followed_is_told_and_the_others_are_found(tmp_path: Path) -> None:
+def test_dangling_link_is_reported_and_the_others_are_found(tmp_path: Path) -> None:
     make(tmp_path / "orders")
     (tmp_path / "odd").symlink_to("x" * 300)
-    told: list[str] = []
-    found = list_journals(str(tmp_path), None, lambda name, error: told.append(name))
+    reported: list[str] = []
+    found = list_journals(str(tmp_path), None, lambda name, error: reported.append(name))
     assert [journal.name for journal in found] == ["orders"]
-    assert told == ["odd"]
+    assert reported == ["odd"]

@@ -20,7 +20,7 @@ from tests.pipeline.test_figures import (
 )
 
 
-def test_what_is_too_large_to_be_fetched_is_summed_up_first(spark: Any) -> None:
+def test_large_tables_are_aggregated_before_they_are_fetched(spark: Any) -> None:
     rows = [(f, name, minute(at), r, b) for f, name, at, r, b in a_day_of_activity()]
     rows.append(("sej", JOURNALS[2], minute(4 * START), 6, 60))
     rows += [("sej", f"tiny {number}", minute(START), 1, 1) for number in range(20)]
@@ -53,7 +53,7 @@ def test_what_is_too_large_to_be_fetched_is_summed_up_first(spark: Any) -> None:
     assert len(summed.damage.files[0].ranges) <= figures.MOST_RANGES_OF_A_FILE
 
 
-def test_segments_and_pages_are_counted_by_spark_as_they_are_in_arrow(spark: Any) -> None:
+def test_segments_and_pages_are_counted_equally_by_spark_and_arrow(spark: Any) -> None:
     tables = {"segments": some_segments(), **some_pages()}
     found = gathered({name: spark.createDataFrame(one) for name, one in tables.items()})
     wanted = gathered(tables)

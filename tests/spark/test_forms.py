@@ -1,4 +1,4 @@
-"""Tables in CSV and JSON: what they say can be read by anybody, and all of it comes back."""
+"""Tables in CSV and JSON: other programs can read them, and they restore the journals."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def raw_rows(out: Path, table: str, format: str) -> list[dict[str, Any]]:
     return found
 
 
-def test_csv_tables_grow_and_are_restored_by_what_is_noted_beside_them(spark: Any, tmp_path: Path) -> None:
+def test_csv_tables_grow_and_are_restored_with_their_saved_schema(spark: Any, tmp_path: Path) -> None:
     root, out = tmp_path / "root", tmp_path / "tables"
     settings = Settings(
         str(root),
@@ -84,7 +84,7 @@ def test_json_tables_have_times_to_the_microsecond(spark: Any, tmp_path: Path) -
     assert [base64.b64decode(row["value"]) for row in found] == list(VALUES)
 
 
-def test_the_columns_that_are_known_without_spark_are_those_that_tables_have(spark: Any) -> None:
+def test_columns_known_without_spark_equal_those_of_the_tables(spark: Any) -> None:
     sources = {"events": tables.EVENTS, "files": tables.FILES, "offsets": tables.OFFSETS}
     for name, columns in checks.COLUMNS.items():
         table = tables.TABLES[name]

@@ -47,7 +47,7 @@ def names_below(root: Path, format: str | None = None) -> list[tuple[str, str]]:
     return [(journal.format, journal.name) for journal in list_journals(str(root), format)]
 
 
-def test_directories_beside_files_of_queues_are_looked_through_as_well(tmp_path: Path) -> None:
+def test_directories_beside_queue_files_are_searched(tmp_path: Path) -> None:
     root = tmp_path / "data"
     for directory in (root, root / "deep", root / "deep" / "er"):
         write(directory / "cars", addx(b"A"))
@@ -113,7 +113,7 @@ def _micros(milliseconds: int | None) -> int | None:
     return None if milliseconds is None or abs(milliseconds) > (2**63 - 1) // 1000 else milliseconds * 1000
 
 
-def test_the_source_gives_every_operation_and_every_damage_of_all_queues(spark: Any, queues: Path) -> None:
+def test_source_returns_every_operation_and_damage_of_all_queues(spark: Any, queues: Path) -> None:
     typed = "queue STRING, op STRING, xid INT, count INT, added TIMESTAMP, expires TIMESTAMP, data BINARY"
     schema = f"{typed}, _file STRING, _position BIGINT, _size INT, _damage STRING, _journal STRING"
     read = spark.read.format("kestrel").option("mode", "permissive")
@@ -128,7 +128,7 @@ def test_the_source_gives_every_operation_and_every_damage_of_all_queues(spark: 
     assert spark.read.format("kestrel").load(str(queues)).schema == spark.createDataFrame([], typed).schema
 
 
-def test_a_schema_is_the_projection_and_the_mode_says_what_happens_at_damage(spark: Any, queues: Path) -> None:
+def test_schema_is_a_projection_and_the_mode_applies_to_damage(spark: Any, queues: Path) -> None:
     whole = [row for row in in_python(queues) if row[10] is None]
     dropping = spark.read.format("kestrel").option("mode", "dropmalformed").schema("op STRING, queue STRING")
     rows = [_plain(row) for row in dropping.load(str(queues)).collect()]
@@ -155,7 +155,7 @@ def data_of(stream: JournalStream, start: dict[str, Any], end: dict[str, Any]) -
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_whatever_is_rotated_and_packed_between_triggers_every_operation_comes_once(tmp_path: Path, seed: int) -> None:
+def test_rotation_and_packing_between_triggers_deliver_every_operation_once(tmp_path: Path, seed: int) -> None:
     dice = random.Random(seed)
     options = dice.choice([{}, {"maxRecordsPerTrigger": "7"}, {"maxBytesPerTrigger": "600"}])
     names = ("cars", "bikes")
@@ -199,7 +199,7 @@ def test_whatever_is_rotated_and_packed_between_triggers_every_operation_comes_o
     assert found == written
 
 
-def test_a_limit_of_records_is_one_of_operations(tmp_path: Path) -> None:
+def test_record_limit_counts_operations(tmp_path: Path) -> None:
     for name, count in (("cars", 30), ("bikes", 5)):
         write(tmp_path / "queues" / name, *(addx(b"x" * number) for number in range(count)))
     stream = stream_of(tmp_path / "queues", maxRecordsPerTrigger="10")
@@ -211,16 +211,16 @@ def test_a_limit_of_records_is_one_of_operations(tmp_path: Path) -> None:
     assert counts == [10, 10, 10, 5]
 
 
-def test_a_queue_that_was_written_anew_is_an_error_or_read_from_its_beginning(tmp_path: Path) -> None:
+def test_replaced_queue_is_an_error_or_read_from_its_beginning(tmp_path: Path) -> None:
     path = write(tmp_path / "queues" / "cars", *(addx(b"%d" % number) for number in range(50)))
     write(tmp_path / "queues" / "bikes", addx(b"one"))
     offset = following(stream_of(tmp_path / "queues"), stream_of(tmp_path / "queues").initialOffset())
     write(path, addx(b"anew"), addx(b"and more"))
     with pytest.raises(HistoryUnavailable, match=r"queues/cars: records from \d+ on .* was rewritten"):
         following(stream_of(tmp_path / "queues"), offset)
-    going_on = stream_of(tmp_path / "queues", failOnDataLoss="false")
-    end = following(going_on, offset)
-    assert data_of(going_on, offset, end) == [b"anew", b"and more"]
+    continued = stream_of(tmp_path / "queues", failOnDataLoss="false")
+    end = following(continued, offset)
+    assert data_of(continued, offset, end) == [b"anew", b"and more"]
     assert following(stream_of(tmp_path / "queues"), end) == end
 
 
@@ -243,7 +243,7 @@ def begin(spark: Any, home: Path, sink: Sink, **options: str) -> Any:
     return frame.writeStream.foreachBatch(sink).option("checkpointLocation", str(home / "checkpoint")).start()
 
 
-def test_a_query_goes_on_over_rotation_packing_and_restarts_and_notices_a_gap(spark: Any, tmp_path: Path) -> None:
+def test_query_continues_across_rotation_packing_and_restarts_and_detects_a_gap(spark: Any, tmp_path: Path) -> None:
     path, sink = tmp_path / "queues" / "cars", Sink()
 
     def put(*numbers: int) -> None:
@@ -259,7 +259,7 @@ def test_a_query_goes_on_over_rotation_packing_and_restarts_and_notices_a_gap(sp
         writer.rotate()
         writer.addx(b"3")
         catch_up(query)
-        writer.pack()  # under the query, which is behind it
+        writer.pack()  # under the query, which lags
         writer.addx(b"4")
         writer.rotate()
         writer.addx(b"5")
@@ -274,7 +274,7 @@ def test_a_query_goes_on_over_rotation_packing_and_restarts_and_notices_a_gap(sp
     assert sink.items == [b"1", b"2", b"3", b"4", b"5", b"6", b"7"]
     put(8)
     with Writer(path) as writer:
-        writer.rewrite()  # 8 is in a pack now: that it was added nobody knows any more
+        writer.rewrite()  # 8 is in a pack now: that it was added is no longer known
     put(9)
     with pytest.raises(StreamingQueryException, match=r"cars: records from \d+ on .* was packed"):
         catch_up(begin(spark, tmp_path, sink))
@@ -338,7 +338,7 @@ def replayed(reader: Reader) -> dict[str, list[Row]]:
     }
 
 
-def test_items_are_those_of_a_replay_with_all_that_happened_to_them(spark: Any, tmp_path: Path) -> None:
+def test_items_equal_a_replay_with_their_history(spark: Any, tmp_path: Path) -> None:
     root = tmp_path / "root"
     make_queues(root)
     records = spark.read.format("logwright").option("mode", "dropmalformed").load(str(root))

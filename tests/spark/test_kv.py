@@ -1,4 +1,4 @@
-"""The tables of stores are what recovery tells of every key, and what a model knows that keeps every change."""
+"""The tables of stores equal what recovery returns for every key, and a model that keeps every change."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def events(spark: Any, stores: Any) -> Any:
     return tables.events(records).cache()
 
 
-def test_the_history_of_every_key_is_what_recovery_tells(events: Any, stores: Any) -> None:
+def test_history_of_every_key_equals_recovery(events: Any, stores: Any) -> None:
     by_key: dict[Row, list[Any]] = defaultdict(list)
     for row in kv_history(events).orderBy("version").collect():
         by_key[row.journal, row.store, row.k].append(row)
@@ -88,7 +88,7 @@ def test_the_history_of_every_key_is_what_recovery_tells(events: Any, stores: An
     assert damaged > 10
 
 
-def test_the_state_at_a_time_is_what_recovery_gives(spark: Any, events: Any, stores: Any) -> None:
+def test_state_at_a_time_equals_recovery(spark: Any, events: Any, stores: Any) -> None:
     for at in TIMES:
         found: dict[Row, dict[str, Row]] = defaultdict(dict)
         for row in kv_state(events, at).collect():

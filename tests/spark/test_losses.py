@@ -87,7 +87,7 @@ def test_an_increment_adds_each_known_loss_once(spark: Any, journals: Path, tmp_
     assert not result.is_damaged
 
 
-def test_an_account_that_cannot_be_read_is_a_loss_of_unknown_size(spark: Any, journals: Path, tmp_path: Path) -> None:
+def test_unreadable_account_is_a_loss_of_unknown_size(spark: Any, journals: Path, tmp_path: Path) -> None:
     account_path(journals / "orders").write_text("{")
     make_tables(spark, journals, tmp_path / "tables")
     (row,) = [row for row in damage(tmp_path / "tables") if row["journal"] == "orders"]
@@ -95,7 +95,7 @@ def test_an_account_that_cannot_be_read_is_a_loss_of_unknown_size(spark: Any, jo
     assert row["reason"].startswith("unknown: the account of losses cannot be read: ")
 
 
-def test_restored_journals_have_their_accounts_again(spark: Any, journals: Path, tmp_path: Path) -> None:
+def test_restored_journals_have_their_accounts(spark: Any, journals: Path, tmp_path: Path) -> None:
     make_tables(spark, journals, tmp_path / "tables")
     restore(str(tmp_path / "tables"), str(tmp_path / "out"), spark=spark)
     assert read_losses(REAL_DISK, tmp_path / "out" / "orders") == [ORDERS]

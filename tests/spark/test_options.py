@@ -1,4 +1,4 @@
-"""Options of sources and sinks by their names: what is misspelt is refused, whoever reads it. No Spark is started."""
+"""Options of sources and sinks by their names: misspelt ones are refused by every reader. No Spark is started."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ VALUES = StructType().add("value", BinaryType())
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
         ({"sinse": "2026-01-01"}, "option sinse is unknown for reading a table of sej; did you mean since"),
         ({"splitbyte": "1m"}, "did you mean splitBytes?"),
@@ -24,30 +24,30 @@ VALUES = StructType().add("value", BinaryType())
         ({"header": "true"}, "there are mode, from, to, since, until, pushFilters, splitBytes, batchBytes"),
     ],
 )
-def test_an_option_of_a_table_that_is_not_known_is_refused_with_the_near_ones(
-    given: dict[str, str], told: str, tmp_path: Path
+def test_unknown_option_of_a_table_is_refused_with_suggestions(
+    given: dict[str, str], message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(WrongUse) as caught:
         SejSource({"path": str(tmp_path), **given}).reader(OFFSETS)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
         ({"maxrecordpertrigger": "5"}, "reading a stream of sej; did you mean maxRecordsPerTrigger"),
         ({"since": "2026-01-01"}, "option since is for tables; see startingOffsets"),
         ({"shardbit": "2"}, "option shardbit is unknown for reading a stream of sej"),
     ],
 )
-def test_an_option_of_a_stream_that_is_not_known_is_refused(given: dict[str, str], told: str, tmp_path: Path) -> None:
+def test_unknown_option_of_a_stream_is_refused(given: dict[str, str], message: str, tmp_path: Path) -> None:
     with pytest.raises(WrongUse) as caught:
         SejSource({"path": str(tmp_path), **given}).streamReader(OFFSETS)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize("writer", ["writer", "streamWriter"])
-def test_an_option_of_a_sink_that_is_not_known_is_refused(writer: str, tmp_path: Path) -> None:
+def test_unknown_option_of_a_sink_is_refused(writer: str, tmp_path: Path) -> None:
     def write(source: Any) -> Any:
         return getattr(source, writer)(VALUES, False)
 
@@ -58,14 +58,14 @@ def test_an_option_of_a_sink_that_is_not_known_is_refused(writer: str, tmp_path:
     assert not (tmp_path / "new").exists()
 
 
-def test_what_spark_adds_itself_is_let_pass(tmp_path: Path) -> None:
+def test_options_added_by_spark_are_accepted(tmp_path: Path) -> None:
     sparks = {"path": str(tmp_path), "checkpointLocation": "c", "queryName": "q", "serialization.format": "1"}
     assert SejSource(sparks).reader(OFFSETS).location == str(tmp_path)
     assert SejSource(sparks).streamReader(OFFSETS).location == str(tmp_path)
     assert SejSource({**sparks, "__partition_columns": "[]"}).streamWriter(VALUES, False).root == tmp_path
 
 
-def test_a_mode_can_be_written_as_spark_writes_it(tmp_path: Path) -> None:
+def test_mode_accepts_the_spelling_of_spark(tmp_path: Path) -> None:
     assert SejSource({"path": str(tmp_path), "mode": "PERMISSIVE"}).reader(OFFSETS).mode == "permissive"
     with pytest.raises(WrongUse, match="mode 'lenient' is none of failfast, permissive, dropmalformed"):
         JournalSource({"path": str(tmp_path), "mode": "lenient"}).reader(StructType())

@@ -93,7 +93,7 @@ def world(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> World:
     return World(root, place / "tables", run(Settings(str(root), str(place / "tables"), split_bytes=30_000), spark))
 
 
-def test_events_and_damage_are_those_of_the_source_row_for_row(spark: Any, world: World) -> None:
+def test_events_and_damage_equal_the_source_row_for_row(spark: Any, world: World) -> None:
     records = spark.read.format("logwright").option("mode", "permissive").load(str(world.root))
     for name, wanted in (("events", tables.events(records)), ("damage", tables.damage(records))):
         frame = spark.read.parquet(str(world.out / name))
@@ -101,7 +101,7 @@ def test_events_and_damage_are_those_of_the_source_row_for_row(spark: Any, world
         assert rows(frame) == content(world.out, name) == rows(wanted)
 
 
-def test_the_other_tables_are_about_the_same_records(world: World) -> None:
+def test_other_tables_describe_the_same_records(world: World) -> None:
     messages = content(world.out, "messages")
     events = content(world.out, "events")
     assert sorted((row[0], row[2], row[7]) for row in messages) == sorted((row[1], row[5], row[10]) for row in events)
@@ -114,7 +114,7 @@ def test_the_other_tables_are_about_the_same_records(world: World) -> None:
     assert [row[:5] for row in content(world.out, "consumers")] == [("sej", "a", None, "billing", 390)]
 
 
-def test_the_result_says_what_was_made(world: World) -> None:
+def test_result_describes_the_tables(world: World) -> None:
     result = world.result
     assert {name: (one.records, one.damage) for name, one in result.journals.items()} == {
         "a": (400, {}),
@@ -134,9 +134,7 @@ def test_the_result_says_what_was_made(world: World) -> None:
     assert [path.name for path in (world.out / "_logwright").iterdir() if path.name != "lock"] == ["pipeline.json"]
 
 
-def test_a_second_run_replaces_the_first_and_what_is_not_asked_for_goes(
-    spark: Any, world: World, tmp_path: Path
-) -> None:
+def test_second_run_replaces_the_first_and_removes_unrequested_tables(spark: Any, world: World, tmp_path: Path) -> None:
     out = tmp_path / "tables"
     shutil.copytree(world.out, out)
     result = run(Settings(str(world.root), str(out), tables=("events", "activity")), spark)
@@ -149,7 +147,7 @@ def test_a_second_run_replaces_the_first_and_what_is_not_asked_for_goes(
     assert {Path(name).name[:13] for name in table_files(out, "events")} == {"part-00000002"}
 
 
-def test_journals_alone_become_parquet(spark: Any, world: World, tmp_path: Path) -> None:
+def test_journals_become_parquet_without_other_tables(spark: Any, world: World, tmp_path: Path) -> None:
     done = to_parquet(spark, str(world.root), tmp_path / "events")
     frame = spark.read.parquet(str(tmp_path / "events"))
     assert rows(frame) == content(world.out, "events")
@@ -158,7 +156,7 @@ def test_journals_alone_become_parquet(spark: Any, world: World, tmp_path: Path)
         to_parquet(spark, str(world.root), tmp_path / "events")
 
 
-def test_what_an_attempt_has_left_that_does_not_count_is_gone(spark: Any, world: World, tmp_path: Path) -> None:
+def test_files_of_a_failed_attempt_are_removed(spark: Any, world: World, tmp_path: Path) -> None:
     (tmp_path / "staging" / "events").mkdir(parents=True)
     (tmp_path / "staging" / "events" / "000000-dead.parquet").write_bytes(b"half of a file")
     done = ingest(spark, Plan(Settings(str(world.root / "a"), str(tmp_path / "out")), str(tmp_path / "staging")))
@@ -194,7 +192,7 @@ def increment(spark: Any, root: Path, out: Path, **options: Any) -> Result:
     return run(Settings(str(root), str(out), incremental=True, **options), spark)
 
 
-def test_increments_are_in_the_end_what_one_run_would_have_made(spark: Any, tmp_path: Path) -> None:
+def test_increments_equal_one_full_run(spark: Any, tmp_path: Path) -> None:
     root, out = tmp_path / "root", tmp_path / "growing"
     batches = []
     for step, batch_bytes in enumerate((35_000, 1 << 30, 1 << 30)):
@@ -244,9 +242,7 @@ def use(root: Path, step: int) -> None:
                 store.rotate()
 
 
-def test_increments_have_the_items_and_keys_of_one_run_and_queues_give_the_same_files_back(
-    spark: Any, tmp_path: Path
-) -> None:
+def test_increments_have_the_items_and_keys_of_one_run_and_restore_the_same_queues(spark: Any, tmp_path: Path) -> None:
     root, out = tmp_path / "root", tmp_path / "root" / "queues" / "growing"  # a directory there is no part of a queue
     fill(root / "a", 5)
     moment = datetime.datetime(1970, 1, 1, 0, 0, 9, tzinfo=datetime.UTC)
@@ -297,7 +293,7 @@ def test_increments_have_the_items_and_keys_of_one_run_and_queues_give_the_same_
 
 @pytest.fixture(scope="module")
 def half_way(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Journals and tables that are one step behind, and what the tables should become."""
+    """Journals, tables that lag one step, and what the tables should become."""
     place = tmp_path_factory.mktemp("killed")
     grow(place / "root", 0)
     increment(spark, place / "root", place / "tables")
@@ -307,7 +303,7 @@ def half_way(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("moment", killed_pipeline.MOMENTS)
-def test_a_run_that_is_killed_has_published_its_batch_or_has_not(
+def test_killed_run_publishes_its_batch_completely_or_not_at_all(
     spark: Any, half_way: Path, tmp_path: Path, moment: str
 ) -> None:
     out = tmp_path / "tables"
@@ -330,14 +326,14 @@ def test_a_run_that_is_killed_has_published_its_batch_or_has_not(
     COUNTS.add("kill -9", 1, "pipeline")
 
 
-def test_a_run_that_follows_goes_on_until_it_is_stopped(spark: Any, tmp_path: Path) -> None:
+def test_following_run_continues_until_it_is_stopped(spark: Any, tmp_path: Path) -> None:
     root, out = tmp_path / "root", tmp_path / "tables"
     fill(root / "a", 10)
-    stop, results, told = threading.Event(), [], [""]
+    stop, results, reported = threading.Event(), [], [""]
     settings = Settings(str(root), str(out), follow=True, tables=("events",))
 
     def follow() -> None:
-        results.append(run(settings, spark, stop=stop, progress=lambda what, *_: told.append(what)))
+        results.append(run(settings, spark, stop=stop, progress=lambda what, *_: reported.append(what)))
 
     thread = threading.Thread(target=follow)
     thread.start()
@@ -345,7 +341,7 @@ def test_a_run_that_follows_goes_on_until_it_is_stopped(spark: Any, tmp_path: Pa
         wait_until(lambda: _rows_of(out) == 10)
         fill(root / "b", 5)
         wait_until(lambda: _rows_of(out) == 15)
-        wait_until(lambda: told[-1] == "waiting for more")
+        wait_until(lambda: reported[-1] == "waiting for more")
     finally:
         stop.set()
         thread.join(DEADLINE_SECONDS)
@@ -371,7 +367,7 @@ def wait_until(true: Any) -> None:
 # --- other forms ------------------------------------------------------------------------------------------------------
 
 
-def test_tables_can_be_of_another_format_and_partitioned_and_decoded(spark: Any, tmp_path: Path) -> None:
+def test_tables_can_have_another_format_partitions_and_decoding(spark: Any, tmp_path: Path) -> None:
     root, out = tmp_path / "root", tmp_path / "tables"
     with Writer(root / "orders") as writer:
         for number in range(20):
@@ -406,7 +402,7 @@ def test_tables_can_be_of_another_format_and_partitioned_and_decoded(spark: Any,
 # --- what is wrong ----------------------------------------------------------------------------------------------------
 
 
-def test_what_a_task_or_spark_itself_says_comes_out_as_one_error(spark: Any, world: World, tmp_path: Path) -> None:
+def test_errors_of_tasks_and_of_spark_are_one_error(spark: Any, world: World, tmp_path: Path) -> None:
     with pytest.raises(DamagedJournal, match=r"^bad/jnl/0000000000000000\.jnl @ \d+: .+$") as raised:
         run(Settings(str(world.root), str(tmp_path / "out"), mode="failfast"), spark)
     assert raised.value.position > 0
@@ -449,8 +445,8 @@ def test_the_examples_run_on_the_sample_journals(spark: Any, demo: Path) -> None
     assert next(line for line in lines if line[:1] == ["damaged"])[:3] == ["damaged", "sej", "2999"]
     assert first.lines[-1] == "report: tables/report.html"
     assert "logwright: warning: torn: 1 torn tail" in first.err.splitlines()
-    told = outcomes["logwright pipeline run --journals orders --out few --tables events,activity --json"].object
-    assert (told["records"], told["tables"]["events"]["rows"], told["batches"]) == (3000, 3000, 1)
+    reported = outcomes["logwright pipeline run --journals orders --out few --tables events,activity --json"].object
+    assert (reported["records"], reported["tables"]["events"]["rows"], reported["batches"]) == (3000, 3000, 1)
     for path in (demo / "orders" / "jnl").iterdir():
         if path.suffix == ".jnl":
             assert (demo / "some" / "orders" / "jnl" / path.name).read_bytes() == path.read_bytes()

@@ -1,4 +1,4 @@
-"""Journals that went through the tables of the pipeline come back as what they were; what was damaged is told."""
+"""Journals restored from the tables of the pipeline equal the originals; damage is reported."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class World(NamedTuple):
     out: Path
     restored: Restored
 
-    def told(self, name: str) -> Any:
+    def result_of(self, name: str) -> Any:
         (found,) = [journal for journal in self.restored.journals if journal.journal == name]
         return found
 
@@ -113,7 +113,7 @@ def make_queues(root: Path) -> None:
 
 
 def make_stores(root: Path) -> None:
-    """Stores with archives, some of them side by side, and one of which bytes have changed."""
+    """Stores with archives, some in one directory, and one with changed bytes."""
     for number in range(4):
         directory = root / ("", "deeper")[number % 2]
         clock, dice = Clock(START + number), random.Random(number)
@@ -159,23 +159,23 @@ def hashes_of(directory: Path) -> dict[str, str]:
 # --- what is whole --------------------------------------------------------------------------------------------------
 
 
-def test_every_intact_golden_journal_comes_back_byte_for_byte(world: World) -> None:
+def test_intact_golden_journals_are_restored_byte_for_byte(world: World) -> None:
     for name in (*WHOLE, *SHARDED, "midflip_value"):
         name = f"golden/{name}"
         assert hashes_of(world.out / name) == hashes_of(world.journals / name), name
-        assert world.told(name).whole, name
+        assert world.result_of(name).whole, name
 
 
-def test_random_journals_come_back_byte_for_byte_with_their_consumers(world: World) -> None:
+def test_random_journals_are_restored_byte_for_byte_with_their_consumers(world: World) -> None:
     for name in [*RANDOM, "sharded", STRAY]:
         assert hashes_of(world.out / name) == hashes_of(world.journals / name), name
-        assert world.told(name).whole, name
+        assert world.result_of(name).whole, name
     assert len(hashes_of(world.out / "many files")) > 10
     assert (world.out / "many files" / "ofs" / "fresh.ofs").read_bytes() == b""
     assert len(hashes_of(world.out / "sharded")) > 10
 
 
-def test_queues_come_back_byte_for_byte_beside_journals_of_another_format(world: World) -> None:
+def test_queues_are_restored_byte_for_byte_beside_another_format(world: World) -> None:
     queues = [journal for journal in world.restored.journals if journal.format == "kestrel"]
     assert len(queues) > 15
     for journal in queues:
@@ -183,37 +183,37 @@ def test_queues_come_back_byte_for_byte_beside_journals_of_another_format(world:
             assert files_of(world.out / journal.journal) == files_of(world.journals / journal.journal), journal
             assert journal.whole, journal
     assert hashes_of(world.out / "queues/random0/orders") == hashes_of(world.journals / "queues/random0/orders")
-    told = world.told("queues/damaged")
-    assert [(gap.part, gap.first, gap.next) for gap in told.gaps] == [("cars", 22, 27)]
-    assert told.missing_bytes == 6
+    result = world.result_of("queues/damaged")
+    assert [(gap.part, gap.first, gap.next) for gap in result.gaps] == [("cars", 22, 27)]
+    assert result.missing_bytes == 6
     states = [kestrel.Reader(root / "queues/damaged/cars").state() for root in (world.journals, world.out)]
     assert states[0] == states[1]
 
 
-def test_stores_come_back_journal_for_journal_in_place_and_in_history(world: World) -> None:
+def test_stores_are_restored_with_their_journals_and_history(world: World) -> None:
     for name in ("stores", "stores/deeper"):
         assert journals_of(world.out / name) == journals_of(world.journals / name), name
         assert len(journals_of(world.out / name)) > 6, name
-        assert world.told(name).whole, name
-        assert world.told(name).files == len(journals_of(world.out / name)), name
+        assert world.result_of(name).whole, name
+        assert world.result_of(name).files == len(journals_of(world.out / name)), name
         for store in list_stores(REAL_DISK, world.journals / name):
             before, after = (VersionedRecovery.load(root / name, store=store) for root in (world.journals, world.out))
             assert list(after.history("key 3")) == list(before.history("key 3")), store
             for entry in before.history("key 2"):
                 assert dict(after.recover_at(entry.t)) == dict(before.recover_at(entry.t)), (store, entry.t)
-    told = world.told("stores/damaged")
-    assert [gap.part for gap in told.gaps] == ["cars"]
-    assert [problem.partition(" was damaged (")[0] for problem in told.problems] == [
-        f"cars.jrn @ {told.gaps[0].first & (1 << 64) - 1}"
+    result = world.result_of("stores/damaged")
+    assert [gap.part for gap in result.gaps] == ["cars"]
+    assert [problem.partition(" was damaged (")[0] for problem in result.problems] == [
+        f"cars.jrn @ {result.gaps[0].first & (1 << 64) - 1}"
     ]
-    assert not told.whole
+    assert not result.whole
 
 
 def files_of(directory: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in directory.iterdir() if path.is_file()}
 
 
-def test_tables_that_grew_give_back_what_a_store_has_forgotten(spark: Any, tmp_path: Path) -> None:
+def test_incremental_tables_restore_changes_that_a_store_removed(spark: Any, tmp_path: Path) -> None:
     """Between two runs a journal has got another name, and archives that were read are removed."""
     stores, clock = tmp_path / "journals" / "stores", Clock(START)
     settings = Settings(
@@ -235,7 +235,7 @@ def test_tables_that_grew_give_back_what_a_store_has_forgotten(spark: Any, tmp_p
     assert (len(expected), restored.records, restored.whole) == (3, 60, True)
 
 
-def test_the_result_says_what_is_there_now(world: World) -> None:
+def test_result_describes_the_restored_journals(world: World) -> None:
     names = {str(path.parent.parent.relative_to(world.journals)) for path in world.journals.rglob("jnl/*.jnl")}
     names = {name.rpartition("/")[0] if name.rpartition(".")[2][:1].isdigit() else name for name in names}
     messages = [journal for journal in world.restored.journals if journal.format == "sej"]
@@ -250,7 +250,7 @@ def test_the_result_says_what_is_there_now(world: World) -> None:
     assert not world.restored.completed
 
 
-def test_a_restored_journal_goes_on_where_it_ended(world: World, tmp_path: Path) -> None:
+def test_restored_journal_continues_at_its_end(world: World, tmp_path: Path) -> None:
     shutil.copytree(world.out / "many files", tmp_path / "copy")
     following = Reader(world.journals / "many files").next
     with Writer(tmp_path / "copy") as writer:
@@ -262,7 +262,7 @@ def test_a_restored_journal_goes_on_where_it_ended(world: World, tmp_path: Path)
 # --- what is not ----------------------------------------------------------------------------------------------------
 
 
-def test_damaged_journals_come_back_sound_but_for_what_is_told(world: World) -> None:
+def test_damaged_journals_are_restored_sound_except_reported_gaps(world: World) -> None:
     names = [f"golden/{name}" for name in (*TORN, *DAMAGED, *OTHERS)]
     names += [f"damaged/{path.name}" for path in (world.journals / "damaged").iterdir()]
     for name in names:
@@ -272,36 +272,36 @@ def test_damaged_journals_come_back_sound_but_for_what_is_told(world: World) -> 
         problems = after.verify().problems
         gaps = [
             f"the segment begins with offset {gap.next} where {gap.first} was"
-            for gap in world.told(name).gaps
+            for gap in world.result_of(name).gaps
             if gap.next <= after.next  # what is missing at the end leaves no trace
         ]
         assert [problem.kind for problem in problems] == ["gap"] * len(gaps), name
         assert all(problem.message.startswith(gap) for problem, gap in zip(problems, gaps, strict=True)), name
         size = sum(path.stat().st_size for path in (world.journals / name / "jnl").iterdir())
-        assert world.told(name).missing_bytes == size - world.told(name).bytes, name
+        assert world.result_of(name).missing_bytes == size - world.result_of(name).bytes, name
 
 
-def test_what_is_missing_is_told_for_each_journal(world: World) -> None:
-    told = {path.name: world.told(f"damaged/{path.name}") for path in (world.journals / "damaged").iterdir()}
-    assert {name: ([(gap.first, gap.next) for gap in one.gaps], one.missing_bytes) for name, one in told.items()} == {
+def test_missing_records_are_reported_for_each_journal(world: World) -> None:
+    result = {path.name: world.result_of(f"damaged/{path.name}") for path in (world.journals / "damaged").iterdir()}
+    assert {name: ([(gap.first, gap.next) for gap in one.gaps], one.missing_bytes) for name, one in result.items()} == {
         "the beginning": ([(0, 3)], 120),
         "the middle": ([(15, 16)], 40),
         "the end": ([(19, 20)], 10),
         "a whole segment": ([(10, 20)], 400),
         "the last segment": ([], 400),
     }
-    assert told["the middle"].files == 4
-    assert not told["the last segment"].whole
-    gap = world.told("golden/gap")
+    assert result["the middle"].files == 4
+    assert not result["the last segment"].whole
+    gap = world.result_of("golden/gap")
     assert ([(one.first, one.next) for one in gap.gaps], gap.missing_bytes) == ([(12, 16)], 0)
 
 
-def test_a_consumer_whose_offset_could_not_be_read_is_told(world: World) -> None:
+def test_consumer_with_an_unreadable_offset_is_reported(world: World) -> None:
     assert sorted(path.name for path in (world.out / "broken" / "ofs").iterdir()) == ["fine.ofs"]
-    assert world.told("broken").problems == (
+    assert world.result_of("broken").problems == (
         "the consumer lost is not restored: ofs/lost.ofs @ 0: an offset file has 0 or 8 bytes, this one has 3",
     )
-    assert not world.told("broken").whole
+    assert not world.result_of("broken").whole
 
 
 # --- what is refused ------------------------------------------------------------------------------------------------
@@ -311,7 +311,7 @@ def visible(out: Path) -> list[str]:
     return sorted(path.name for path in out.iterdir() if path.name != ".logwright") if out.exists() else []
 
 
-def test_what_is_there_is_not_overwritten_and_patterns_choose(spark: Any, world: World, tmp_path: Path) -> None:
+def test_existing_journals_are_not_overwritten_and_patterns_select(spark: Any, world: World, tmp_path: Path) -> None:
     before = hashes_of(world.out)
     with pytest.raises(WrongUse, match="/out/broken is there already, and is not overwritten"):
         restore(str(world.tables), str(world.out), spark=spark)
@@ -325,7 +325,7 @@ def test_what_is_there_is_not_overwritten_and_patterns_choose(spark: Any, world:
     assert visible(tmp_path / "out" / "golden") == ["one"]
 
 
-def test_tables_that_are_being_changed_are_not_read(spark: Any, world: World, tmp_path: Path) -> None:
+def test_tables_being_changed_are_not_read(spark: Any, world: World, tmp_path: Path) -> None:
     with (
         commit.Output(world.tables),
         pytest.raises(Locked, match="another run of the pipeline is writing there"),
@@ -334,7 +334,7 @@ def test_tables_that_are_being_changed_are_not_read(spark: Any, world: World, tm
     assert not (tmp_path / "out").exists()
 
 
-def test_where_there_are_no_tables_it_says_so(spark: Any, world: World, tmp_path: Path) -> None:
+def test_missing_tables_are_reported(spark: Any, world: World, tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="there is no table events here"):
         restore(str(tmp_path / "none"), str(tmp_path / "out"), spark=spark)
     for inside in (world.tables, world.tables / "below"):
@@ -359,7 +359,7 @@ def renamed(rows: pa.Table, column: str, value: str) -> pa.Table:
     return rows.set_column(rows.schema.get_field_index(column), column, pa.repeat(pa.scalar(value), rows.num_rows))
 
 
-def test_rows_in_any_order_and_in_any_format_are_enough(spark: Any, world: World, tmp_path: Path) -> None:
+def test_rows_in_any_order_and_format_can_be_restored(spark: Any, world: World, tmp_path: Path) -> None:
     rows = events_of(world, "one file")
     order = list(range(rows.num_rows))
     random.Random(1).shuffle(order)
@@ -389,7 +389,7 @@ def doubled(rows: pa.Table) -> pa.Table:
     (lambda rows: renamed(rows, "format", "unheard of"), LogwrightError, "there is no format 'unheard of'"),
     (lambda rows: rows.drop_columns("file"), WrongUse, "rows without a journal or a file"),
 ])  # fmt: skip
-def test_tables_that_are_no_journals_are_refused_and_leave_nothing(
+def test_invalid_tables_are_refused_and_leave_no_files(
     spark: Any, world: World, tmp_path: Path, change: Any, kind: type[LogwrightError], message: str
 ) -> None:
     tables = save(change(events_of(world, "one file")), tmp_path / "tables")

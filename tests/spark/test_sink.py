@@ -39,7 +39,7 @@ def rows_of(seed: int, count: int) -> list[Row]:
 
 
 def frame_of(spark: Any, rows: list[Row], parts: int = 1) -> Any:
-    """The rows in this order, in so many tasks one after the other."""
+    """The rows in this order, in `parts` tasks."""
     return spark.createDataFrame(spark.sparkContext.parallelize(rows, parts), SCHEMA)
 
 
@@ -70,7 +70,7 @@ def wait_for(condition: Callable[[], bool], seconds: float = 30) -> None:
 
 
 @pytest.mark.parametrize("parts", [1, 3])
-def test_what_is_written_is_read_back_in_its_order(spark: Any, tmp_path: Path, parts: int) -> None:
+def test_written_rows_are_read_in_order(spark: Any, tmp_path: Path, parts: int) -> None:
     rows = rows_of(1, 500)
     save(frame_of(spark, rows, parts), tmp_path / "out", segmentSize="20k")
     assert in_journal(tmp_path / "out") == rows
@@ -81,7 +81,7 @@ def test_what_is_written_is_read_back_in_its_order(spark: Any, tmp_path: Path, p
     assert [(bytes(row[0]), bytes(row[1]), row[2], row[3]) for row in read] == rows
 
 
-def test_several_batches_go_on_where_the_last_one_ended(spark: Any, tmp_path: Path) -> None:
+def test_each_batch_continues_at_the_end_of_the_previous_one(spark: Any, tmp_path: Path) -> None:
     with Writer(tmp_path / "out") as writer:
         writer.append(b"first", b"", 0, 7)
     for seed in (1, 2, 3):
@@ -89,7 +89,7 @@ def test_several_batches_go_on_where_the_last_one_ended(spark: Any, tmp_path: Pa
     assert in_journal(tmp_path / "out") == [(b"first", b"", 0, 7), *rows_of(1, 40), *rows_of(2, 40), *rows_of(3, 40)]
 
 
-def test_messages_are_where_a_sharded_writer_puts_them(spark: Any, tmp_path: Path) -> None:
+def test_messages_are_in_the_shards_of_a_sharded_writer(spark: Any, tmp_path: Path) -> None:
     rows = rows_of(4, 400)
     save(frame_of(spark, rows, 2), tmp_path / "out", shardBit=3, prefix="web", segmentSize="4k", checksums="true")
     with ShardedWriter(tmp_path / "written", "web", 3, segment_size=4096, checksums=True) as writer:
@@ -105,7 +105,7 @@ def files(root: Path) -> dict[str, bytes]:
     return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.glob("*/jnl/*"))}
 
 
-def test_a_table_of_messages_can_be_written_back_as_it_was_read(spark: Any, tmp_path: Path) -> None:
+def test_table_of_messages_round_trips(spark: Any, tmp_path: Path) -> None:
     with Writer(tmp_path / "in") as writer:
         for value, key, type, timestamp in rows_of(5, 100):
             writer.append(value, key, type, None if type % 5 == 0 else timestamp)
@@ -117,7 +117,7 @@ def files_of_journal(directory: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted((directory / "jnl").iterdir())}
 
 
-def test_texts_times_and_missing_columns_are_taken(spark: Any, tmp_path: Path) -> None:
+def test_texts_times_and_missing_columns_are_accepted(spark: Any, tmp_path: Path) -> None:
     frame = spark.sql("SELECT 'text' AS value, 'a key' AS key, timestamp_micros(1234567) AS timestamp")
     save(frame.coalesce(1), tmp_path / "out")
     assert in_journal(tmp_path / "out") == [(b"text", b"a key", 0, 1_234_567_000)]
@@ -141,7 +141,7 @@ def test_a_table_with_a_name_and_a_number_is_written_once(spark: Any, tmp_path: 
         JournalStreamWriter(StructType().add("value", "binary"), options, "sej", False)
 
 
-def test_nothing_is_written_of_an_empty_table(spark: Any, tmp_path: Path) -> None:
+def test_empty_table_writes_nothing(spark: Any, tmp_path: Path) -> None:
     save(frame_of(spark, [], 2), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -162,7 +162,7 @@ def test_nothing_is_written_of_an_empty_table(spark: Any, tmp_path: Path) -> Non
         ("SELECT 'v' AS value, repeat('k', 128) AS key", "a key of 128 bytes does not fit|a key has 128 bytes"),
     ],
 )
-def test_columns_that_cannot_be_messages_are_refused(spark: Any, tmp_path: Path, query: str, reason: str) -> None:
+def test_invalid_message_columns_are_refused(spark: Any, tmp_path: Path, query: str, reason: str) -> None:
     with pytest.raises(PySparkException, match=reason):
         save(spark.sql(query), tmp_path / "out")
     wait_for(lambda: staged(tmp_path / "out") == [])
@@ -181,14 +181,14 @@ def test_columns_that_cannot_be_messages_are_refused(spark: Any, tmp_path: Path,
         ({"txnAppId": "copy", "txnVersion": "-1"}, "'-1' is not a number"),
     ],
 )
-def test_options_that_make_no_sense_are_refused(tmp_path: Path, options: dict[str, str], reason: str) -> None:
+def test_invalid_options_are_refused(tmp_path: Path, options: dict[str, str], reason: str) -> None:
     schema = StructType().add("value", "binary")
     given = {name.lower(): value for name, value in options.items()}
     with pytest.raises(WrongUse, match=reason):
         JournalWriter(schema, {"path": str(tmp_path), **given}, "sej", False)
 
 
-def test_where_and_what_to_write_must_be_said(tmp_path: Path) -> None:
+def test_path_and_format_are_required(tmp_path: Path) -> None:
     schema = StructType().add("value", "binary")
     with pytest.raises(WrongUse, match="give the path to write to"):
         JournalWriter(schema, {}, "sej", False)
@@ -231,7 +231,7 @@ def test_another_number_of_shards_is_refused(spark: Any, tmp_path: Path) -> None
 
 
 def ending_after(count: int, by: str) -> Any:
-    """A step that fails in the last task, after so many rows."""
+    """A step that fails in the last task, after `count` rows."""
 
     def step(part: int, rows: Iterator[Row]) -> Iterator[Row]:
         for number, row in enumerate(rows):
@@ -245,20 +245,20 @@ def ending_after(count: int, by: str) -> Any:
 
 
 @pytest.mark.parametrize(("count", "by"), [(0, "error"), (1, "error"), (30, "error"), (30, "kill")])
-def test_a_task_that_ends_after_some_rows_leaves_nothing(spark: Any, tmp_path: Path, count: int, by: str) -> None:
+def test_unfinished_task_leaves_no_rows(spark: Any, tmp_path: Path, count: int, by: str) -> None:
     save(frame_of(spark, rows_of(1, 10)), tmp_path / "out", shardBit=1)
     before = files(tmp_path / "out")
     rows = spark.sparkContext.parallelize(rows_of(2, 100), 3).mapPartitionsWithIndex(ending_after(count, by))
     with pytest.raises((PySparkException, Py4JJavaError), match="this task fails" if by == "error" else "crashed"):
         save(spark.createDataFrame(rows, SCHEMA), tmp_path / "out", shardBit=1)
     assert files(tmp_path / "out") == before
-    if by == "error":  # where it was killed, nobody knows but the next writer, once this Spark is gone
+    if by == "error":  # after a kill only the next writer learns of it, once this Spark is gone
         wait_for(lambda: staged(tmp_path / "out") == [])
     save(frame_of(spark, rows_of(2, 100), 3), tmp_path / "out", shardBit=1)
     assert len(list(ShardedReader(tmp_path / "out"))) == 110
 
 
-def test_what_dead_runs_have_staged_goes_and_what_is_at_work_stays(spark: Any, tmp_path: Path) -> None:
+def test_staged_files_of_dead_runs_are_removed_and_of_live_runs_kept(spark: Any, tmp_path: Path) -> None:
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
     own = sink.new_run()
@@ -349,7 +349,7 @@ def test_a_new_query_over_the_same_files_writes_them_again(spark: Any, tmp_path:
     assert values(target) == sorted(lines_of(0) * 2)
 
 
-def test_a_stream_into_a_journal_that_is_held_fails_and_goes_on_later(spark: Any, tmp_path: Path) -> None:
+def test_stream_into_a_locked_journal_fails_and_resumes_later(spark: Any, tmp_path: Path) -> None:
     source, target, checkpoint = tmp_path / "lines", tmp_path / "out", tmp_path / "checkpoint"
     drop(source, "0.txt", lines_of(0))
     with Writer(target), pytest.raises(PySparkException, match="is held by a live writer"):
@@ -360,6 +360,6 @@ def test_a_stream_into_a_journal_that_is_held_fails_and_goes_on_later(spark: Any
     assert values(target) == sorted(lines_of(0))
 
 
-def test_a_stream_that_would_replace_what_it_wrote_is_refused(spark: Any, tmp_path: Path) -> None:
+def test_stream_in_complete_mode_is_refused(spark: Any, tmp_path: Path) -> None:
     with pytest.raises(WrongUse, match="a journal is never overwritten"):
         JournalStreamWriter(StructType().add("value", "binary"), {"path": str(tmp_path)}, "sej", True)

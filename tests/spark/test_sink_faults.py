@@ -1,7 +1,7 @@
 """Whatever fails or dies while Spark writes into journals: each record is there once, and what was there before stays.
 
-Tasks fail and are tried again; whoever commits is killed before each step that changes something; drivers are killed
-with their JVM; the file system is full.
+Tasks fail and are tried again; the committing process is killed before each step that changes something; drivers are
+killed with their JVM; the file system is full.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def in_shards(root: Path) -> list[bytes]:
 # --- tasks ------------------------------------------------------------------------------------------------------------
 
 
-def test_tasks_that_fail_after_some_rows_and_are_tried_again_count_once(driver: Driver, tmp_path: Path) -> None:
+def test_retried_tasks_count_once(driver: Driver, tmp_path: Path) -> None:
     expected = sorted(b"value %d" % number for number in range(300))
     faults = [(0, 1, "error"), (1, 3, "error"), (50, 2, "error"), (100, 3, "error"), (50, 2, "kill")]
     for after, attempts, by in faults:
@@ -67,7 +67,7 @@ def test_tasks_that_fail_after_some_rows_and_are_tried_again_count_once(driver: 
         assert staged(target) == [], fault
 
 
-def test_a_task_that_fails_each_time_leaves_what_was_there(driver: Driver, tmp_path: Path) -> None:
+def test_task_that_always_fails_changes_nothing(driver: Driver, tmp_path: Path) -> None:
     target, job = tmp_path / "out", {"rows": 300, "parts": 3, "failing_part": 2, "after": 60}
     driver.ask("save_failing", target=str(target), **job, attempts=0, by="error")
     before = in_shards(target)
@@ -77,7 +77,7 @@ def test_a_task_that_fails_each_time_leaves_what_was_there(driver: Driver, tmp_p
     wait_for(lambda: staged(target) == [], "that nothing is left")
 
 
-# --- whoever commits --------------------------------------------------------------------------------------------------
+# --- the committing process -------------------------------------------------------------------------------------------
 
 
 class Query:
@@ -117,10 +117,10 @@ def lines_of(number: int) -> list[str]:
     return [f"{number:03d} line {line}" for line in range(15)]
 
 
-def test_whenever_the_one_who_commits_is_killed_each_record_is_there_once(driver: Driver, tmp_path: Path) -> None:
+def test_kill_at_any_commit_step_leaves_each_record_once(driver: Driver, tmp_path: Path) -> None:
     """Its process is killed before each step that changes something, and when all are done. Its Spark lives on.
 
-    Each round goes on with what the one before has left: it does that batch again, then comes to its own.
+    Each round continues from the state that the previous one left: it repeats that batch, then writes its own.
     """
     query = Query(tmp_path)
     query.add_file()
@@ -143,9 +143,7 @@ def test_whenever_the_one_who_commits_is_killed_each_record_is_there_once(driver
     assert staged(query.target) == []
 
 
-def test_drivers_that_are_killed_before_within_and_behind_a_commit_write_each_record_once(
-    driver: Driver, tmp_path: Path
-) -> None:
+def test_drivers_killed_before_during_and_after_a_commit_write_each_record_once(driver: Driver, tmp_path: Path) -> None:
     query = Query(tmp_path)
     places = [
         {"trapStep": r"rename .*\.manifest", "trapNumber": 1},
@@ -192,7 +190,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def journal_of(directory: Path, count: int, size: int) -> list[bytes]:
-    """A journal of so many messages; their values."""
+    """A journal of `count` messages; their values."""
     dice = random.Random(count)
     values = [dice.randbytes(size) for _ in range(count)]
     with Writer(directory) as writer:
@@ -206,7 +204,7 @@ def values_in(directory: Path) -> list[bytes]:
     return [message.value for message in Reader(directory)]
 
 
-def test_a_full_file_system_is_told_and_the_next_write_succeeds_once_there_is_space(
+def test_full_file_system_is_reported_and_the_next_write_succeeds_with_space(
     driver: Driver, small_disk: Path, tmp_path: Path
 ) -> None:
     target = small_disk / "out"
@@ -230,7 +228,7 @@ def test_a_full_file_system_is_told_and_the_next_write_succeeds_once_there_is_sp
     assert staged(target) == []
 
 
-def test_a_file_system_that_fills_up_behind_the_commit_is_told_and_the_next_write_completes_it(
+def test_full_file_system_after_the_commit_is_reported_and_the_next_write_completes_it(
     driver: Driver, small_disk: Path, tmp_path: Path
 ) -> None:
     target = small_disk / "out"
@@ -239,10 +237,10 @@ def test_a_file_system_that_fills_up_behind_the_commit_is_told_and_the_next_writ
     following = journal_of(tmp_path / "following", 10, 1000)
     once = {"txnAppId": "copy", "txnVersion": 7}
     trap = {"trap": "fill", "trapStep": r"write .*\.jnl", "trapNumber": 1}
-    with pytest.raises(DriverFailed) as told:
+    with pytest.raises(DriverFailed) as caught:
         driver.ask("save", source=str(tmp_path / "batch"), target=str(target), sink="trapped", **trap, **once)
-    assert "No space left on device" in str(told.value)
-    assert "The batch is committed but not all of it is in place yet" in str(told.value)
+    assert "No space left on device" in str(caught.value)
+    assert "The batch is committed but not all of it is in place yet" in str(caught.value)
     found = values_in(target)
     assert found[:20] == before
     assert found[20:] == batch[: len(found) - 20]
@@ -254,7 +252,7 @@ def test_a_file_system_that_fills_up_behind_the_commit_is_told_and_the_next_writ
     assert staged(target) == []
 
 
-def test_a_limit_on_the_size_of_files_is_told_and_takes_nothing(driver: Driver, tmp_path: Path) -> None:
+def test_file_size_limit_is_reported_and_loses_nothing(driver: Driver, tmp_path: Path) -> None:
     """For machines where no small file system can be mounted."""
     target = tmp_path / "out"
     before = journal_of(target, 20, 1000)

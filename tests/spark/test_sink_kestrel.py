@@ -83,7 +83,7 @@ def staged(root: Path) -> list[str]:
 # --- tables ---------------------------------------------------------------------------------------------------------
 
 
-def test_rows_become_items_at_the_tails_of_their_queues_once(spark: Any, tmp_path: Path) -> None:
+def test_rows_are_appended_to_their_queues_once(spark: Any, tmp_path: Path) -> None:
     first, second = rows_of(1, 60), rows_of(2, 20)
     with Queue(tmp_path / "out", "cars") as queue:
         queue.put(b"there before")
@@ -102,7 +102,7 @@ def test_rows_become_items_at_the_tails_of_their_queues_once(spark: Any, tmp_pat
         assert queue.get_many(3) == [b"there before", b"1/0", b"1/2"]
 
 
-def test_items_that_name_no_queue_go_to_the_one_of_the_option(spark: Any, tmp_path: Path) -> None:
+def test_items_without_a_queue_go_to_the_queue_of_the_option(spark: Any, tmp_path: Path) -> None:
     before = time.time_ns() // 1_000_000
     save(spark.sql("SELECT 'text' AS data"), tmp_path, queue="rest")
     named = spark.sql("SELECT * FROM VALUES ('a', 'one'), (NULL, 'two') AS (queue, data)")
@@ -136,7 +136,7 @@ def test_items_that_name_no_queue_go_to_the_one_of_the_option(spark: Any, tmp_pa
         ("data BINARY", {"queue": "cars", "txnappid": "copy"}, "give both txnAppId and txnVersion"),
     ],
 )
-def test_columns_and_options_that_make_no_sense_are_refused(
+def test_invalid_columns_and_options_are_refused(
     tmp_path: Path, schema: str, options: dict[str, str], reason: str
 ) -> None:
     columns = StructType()
@@ -157,14 +157,14 @@ def test_columns_and_options_that_make_no_sense_are_refused(
         ("SELECT 'q' AS queue, 'x' AS data, timestamp_micros(999) AS expires", "an item cannot expire at 1970-01-01"),
     ],
 )
-def test_rows_that_cannot_be_items_are_refused(spark: Any, tmp_path: Path, query: str, reason: str) -> None:
+def test_invalid_item_rows_are_refused(spark: Any, tmp_path: Path, query: str, reason: str) -> None:
     with pytest.raises(PySparkException, match=reason):
         save(spark.sql(query), tmp_path)
     wait_for(lambda: staged(tmp_path) == [])
     assert list_queues(REAL_DISK, tmp_path) == []
 
 
-def test_a_queue_that_somebody_has_open_is_refused(spark: Any, tmp_path: Path) -> None:
+def test_open_queue_is_refused(spark: Any, tmp_path: Path) -> None:
     frame = frame_of(spark, rows_of(1, 10))
     with Queue(tmp_path, "cars"):
         with pytest.raises(PySparkException, match="cars is held by a live writer: close it, then write again"):
@@ -180,7 +180,7 @@ def test_a_queue_that_somebody_has_open_is_refused(spark: Any, tmp_path: Path) -
 
 
 def failing_after(count: int) -> Callable[[int, Iterator[Row]], Iterator[Row]]:
-    """A step that fails in the first task, after so many rows."""
+    """A step that fails in the first task, after `count` rows."""
 
     def step(part: int, rows: Iterator[Row]) -> Iterator[Row]:
         for number, row in enumerate(rows):
@@ -191,7 +191,7 @@ def failing_after(count: int) -> Callable[[int, Iterator[Row]], Iterator[Row]]:
     return step
 
 
-def test_a_task_that_fails_after_some_rows_leaves_nothing(spark: Any, tmp_path: Path) -> None:
+def test_failed_task_leaves_no_rows(spark: Any, tmp_path: Path) -> None:
     first, second = rows_of(1, 10), rows_of(2, 90)
     save(frame_of(spark, first), tmp_path)
     for count, parts in ((0, 1), (25, 1), (25, 3)):
@@ -222,7 +222,7 @@ def data_of(query: Query) -> list[bytes]:
     return sorted(item[0] for items in in_queues(query.target).values() for item in items)
 
 
-def test_a_stream_is_written_exactly_once_though_a_batch_is_done_again(spark: Any, tmp_path: Path) -> None:
+def test_stream_is_written_exactly_once_when_a_batch_is_repeated(spark: Any, tmp_path: Path) -> None:
     query = Query(tmp_path)
     for _ in range(3):
         query.add_file()
@@ -244,7 +244,7 @@ def test_a_stream_is_written_exactly_once_though_a_batch_is_done_again(spark: An
     assert sorted([*data_of(query), first]) == query.expected
 
 
-def test_whoever_commits_is_killed_at_any_step_and_each_item_is_there_once(spark: Any, tmp_path: Path) -> None:
+def test_kill_at_any_commit_step_leaves_each_item_once(spark: Any, tmp_path: Path) -> None:
     """First only the process that commits, then the whole driver; a task fails twice on the way."""
     query = Query(tmp_path)
     steps = [r"rename .*\.manifest", r"rename even\..*", r"rename odd\..*", r"remove .*\.manifest", "nothing"]
@@ -273,7 +273,7 @@ def test_whoever_commits_is_killed_at_any_step_and_each_item_is_there_once(spark
         COUNTS.add("kill -9", 1, "kestrel")
     assert any(name.endswith(".manifest") for name in staged(query.target))
     assert data_of(query) != query.expected
-    with Queue(query.target, "odd"):  # whoever opens one of the queues has the batch completed
+    with Queue(query.target, "odd"):  # opening one of the queues completes the batch
         assert data_of(query) == query.expected
     query.add_file()
     run_stream(spark, query)

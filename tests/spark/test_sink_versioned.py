@@ -101,7 +101,7 @@ def test_rows_of_all_tasks_become_new_stores_in_the_order_of_their_times_once(sp
     ]
 
 
-def test_what_was_read_can_be_loaded_elsewhere_with_all_of_its_columns(spark: Any, tmp_path: Path) -> None:
+def test_read_rows_can_be_loaded_into_another_store(spark: Any, tmp_path: Path) -> None:
     rows = rows_of(3, 80)
     save(frame_of(spark, rows, 2), tmp_path / "one")
     save(spark.read.format("versioned").load(str(tmp_path / "one")), tmp_path / "two")
@@ -136,7 +136,7 @@ def test_what_was_read_can_be_loaded_elsewhere_with_all_of_its_columns(spark: An
         ("k STRING, o STRING", {"queue": "cars"}, "queue"),
     ],
 )
-def test_columns_and_options_that_make_no_sense_are_refused(
+def test_invalid_columns_and_options_are_refused(
     tmp_path: Path, schema: str, options: dict[str, str], reason: str
 ) -> None:
     columns = StructType()
@@ -148,13 +148,13 @@ def test_columns_and_options_that_make_no_sense_are_refused(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_streams_are_refused_in_words_that_say_what_to_do(tmp_path: Path) -> None:
+def test_streams_are_refused_with_advice(tmp_path: Path) -> None:
     columns = StructType().add("k", "string").add("o", "string")
     with pytest.raises(WrongUse, match=r"a stream cannot be written to stores: .* In foreachBatch every batch can be"):
         JournalStreamWriter(columns, {"path": str(tmp_path), "store": "cars"}, "versioned", False)
 
 
-def test_one_row_that_is_no_change_keeps_all_from_being_published(spark: Any, tmp_path: Path) -> None:
+def test_one_invalid_row_prevents_publishing(spark: Any, tmp_path: Path) -> None:
     rows = [*rows_of(4, 40), ("trucks", "wheels", "{", START)]
     with pytest.raises(PySparkException, match="the store trucks: the value of the key 'wheels' is no JSON"):
         save(frame_of(spark, rows), tmp_path)
@@ -165,7 +165,7 @@ def test_one_row_that_is_no_change_keeps_all_from_being_published(spark: Any, tm
 # --- what fails -------------------------------------------------------------------------------------------------------
 
 
-def test_whoever_commits_is_killed_at_any_step_and_each_store_is_whole_or_not_there(tmp_path: Path) -> None:
+def test_kill_at_any_commit_step_leaves_each_store_complete_or_absent(tmp_path: Path) -> None:
     steps = [r"rename .*\.manifest", r"rename even\.jrn", r"rename odd\.jrn", r"remove .*\.manifest"]
     columns = ["concat('key ', id) AS k", "cast(id AS STRING) AS o", "if(id % 2 = 0, 'even', 'odd') AS store"]
     with new_driver(tmp_path / "driver") as doomed:

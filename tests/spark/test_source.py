@@ -63,9 +63,7 @@ def test_a_golden_journal_is_the_same_on_spark_and_in_python(spark: Any, case: s
 
 
 @pytest.mark.parametrize(("segment_size", "split_bytes"), [(1 << 30, "300k"), (50_000, "64m"), (50_000, "1k")])
-def test_however_it_is_cut_into_tasks_it_is_the_same(
-    spark: Any, tmp_path: Path, segment_size: int, split_bytes: str
-) -> None:
+def test_every_split_into_tasks_reads_the_same(spark: Any, tmp_path: Path, segment_size: int, split_bytes: str) -> None:
     directory = make(tmp_path / "journal", 1000, segment_size=segment_size)
     assert on_spark(spark, directory, splitBytes=split_bytes) == in_python(directory)
 
@@ -105,7 +103,7 @@ def test_shards_are_one_table_with_the_shard_in_a_column(spark: Any, tmp_path: P
 # --- columns --------------------------------------------------------------------------------------------------------
 
 
-def test_a_schema_is_the_projection_in_its_own_order(spark: Any, tmp_path: Path) -> None:
+def test_schema_is_a_projection_in_its_order(spark: Any, tmp_path: Path) -> None:
     directory = make(tmp_path / "journal", 50)
     schema = "_size INT, value BINARY, offset BIGINT, _position BIGINT, _file STRING, _journal STRING"
     frame = spark.read.schema(schema).format("sej").load(str(directory))
@@ -119,13 +117,13 @@ def test_a_schema_is_the_projection_in_its_own_order(spark: Any, tmp_path: Path)
 
 
 @pytest.mark.parametrize("schema", ["nonsense STRING", "offset STRING", "value STRING"])
-def test_a_schema_that_cannot_be_given_is_refused_with_the_column(spark: Any, tmp_path: Path, schema: str) -> None:
+def test_invalid_schema_is_refused_with_the_column(spark: Any, tmp_path: Path, schema: str) -> None:
     directory = make(tmp_path / "journal", 5)
     with pytest.raises(PySparkException, match=schema.split()[0]):
         spark.read.schema(schema).format("sej").load(str(directory)).collect()
 
 
-def test_any_mix_below_a_root_comes_in_the_columns_that_all_share(spark: Any, tmp_path: Path) -> None:
+def test_mixed_formats_below_a_root_have_the_common_columns(spark: Any, tmp_path: Path) -> None:
     make(tmp_path / "root" / "a", 20)
     make(tmp_path / "root" / "deep" / "b", 30)
     with ShardedWriter(tmp_path / "root" / "c", bit=1) as writer:
@@ -170,7 +168,7 @@ CONDITIONS = [
 ]
 
 
-def test_a_filter_gives_what_it_gives_without_pushing_it_down(spark: Any, tmp_path: Path) -> None:
+def test_pushed_down_filter_gives_the_same_rows(spark: Any, tmp_path: Path) -> None:
     directory = make(tmp_path / "journal", 1000, keys=[b"", b"3", b"33", b"4", b"\x7f", b"\x80", b"\x80\xff"])
     schema = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in spark_schema("sej"))
     schema += ", _position bigint, _size int, _file string, _journal string"
@@ -203,7 +201,7 @@ def plan(directory: Path, *pushed: filters.Filter, format: str | None = "sej") -
     return [split for partition in reader.partitions() for _, split in partition.parts]  # type: ignore[attr-defined]
 
 
-def test_bounds_of_offset_and_time_keep_files_from_being_read(tmp_path: Path) -> None:
+def test_bounds_of_offset_and_time_skip_files(tmp_path: Path) -> None:
     with Writer(tmp_path / "journal", segment_size=1000) as writer:
         for number in range(100):
             writer.append(b"v" * 74, timestamp=number * 1_000_000)
@@ -218,11 +216,11 @@ def test_bounds_of_offset_and_time_keep_files_from_being_read(tmp_path: Path) ->
     assert [split.start for split in plan(tmp_path / "journal", late, early)] == [70, 80]
     one = filters.In(("timestamp_ns",), (31_000_000, 31_500_000, 42_000_000))
     assert [split.start for split in plan(tmp_path / "journal", one)] == [30, 40]
-    behind = filters.GreaterThan(("_position",), 1000)
-    assert plan(tmp_path / "journal", behind) == []
+    beyond = filters.GreaterThan(("_position",), 1000)
+    assert plan(tmp_path / "journal", beyond) == []
 
 
-def test_times_keep_shards_and_journals_from_being_read(tmp_path: Path) -> None:
+def test_bounds_of_time_skip_shards_and_journals(tmp_path: Path) -> None:
     with ShardedWriter(tmp_path / "root" / "sharded", bit=1, segment_size=1000) as writer:
         for number in range(200):
             writer.append(b"v" * 74, b"%d" % number, timestamp=number * 1_000_000)
@@ -248,7 +246,7 @@ def test_times_keep_shards_and_journals_from_being_read(tmp_path: Path) -> None:
         (filters.GreaterThan, [1_001_000]),
     ],
 )
-def test_a_microsecond_is_a_thousand_nanoseconds(tmp_path: Path, kind: type[Any], kept: list[int]) -> None:
+def test_microsecond_filters_cover_a_thousand_nanoseconds(tmp_path: Path, kind: type[Any], kept: list[int]) -> None:
     """Each message is a segment of its own, so that what is planned is what the bounds let through."""
     with Writer(tmp_path / "journal", segment_size=1) as writer:
         stamps = [999_999, 1_000_000, 1_000_999, 1_001_000]
@@ -262,7 +260,7 @@ def test_a_microsecond_is_a_thousand_nanoseconds(tmp_path: Path, kind: type[Any]
         assert plan(tmp_path / "journal", filters.In(("timestamp",), (moment,))) == planned
 
 
-def test_filters_that_are_not_understood_leave_everything_to_spark(tmp_path: Path) -> None:
+def test_unsupported_filters_are_left_to_spark(tmp_path: Path) -> None:
     directory = make(tmp_path / "journal", 20)
     everything = plan(directory)
     for pushed in (
@@ -284,7 +282,7 @@ def test_filters_that_are_not_understood_leave_everything_to_spark(tmp_path: Pat
             assert keep(batch, understood([filter])) == batch, filter
 
 
-def test_one_percent_by_time_is_read_by_reading_less_than_five_percent(
+def test_one_percent_by_time_reads_less_than_five_percent_of_the_bytes(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the middle of a journal whose clock goes back now and then: the bytes of driver and tasks are counted."""
@@ -336,7 +334,7 @@ def offsets(directory: Path, schema: str = "offset BIGINT", **options: str) -> l
     return [offset for batch in batches for offset in batch.column("offset").to_pylist()]
 
 
-def test_numbers_and_times_choose_records_whatever_the_columns_are(tmp_path: Path) -> None:
+def test_numbers_and_times_select_records_for_any_columns(tmp_path: Path) -> None:
     directory = make(tmp_path / "journal", 300, segment_size=50_000)
     stamps = [message.timestamp for message in Reader(directory)]
     assert offsets(directory, **{"from": "100", "to": "120"}) == list(range(100, 120))
@@ -359,17 +357,17 @@ def test_numbers_and_times_choose_records_whatever_the_columns_are(tmp_path: Pat
         ({"since": "yesterday"}, "option since: 'yesterday' is not a time: give nanoseconds"),
     ],
 )
-def test_a_choice_that_makes_no_sense_is_refused(options: dict[str, str], reason: str) -> None:
+def test_invalid_selection_is_refused(options: dict[str, str], reason: str) -> None:
     with pytest.raises(WrongUse, match=reason):
         JournalReader(spark_schema("sej"), {"path": str(GOLDEN / "one" / "sej"), **options}, "sej")
 
 
-def test_records_without_a_time_cannot_be_chosen_by_it() -> None:
+def test_records_without_a_time_cannot_be_selected_by_time() -> None:
     with pytest.raises(WrongUse, match="option since: these records have no column timestamp_ns"):
         JournalReader(spark_schema("kestrel"), {"path": "queues", "since": "5"}, "kestrel")
 
 
-def test_a_stream_does_not_choose_records() -> None:
+def test_selection_options_are_refused_for_a_stream() -> None:
     for name in ("from", "to", "since", "until"):
         with pytest.raises(WrongUse, match=f"option {name} is for tables"):
             SejSource({"path": str(GOLDEN / "one" / "sej"), name: "5"}).streamReader(spark_schema("sej"))
@@ -378,7 +376,7 @@ def test_a_stream_does_not_choose_records() -> None:
 # --- what is wrong --------------------------------------------------------------------------------------------------
 
 
-def test_a_damaged_range_that_no_int_can_hold_is_told_in_pieces(tmp_path: Path) -> None:
+def test_damaged_range_larger_than_an_int_is_reported_in_pieces(tmp_path: Path) -> None:
     with Writer(tmp_path / "journal") as writer:
         writer.append(b"value")
         writer.append(b"value")
@@ -387,7 +385,7 @@ def test_a_damaged_range_that_no_int_can_hold_is_told_in_pieces(tmp_path: Path) 
     first, second, third = (segment.read_bytes()[at : at + 31] for at in (0, 31, 62))
     with segment.open("r+b") as file:
         file.write(first)
-        file.seek(5 << 29)  # a hole of 2.5 GiB, which takes no room on the disk
+        file.seek(5 << 29)  # a hole of 2.5 GiB, which takes no space on the disk
         file.write(second + third)
     schema = (
         StructType().add("_position", "long").add("_size", "integer").add("_damage", "string").add("offset", "long")
@@ -400,7 +398,7 @@ def test_a_damaged_range_that_no_int_can_hold_is_told_in_pieces(tmp_path: Path) 
     assert [row["offset"] for row in rows if not row["_damage"]] == [0, 1, 2]
 
 
-def test_a_name_that_is_no_text_is_written_out(tmp_path: Path) -> None:
+def test_undecodable_name_is_escaped(tmp_path: Path) -> None:
     with Writer(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9")) as writer:
         writer.append(b"value")
     (journal,) = find_journals(str(tmp_path), None)
@@ -427,7 +425,7 @@ def test_failfast_names_the_file_and_the_position(spark: Any, tmp_path: Path) ->
         on_spark(spark, damaged(tmp_path / "journal"))
 
 
-def test_dropmalformed_leaves_out_and_permissive_gives_a_row(spark: Any, tmp_path: Path) -> None:
+def test_dropmalformed_skips_damage_and_permissive_returns_a_row(spark: Any, tmp_path: Path) -> None:
     directory = damaged(tmp_path / "journal")
     found = [item for item in Reader(directory).messages(mode="permissive") if not isinstance(item, Damage)]
     assert len(on_spark(spark, directory, mode="dropmalformed")) == len(found) < 200
@@ -439,7 +437,7 @@ def test_dropmalformed_leaves_out_and_permissive_gives_a_row(spark: Any, tmp_pat
     assert frame.filter("offset is not null").count() == len(found)
 
 
-def test_what_is_not_there_or_no_journal_is_said(spark: Any, tmp_path: Path) -> None:
+def test_missing_path_or_other_file_is_reported(spark: Any, tmp_path: Path) -> None:
     with pytest.raises(PySparkException, match="no such file"):
         spark.read.format("sej").load(str(tmp_path / "missing")).collect()
     (tmp_path / "nothing").mkdir()
@@ -451,7 +449,7 @@ def test_what_is_not_there_or_no_journal_is_said(spark: Any, tmp_path: Path) -> 
         JournalReader(StructType(), {}, "sej")
 
 
-def test_without_java_the_error_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_java_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(LogwrightError, match="Spark needs Java 17 or later"):

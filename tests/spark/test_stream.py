@@ -63,7 +63,7 @@ def batches_of(
     (7, [0, 9], [0, 7]),
     (5, [], []),
 ])  # fmt: skip
-def test_a_limit_is_shared_fairly(limit: int, wanted: list[int], given: list[int]) -> None:
+def test_limit_is_shared_fairly(limit: int, wanted: list[int], given: list[int]) -> None:
     assert share(limit, wanted) == given
 
 
@@ -77,7 +77,7 @@ def test_no_journal_starves_under_the_smallest_limit(tmp_path: Path) -> None:
     assert ends[-1] == {"a": {"": 50}, "b": {"": 5}, "c": {"": 5}}
 
 
-def test_bytes_are_limited_and_a_record_beyond_the_limit_comes_alone(tmp_path: Path) -> None:
+def test_bytes_are_limited_and_an_oversized_record_is_its_own_batch(tmp_path: Path) -> None:
     append(tmp_path / "root" / "small", range(100), size=100)
     append(tmp_path / "root" / "large", range(3), size=30_000)
     sizes = {
@@ -99,7 +99,7 @@ def test_bytes_are_limited_and_a_record_beyond_the_limit_comes_alone(tmp_path: P
     assert seen == 103
 
 
-def test_both_limits_hold_together_and_neither_when_spark_wants_all(tmp_path: Path) -> None:
+def test_both_limits_apply_and_neither_when_spark_reads_all(tmp_path: Path) -> None:
     append(tmp_path / "journal", range(100), size=100)
     both = stream_of(tmp_path / "journal", maxRecordsPerTrigger="50", maxBytesPerTrigger="1k")
     assert both.getDefaultReadLimit() == ReadMaxRows(50)
@@ -110,7 +110,7 @@ def test_both_limits_hold_together_and_neither_when_spark_wants_all(tmp_path: Pa
     assert stream_of(tmp_path / "journal").getDefaultReadLimit() == ReadAllAvailable()
 
 
-def test_a_record_that_is_not_whole_is_left_for_the_batch_in_which_it_is(tmp_path: Path) -> None:
+def test_incomplete_record_is_left_for_a_later_batch(tmp_path: Path) -> None:
     directory = append(tmp_path / "journal", range(10))
     path = directory / Reader(directory).segments()[-1].name
     whole = path.read_bytes()
@@ -123,7 +123,7 @@ def test_a_record_that_is_not_whole_is_left_for_the_batch_in_which_it_is(tmp_pat
     assert [rows for rows, _ in batches_of(stream, end)] == [[("", 9)]]
 
 
-def test_available_now_stops_at_what_there_was_when_it_began(tmp_path: Path) -> None:
+def test_available_now_stops_at_the_records_present_at_its_start(tmp_path: Path) -> None:
     directory = append(tmp_path / "root" / "a", range(30))
     stream = stream_of(tmp_path / "root", maxRecordsPerTrigger="20")
     stream.prepareForTriggerAvailableNow()
@@ -138,7 +138,7 @@ def test_available_now_stops_at_what_there_was_when_it_began(tmp_path: Path) -> 
 # --- where it begins --------------------------------------------------------------------------------------------------
 
 
-def test_it_begins_where_it_is_told_to(tmp_path: Path) -> None:
+def test_stream_starts_at_the_given_offset(tmp_path: Path) -> None:
     append(tmp_path / "root" / "a", range(20))
     append(tmp_path / "root" / "b", range(5))
 
@@ -173,14 +173,12 @@ def test_a_time_is_found_in_every_shard(tmp_path: Path) -> None:
     ({"maxBytesPerTrigger": "much"}, "is not a size"),
     ({"failOnDataLoss": "perhaps"}, "neither true nor false"),
 ])  # fmt: skip
-def test_an_option_that_makes_no_sense_is_refused_at_once(
-    tmp_path: Path, options: dict[str, str], message: str
-) -> None:
+def test_invalid_option_is_refused_at_once(tmp_path: Path, options: dict[str, str], message: str) -> None:
     with pytest.raises(WrongUse, match=message):
         stream_of(tmp_path, **options)
 
 
-def test_starting_offsets_that_the_journals_do_not_have_are_refused(tmp_path: Path) -> None:
+def test_starting_offsets_missing_in_the_journals_are_refused(tmp_path: Path) -> None:
     append(tmp_path / "root" / "a", range(20))
     with pytest.raises(WrongUse, match="there is no nowhere"):
         stream_of(tmp_path / "root", startingOffsets='{"nowhere": {"": 1}}').initialOffset()
@@ -193,7 +191,7 @@ def test_starting_offsets_that_the_journals_do_not_have_are_refused(tmp_path: Pa
 # --- what comes and goes ----------------------------------------------------------------------------------------------
 
 
-def test_journals_may_come_later_and_begin_anywhere(tmp_path: Path) -> None:
+def test_journals_may_appear_later_and_start_at_any_offset(tmp_path: Path) -> None:
     (tmp_path / "root").mkdir()
     stream = stream_of(tmp_path / "root")
     start = stream.initialOffset()
@@ -219,7 +217,7 @@ def retire(directory: Path) -> int:
     return segments[-1].first_offset
 
 
-def test_records_that_went_before_they_were_read_are_an_error_that_names_them(tmp_path: Path) -> None:
+def test_records_removed_before_they_are_read_are_an_error(tmp_path: Path) -> None:
     directory = append(tmp_path / "journal", range(40), segment_size=1000)
     left = retire(directory)
     start = {"journal": {"": 3}}
@@ -229,7 +227,9 @@ def test_records_that_went_before_they_were_read_are_an_error_that_names_them(tm
         stream_of(directory).partitions(start, {"journal": {"": 30}})
 
 
-def test_or_it_goes_on_without_them_and_says_so_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_removed_records_are_skipped_and_logged_once_on_request(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     directory = append(tmp_path / "journal", range(40), segment_size=1000)
     left = retire(directory)
     stream = stream_of(directory, failOnDataLoss="false")
@@ -241,7 +241,7 @@ def test_or_it_goes_on_without_them_and_says_so_once(tmp_path: Path, caplog: pyt
     assert f"records 3 to {left - 1} were removed before they were read" in said
 
 
-def test_a_file_that_goes_between_plan_and_task_is_named_or_left_out(tmp_path: Path) -> None:
+def test_file_removed_between_plan_and_task_is_reported_or_skipped(tmp_path: Path) -> None:
     directory = append(tmp_path / "journal", range(40), segment_size=1000)
     for fail in ("true", "false"):
         shutil.copytree(directory, tmp_path / fail / "journal")
@@ -258,7 +258,7 @@ def test_a_file_that_goes_between_plan_and_task_is_named_or_left_out(tmp_path: P
             assert found == list(range(left, 40))
 
 
-def test_a_journal_that_is_gone_or_was_cut_is_an_error_or_left_out(tmp_path: Path) -> None:
+def test_removed_or_truncated_journal_is_an_error_or_skipped(tmp_path: Path) -> None:
     append(tmp_path / "root" / "a", range(10))
     append(tmp_path / "root" / "b", range(10))
     start = {"a": {"": 10}, "b": {"": 6}, "gone": {"": 4}}
@@ -295,7 +295,7 @@ def test_damage_is_an_error_that_names_journal_shard_and_file(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_whatever_happens_between_triggers_every_record_comes_once(tmp_path: Path, seed: int) -> None:
+def test_every_record_is_delivered_once_whatever_happens_between_triggers(tmp_path: Path, seed: int) -> None:
     dice = random.Random(seed)
     root = tmp_path / "root"
     options = dice.choice([{}, {"maxRecordsPerTrigger": "17"}, {"maxBytesPerTrigger": "3k"}])
@@ -391,7 +391,7 @@ def test_stream_table_and_python_agree_over_rotation_restarts_and_new_shards(spa
     assert Counter(map(tuple, table)) == Counter(sink.rows)
 
 
-def test_a_batch_that_failed_comes_again_as_it_was_and_every_record_once(spark: Any, tmp_path: Path) -> None:
+def test_failed_batch_is_repeated_unchanged_and_every_record_delivered_once(spark: Any, tmp_path: Path) -> None:
     directory = append(tmp_path / "journal", range(50), segment_size=2000)
     sink, asked = Sink(), []
 
@@ -413,7 +413,7 @@ def test_a_batch_that_failed_comes_again_as_it_was_and_every_record_once(spark: 
     assert [row[0] for row in sink.rows] == list(range(80))
 
 
-def test_progress_tells_rows_within_the_limit_and_how_far_behind_it_is(spark: Any, tmp_path: Path) -> None:
+def test_progress_reports_rows_within_the_limit_and_the_lag(spark: Any, tmp_path: Path) -> None:
     append(tmp_path / "root" / "a", range(50))
     append(tmp_path / "root" / "b", range(10))
     query = begin(spark, tmp_path / "root", tmp_path / "checkpoint", Sink(), maxRecordsPerTrigger="25")
@@ -429,7 +429,7 @@ def test_progress_tells_rows_within_the_limit_and_how_far_behind_it_is(spark: An
     ]
 
 
-def test_available_now_on_spark_ends_and_keeps_to_the_limits(spark: Any, tmp_path: Path) -> None:
+def test_available_now_on_spark_ends_and_respects_the_limits(spark: Any, tmp_path: Path) -> None:
     directory = append(tmp_path / "journal", range(45))
     sink, total = Sink(), 45
 
@@ -447,7 +447,7 @@ def test_available_now_on_spark_ends_and_keeps_to_the_limits(spark: Any, tmp_pat
         total += 15
 
 
-def test_a_schema_is_the_projection_and_damage_is_a_row_in_permissive(spark: Any, tmp_path: Path) -> None:
+def test_schema_is_a_projection_and_damage_is_a_row_in_permissive(spark: Any, tmp_path: Path) -> None:
     directory = append(tmp_path / "journal", range(100))
     place = list(Reader(directory).scan())[40]
     assert not isinstance(place, Damage)
@@ -473,7 +473,7 @@ def test_a_schema_is_the_projection_and_damage_is_a_row_in_permissive(spark: Any
     assert len(sinks["permissive"].rows) == 100
 
 
-def test_data_loss_ends_a_query_with_its_name_or_is_passed_over(spark: Any, tmp_path: Path) -> None:
+def test_data_loss_ends_a_query_or_is_skipped(spark: Any, tmp_path: Path) -> None:
     directory = append(tmp_path / "journal", range(40), segment_size=1000)
     sink = Sink()
     query = begin(spark, directory, tmp_path / "checkpoint", sink)
@@ -492,7 +492,7 @@ def test_data_loss_ends_a_query_with_its_name_or_is_passed_over(spark: Any, tmp_
     assert [row[0] for row in sink.rows] == [*range(40), *range(left, 80)]
 
 
-def test_any_mix_below_a_root_streams_in_the_columns_that_all_share(spark: Any, tmp_path: Path) -> None:
+def test_stream_of_mixed_formats_has_the_common_columns(spark: Any, tmp_path: Path) -> None:
     append(tmp_path / "root" / "a", range(3))
     sink = Sink()
     frame = spark.readStream.format("logwright").load(str(tmp_path / "root")).select("journal", "sequence")

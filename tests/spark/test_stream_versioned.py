@@ -48,7 +48,7 @@ class Life:
 
     def go_on(self, name: str, changes: int, **options: Any) -> None:
         made = self.written.setdefault(name, [])
-        # A clock that stands still half of the time: times do not tell changes apart.
+        # A clock that stops half of the time: times do not distinguish changes.
         times = (10**9 + (self._number + number) // 2 for number in range(10**6))
         with VersionedKVStore(self.directory, name, clock=Clock(times=times), background=False, **options) as store:
             for _ in range(changes):
@@ -65,7 +65,7 @@ class Life:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_whatever_is_rotated_between_triggers_every_change_comes_once(tmp_path: Path, seed: int) -> None:
+def test_rotation_between_triggers_delivers_every_change_once(tmp_path: Path, seed: int) -> None:
     dice = random.Random(seed)
     options = dice.choice([{}, {"maxRecordsPerTrigger": "7"}, {"maxBytesPerTrigger": "300"}])
     life = Life(tmp_path / "stores", dice)
@@ -96,7 +96,7 @@ def test_whatever_is_rotated_between_triggers_every_change_comes_once(tmp_path: 
     assert len(list((tmp_path / "stores").glob("*.zz"))) > 10
 
 
-def test_a_limit_of_records_is_one_of_changes_and_copies_do_not_count(tmp_path: Path) -> None:
+def test_record_limit_counts_changes_and_not_copies(tmp_path: Path) -> None:
     with VersionedKVStore(tmp_path / "stores", "cars", clock=Clock(), background=False) as store:
         for number in range(30):
             store.insert(f"k{number % 12}", number)
@@ -111,7 +111,7 @@ def test_a_limit_of_records_is_one_of_changes_and_copies_do_not_count(tmp_path: 
     assert [count for count in counts if count] == [8, 8, 8, 6]
 
 
-def test_archives_that_go_when_they_have_been_read_are_no_loss_and_others_are(tmp_path: Path) -> None:
+def test_only_removal_of_unread_archives_is_a_loss(tmp_path: Path) -> None:
     clock = Clock()
     with VersionedKVStore(tmp_path / "stores", "cars", clock=clock, background=False) as store:
         for number in range(3):
@@ -146,7 +146,7 @@ def test_archives_that_go_when_they_have_been_read_are_no_loss_and_others_are(tm
     assert following(stream_of(tmp_path / "stores"), last) == last
 
 
-def test_a_stream_that_begins_at_a_time_begins_with_a_change(tmp_path: Path) -> None:
+def test_stream_starting_at_a_time_starts_with_a_change(tmp_path: Path) -> None:
     with VersionedKVStore(tmp_path / "stores", "cars", clock=Clock(1000), background=False) as store:
         times = []
         for number in range(12):
@@ -161,7 +161,7 @@ def test_a_stream_that_begins_at_a_time_begins_with_a_change(tmp_path: Path) -> 
     assert following(latest, latest.initialOffset()) == latest.initialOffset()
 
 
-def test_each_change_comes_once_when_the_archive_before_gets_a_later_name_and_goes(tmp_path: Path) -> None:
+def test_each_change_is_delivered_once_when_an_archive_is_renamed_and_removed(tmp_path: Path) -> None:
     renamed = Renamed(tmp_path / "stores")
     offset = stream_of(tmp_path / "stores", mode="dropmalformed").initialOffset()
     found: list[list[Change]] = []
@@ -187,7 +187,7 @@ def test_each_change_comes_once_when_the_archive_before_gets_a_later_name_and_go
     assert sequences == {2000}, "when the journal became the active one, whatever its neighbours are called"
 
 
-def test_what_is_available_is_so_under_another_name_as_well(tmp_path: Path) -> None:
+def test_renamed_archive_is_still_available(tmp_path: Path) -> None:
     renamed = Renamed(tmp_path / "stores")
     stream = stream_of(tmp_path / "stores", mode="dropmalformed")
     start = stream.initialOffset()
@@ -202,7 +202,7 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
     return [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
 
 
-def test_a_store_that_is_rotated_before_its_clock_goes_on_gives_each_change_once(tmp_path: Path) -> None:
+def test_store_rotated_with_a_stopped_clock_delivers_each_change_once(tmp_path: Path) -> None:
     offset: dict[str, Any] | None = None
     found: list[Change] = []
     with VersionedKVStore(tmp_path / "stores", "cars", clock=lambda: 1000, background=False) as store:
@@ -219,7 +219,7 @@ def test_a_store_that_is_rotated_before_its_clock_goes_on_gives_each_change_once
     assert [value for _, _, value in found] == [str(number) for number in range(7)]
 
 
-def test_offsets_without_marks_are_numbers_that_are_believed(tmp_path: Path) -> None:
+def test_offsets_without_marks_are_trusted(tmp_path: Path) -> None:
     """As checkpoints have them that are older than marks, and as people write them."""
     with VersionedKVStore(tmp_path / "stores", "cars", clock=Clock(), background=False) as store:
         for number in range(3):
@@ -234,7 +234,7 @@ def test_offsets_without_marks_are_numbers_that_are_believed(tmp_path: Path) -> 
         assert changes_of(again, plain, following(again, plain)) == [("cars", "k3", "3")]
 
 
-def test_a_journal_that_was_cut_is_told_and_read_again(tmp_path: Path) -> None:
+def test_truncated_journal_is_reported_and_read_again(tmp_path: Path) -> None:
     directory = tmp_path / "stores"
     directory.mkdir()
     entries: list[tuple[int, str, Any]] = [(1000 + number, f"k{number}", number) for number in range(5)]
@@ -251,7 +251,7 @@ def test_a_journal_that_was_cut_is_told_and_read_again(tmp_path: Path) -> None:
     assert following(stream_of(directory), end) == end
 
 
-def test_a_missing_archive_is_told_once_by_a_stream(tmp_path: Path) -> None:
+def test_stream_reports_a_missing_archive_once(tmp_path: Path) -> None:
     with VersionedKVStore(tmp_path / "stores", "cars", clock=Clock(), background=False) as store:
         store.insert("gone", 1)
         store.rotate()
@@ -282,14 +282,14 @@ def test_a_missing_archive_is_told_once_by_a_stream(tmp_path: Path) -> None:
 
 @pytest.fixture(autouse=True)
 def _stopped(request: pytest.FixtureRequest) -> Iterator[None]:
-    """No query goes on behind a test that failed."""
+    """Stop every query after a failed test."""
     yield
     if "spark" in request.fixturenames:
         for query in request.getfixturevalue("spark").streams.active:
             query.stop()
 
 
-def test_a_query_takes_what_is_available_over_rotations_and_goes_on_from_its_checkpoint(
+def test_query_reads_available_data_across_rotations_and_resumes_from_its_checkpoint(
     spark: Any, tmp_path: Path
 ) -> None:
     batches: dict[int, list[Change]] = {}

@@ -85,7 +85,7 @@ def rows(frame: Any) -> list[tuple[Any, ...]]:
     return [tuple(bytes(cell) if isinstance(cell, bytearray) else cell for cell in row) for row in frame.collect()]
 
 
-def test_events_and_damage_share_the_records_among_them(records: Any, root: Path) -> None:
+def test_every_record_is_in_events_or_damage(records: Any, root: Path) -> None:
     messages, damaged = in_python(root)
     events = tables.events(records)
     assert events.schema == from_arrow_schema(tables.EVENTS)
@@ -102,7 +102,7 @@ def test_events_and_damage_share_the_records_among_them(records: Any, root: Path
     assert tables.split_damage("gap: 3 records: gone") == ("gap", "3 records: gone")
 
 
-def test_messages_are_those_of_the_journals_each_decoded_by_its_rule(records: Any, root: Path, tmp_path: Path) -> None:
+def test_messages_are_decoded_by_the_rule_of_their_journal(records: Any, root: Path, tmp_path: Path) -> None:
     (tmp_path / "reading.avsc").write_text(json.dumps(SCHEMA))
     rules = [
         JournalRule("orders/o?d"),
@@ -136,7 +136,7 @@ def expected(journal: str, value: bytes) -> tuple[str | None, str | None]:
     return ('"\\\\xffv"', None) if journal == "web" else (None, None)
 
 
-def test_activity_counts_each_minute_and_merging_halves_gives_the_whole(spark: Any, records: Any, root: Path) -> None:
+def test_activity_counts_each_minute_and_halves_merge_to_the_whole(spark: Any, records: Any, root: Path) -> None:
     counts: Counter[tuple[str, int | None]] = Counter()
     sizes: Counter[tuple[str, int | None]] = Counter()
     for (journal, _, _), record, size in in_python(root)[0]:
@@ -159,7 +159,7 @@ def test_activity_counts_each_minute_and_merging_halves_gives_the_whole(spark: A
         spark.conf.set("spark.sql.session.timeZone", zone)
 
 
-def test_consumers_lag_and_files_are_as_listed(spark: Any, root: Path) -> None:
+def test_consumers_lag_and_files_match_the_listing(spark: Any, root: Path) -> None:
     plain = root / "plain"
     reset(plain, "done", "last", create=True)
     reset(plain, "slow", 5, create=True)
@@ -188,7 +188,7 @@ def test_consumers_lag_and_files_are_as_listed(spark: Any, root: Path) -> None:
     ]
 
 
-def test_the_registry_names_its_tables_and_says_how_they_go_on() -> None:
+def test_registry_names_its_tables_and_how_they_are_updated() -> None:
     for name, table in tables.TABLES.items():
         assert table.name == name
         assert (table.kind == "merge") == (table.merged is not None)
@@ -204,7 +204,7 @@ def test_the_registry_names_its_tables_and_says_how_they_go_on() -> None:
     ]
 
 
-def test_rules_that_cannot_be_followed_are_refused_before_anything_runs(records: Any, tmp_path: Path) -> None:
+def test_invalid_rules_are_refused_before_anything_runs(records: Any, tmp_path: Path) -> None:
     (tmp_path / "bad.avsc").write_text("{")
     rule = JournalRule("*", decode="avro", schema=str(tmp_path / "bad.avsc"))
     with pytest.raises(WrongUse, match="no Avro schema"):

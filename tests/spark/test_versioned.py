@@ -78,7 +78,7 @@ def states_of(frame: Any) -> set[Row]:
     return found
 
 
-def test_300_stores_at_a_time_are_what_recovery_gives(spark: Any, tmp_path: Path) -> None:
+def test_300_stores_at_a_time_equal_their_recovery(spark: Any, tmp_path: Path) -> None:
     root = tmp_path / "stores"
     models = random_stores(root, 300, random.Random(3))
     columns = "store STRING, t BIGINT, timestamp TIMESTAMP, k STRING, o STRING, deleted BOOLEAN"
@@ -102,14 +102,14 @@ def test_300_stores_at_a_time_are_what_recovery_gives(spark: Any, tmp_path: Path
     assert 100 < len(late) < 250
     assert states_of(read(early, mode="DropMalformed")) == known_states(root, models, early)
     rows = read(early, mode="permissive").collect()
-    told = {row._file.removesuffix(".jrn"): row._damage for row in rows if row._damage is not None}
+    reported = {row._file.removesuffix(".jrn"): row._damage for row in rows if row._damage is not None}
     for store, initialized in late.items():
-        begins = [name for name in told if name == store or name.startswith(f"{store}.jrn.t")]
+        begins = [name for name in reported if name == store or name.startswith(f"{store}.jrn.t")]
         assert len(begins) == 1
         reason = f"{store}.jrn: {shown_time(early)} is before what is kept; the state is known from {initialized} on"
-        assert told[begins[0]].startswith("history_unavailable: ")
-        assert f"{reason}, which is 2023-11-09T21:20:00" in told[begins[0]]
-    assert len(told) == len(late)
+        assert reported[begins[0]].startswith("history_unavailable: ")
+        assert f"{reason}, which is 2023-11-09T21:20:00" in reported[begins[0]]
+    assert len(reported) == len(late)
     assert {row[1:] for row in known_states(root, models, early)} == {
         (row.store, row.t, row.k, json.dumps(json.loads(row.o))) for row in rows if row._damage is None
     }
@@ -132,7 +132,7 @@ def rows_of(reader: StateReader, *filters: Filter) -> list[Row]:
     return found
 
 
-def test_small_stores_share_a_task_and_large_states_are_several_batches(tmp_path: Path) -> None:
+def test_small_stores_share_a_task_and_large_states_have_several_batches(tmp_path: Path) -> None:
     dice = random.Random(4)
     for number in range(50):
         random_history(dice, 20).write(tmp_path / "stores", f"s{number}")
@@ -157,7 +157,7 @@ def test_small_stores_share_a_task_and_large_states_are_several_batches(tmp_path
     assert [[part.store for _, part in one.parts] for one in chosen] == [["large"]], "the others are not even planned"
 
 
-def test_what_was_set_since_a_time_can_be_chosen_of_a_state(tmp_path: Path) -> None:
+def test_state_can_be_filtered_by_the_time_of_change(tmp_path: Path) -> None:
     model = Model()
     for number in range(20):
         model.change(Entry(START + number, f"k{number % 7}", number))
@@ -184,9 +184,7 @@ def test_what_was_set_since_a_time_can_be_chosen_of_a_state(tmp_path: Path) -> N
         ("logwright", {"at": "now"}, "versioned has states at a time, a mix of formats has not"),
     ],
 )
-def test_a_time_that_makes_no_sense_is_refused(
-    tmp_path: Path, source: str, options: dict[str, str], reason: str
-) -> None:
+def test_time_that_is_invalid_is_refused(tmp_path: Path, source: str, options: dict[str, str], reason: str) -> None:
     made = next(one for one in SOURCES if one.name() == source)
     with pytest.raises(WrongUse, match=reason):
         made({"path": str(tmp_path), **options}).reader(spark_schema(made.format))
@@ -197,7 +195,7 @@ def test_a_stream_has_no_state_at_a_time(tmp_path: Path) -> None:
         VersionedSource({"path": str(tmp_path), "at": "now"}).streamReader(spark_schema("versioned"))
 
 
-def test_changes_are_chosen_by_time(tmp_path: Path) -> None:
+def test_changes_are_selected_by_time(tmp_path: Path) -> None:
     model = random_history(random.Random(6), 200)
     model.write(tmp_path / "stores")
     times = [entry.t for entry in model.changes]
@@ -210,7 +208,7 @@ def test_changes_are_chosen_by_time(tmp_path: Path) -> None:
     assert 0 < sum(len(part.parts) for part in parts) < len(model.archives), "of other times no file is read"
 
 
-def test_positions_of_an_archive_go_further_than_its_bytes(tmp_path: Path) -> None:
+def test_positions_of_an_archive_exceed_its_size(tmp_path: Path) -> None:
     model = Model()
     for number in range(100):
         model.change(Entry(START + number, "key", "the same text again and again"))

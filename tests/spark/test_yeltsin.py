@@ -44,7 +44,7 @@ def test_every_operation_is_a_row_in_both_kinds_of_columns(spark: Any, tmp_path:
             assert (base64.b64decode(detail["before"]), row.value) == (item.before, item.after)
 
 
-def test_the_tables_tell_transactions_and_pages_after_each_of_them(spark: Any, tmp_path: Path) -> None:
+def test_tables_contain_transactions_and_the_pages_after_each(spark: Any, tmp_path: Path) -> None:
     void = transaction(modify(b"x", b"y"), timestamp=CREATED + 90, end=0xFE, flags=0)
     items = [*numbered(40), transaction(timestamp=CREATED + 80, data=b"nothing else"), void]
     path = write(tmp_path / "journals" / "t.jrnl", *items)
@@ -65,17 +65,17 @@ def test_the_tables_tell_transactions_and_pages_after_each_of_them(spark: Any, t
     versions = page_versions(events).orderBy("page", "version").collect()
     reader = Reader(path)
     for page in sorted({row.page for row in versions}):
-        told = reader.history(str(page))
+        history = reader.history(str(page))
         found = [row for row in versions if row.page == page]
         assert [(row.version, row.transaction, row.op, row.deleted) for row in found] == [
             (number, change["transaction"], change["event"], "deleted" in change)
-            for number, change in enumerate(told, 1)
+            for number, change in enumerate(history, 1)
         ]
-        assert [row.ranges and json.loads(row.ranges) for row in found] == [change.get("value") for change in told]
+        assert [row.ranges and json.loads(row.ranges) for row in found] == [change.get("value") for change in history]
     assert {row.page for row in versions} == {item.page for record in numbered(40) for item in record.operations}
 
 
-def test_page_versions_forget_what_lost_transactions_may_have_changed(spark: Any, tmp_path: Path) -> None:
+def test_page_versions_omit_bytes_that_lost_transactions_may_have_changed(spark: Any, tmp_path: Path) -> None:
     changes = [modify(bytes([number]), bytes([number + 1]), number) for number in range(6)]
     items = [transaction(change, timestamp=CREATED) for change in changes]
     path = write(tmp_path / "journals" / "t.jrnl", *items)
@@ -84,14 +84,14 @@ def test_page_versions_forget_what_lost_transactions_may_have_changed(spark: Any
     assert repair.apply(path, repair.plan(path)) is not None
     events = tables.events(spark.read.format("logwright").load(str(path.parent)))
     versions = page_versions(events).orderBy("version").collect()
-    told = [change for change in Reader(path).history("30") if change["event"] != "lost"]
-    assert [json.loads(row.ranges) for row in versions] == [change["value"] for change in told]
+    history = [change for change in Reader(path).history("30") if change["event"] != "lost"]
+    assert [json.loads(row.ranges) for row in versions] == [change["value"] for change in history]
     assert [row.gaps for row in versions] == [0, 0, 0, 1, 1]
     assert [len(json.loads(row.ranges)) for row in versions] == [1, 1, 1, 1, 1]
     assert base64.b64decode(json.loads(versions[-1].ranges)[0]["data"]) == b"\x05\x06"
 
 
-def test_a_stream_takes_each_operation_once(spark: Any, tmp_path: Path) -> None:
+def test_stream_reads_each_operation_once(spark: Any, tmp_path: Path) -> None:
     path = tmp_path / "pages" / "t.jrnl"
     path.parent.mkdir()
     out = tmp_path / "out"

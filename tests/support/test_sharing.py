@@ -20,7 +20,7 @@ def test_tests_that_share_a_spark_session_are_in_one_group() -> None:
             found += 1
     assert found > 10
     for page in SPARK_PAGES:
-        assert group_of(f"tests/test_docs.py::test_the_examples_of_a_page_do_what_the_page_says[{page}]") == "spark"
+        assert group_of(f"tests/test_docs.py::test_examples_of_a_page_print_the_documented_output[{page}]") == "spark"
 
 
 def test_tests_with_their_own_driver_are_a_second_group_and_others_are_single() -> None:

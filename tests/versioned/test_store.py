@@ -286,7 +286,7 @@ def test_a_name_does_not_lead_out_of_the_directory(tmp_path: Path, name: str) ->
         {"sync": "sometimes"},
     ],
 )
-def test_options_that_make_no_sense_are_refused(tmp_path: Path, options: dict[str, Any]) -> None:
+def test_invalid_options_are_refused(tmp_path: Path, options: dict[str, Any]) -> None:
     with pytest.raises(WrongUse):
         opened(tmp_path, **options)
 

@@ -208,7 +208,7 @@ def test_a_power_cut_while_the_store_is_opened_again_loses_nothing(scenario: Sce
 
 @pytest.mark.parametrize("sync", ["none", "always"])
 @pytest.mark.parametrize(("scenario", "step"), [(SCENARIOS[0], 1), (SCENARIOS[1], 3), (SCENARIOS[3], 11)])
-def test_a_power_cut_after_a_kill_keeps_what_the_next_process_promised(
+def test_power_cut_after_a_kill_keeps_the_promises_of_the_next_process(
     scenario: Scenario, step: int, sync: str
 ) -> None:
     """The next process finds files whose names and bytes are not durable, though they are there."""
@@ -248,7 +248,7 @@ def test_a_call_of_the_disk_that_fails_loses_nothing(scenario: Scenario) -> None
         ("rotated by hand", lambda kind, path: kind == "sync" and path.name.endswith(".zz.tmp")),
     ],
 )
-def test_a_sync_that_is_left_out_is_noticed(name: str, forgets: Callable[[str, Path], bool]) -> None:
+def test_every_omitted_sync_is_detected(name: str, forgets: Callable[[str, Path], bool]) -> None:
     (scenario,) = (scenario for scenario in SCENARIOS if scenario.name == name)
     disk = fresh()
     scenario.opened(disk).close()
@@ -279,7 +279,7 @@ def test_a_store_that_does_not_look_for_missing_sectors_would_invent_values(monk
 @pytest.mark.torture
 @pytest.mark.parametrize("seed", range(2, 8))
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=IDS)
-def test_many_more_power_cuts(scenario: Scenario, seed: int) -> None:
+def test_many_power_cuts_lose_nothing_acknowledged(scenario: Scenario, seed: int) -> None:
     for sync in ("always", "none"):
         for state in crashed(scenario, sync).crash_states(most=200, seed=seed, format="versioned"):
             scenario.check(state, is_synced=sync == "always")

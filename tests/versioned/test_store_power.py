@@ -107,5 +107,5 @@ def test_a_power_cut_while_threads_write_and_archives_are_made_takes_nothing_ack
 
 @pytest.mark.torture
 @pytest.mark.parametrize("options", KINDS, ids=["", "with retention"])
-def test_many_more_power_cuts(device: Device, options: dict[str, Any]) -> None:
+def test_many_power_cuts_lose_nothing_acknowledged(device: Device, options: dict[str, Any]) -> None:
     cut_again_and_again(device, options, 8 * CUTS)

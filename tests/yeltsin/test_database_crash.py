@@ -146,7 +146,7 @@ def any_fails(story: Story, disk: SimulatedDisk, **choices: Any) -> bool:
 
 @pytest.mark.parametrize("name", ["modifying", "growing, checkpoints"])
 @pytest.mark.parametrize("file", [JOURNAL, TABLE])
-def test_a_sync_that_is_left_out_is_noticed(name: str, file: Path) -> None:
+def test_every_omitted_sync_is_detected(name: str, file: Path) -> None:
     (story,) = (story for story in STORIES if story.name == name)
     disk = begun(story)
     forgets: Callable[[str, Path], bool] = lambda kind, path: kind == "sync" and path == file  # noqa: E731
@@ -231,7 +231,7 @@ def test_zeros_ahead_of_the_transactions_are_no_loss() -> None:
 @pytest.mark.torture
 @pytest.mark.parametrize("seed", range(1, 5))
 @pytest.mark.parametrize("story", STORIES, ids=IDS)
-def test_many_more_power_cuts(story: Story, seed: int) -> None:
+def test_many_power_cuts_lose_nothing_acknowledged(story: Story, seed: int) -> None:
     for state in crashed(story).crash_states(most=60, seed=seed, format="yeltsin"):
         check(story, state)
     for before in itertools.islice(crashed(story).crash_states(most=6, seed=seed, format=""), 0, None, 9):

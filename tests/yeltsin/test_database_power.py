@@ -65,5 +65,5 @@ def test_a_power_cut_leaves_all_of_a_transaction_or_none_and_all_that_was_acknow
 
 @pytest.mark.torture
 @pytest.mark.parametrize(("sync", "checkpoint_bytes"), SETTINGS)
-def test_many_more_power_cuts(device: Device, sync: str, checkpoint_bytes: int) -> None:
+def test_many_power_cuts_lose_nothing_acknowledged(device: Device, sync: str, checkpoint_bytes: int) -> None:
     cut_again_and_again(device, sync, checkpoint_bytes, 10 * CUTS)

@@ -175,7 +175,7 @@ FORGOTTEN: dict[str, Callable[[str, Path], bool]] = {
 @pytest.mark.parametrize(
     ("begin", "what"), [(due, "the note"), (due, "its name"), (due, "the table"), (noted, "its name")]
 )
-def test_a_sync_that_is_left_out_is_noticed(begin: Callable[[str], SimulatedDisk], what: str) -> None:
+def test_every_omitted_sync_is_detected(begin: Callable[[str], SimulatedDisk], what: str) -> None:
     disk, wanted = begin(MIDDLE), redone(MIDDLE)
     forgetful: Any = ForgetfulDisk(disk, FORGOTTEN[what])
     opened(forgetful).close()

@@ -35,7 +35,7 @@ def test_what_is_appended_comes_once_and_in_order(tmp_path: Path) -> None:
         assert new(scanner) == []
 
 
-def test_it_begins_where_it_is_told_to(tmp_path: Path) -> None:
+def test_stream_starts_at_the_given_offset(tmp_path: Path) -> None:
     path = write(tmp_path / "t.jrnl", *numbered(8))
     with Scanner(path, linked(numbered(8))[1][5], timeout=0) as scanner:
         assert new(scanner) == [5, 6, 7]

@@ -2,7 +2,7 @@
 
     python faults.py DIRECTORY
 
-See `serving.py` for how it is told what to do. A failing task is tried four times.
+See `serving.py` for its requests. A failing task is tried four times.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def save_failing(
     sink: str = "sej",
     columns: Sequence[str] = ("*",),
 ) -> None:
-    """Write so many rows, while a task fails after some of them, the first so many times that it is tried."""
+    """Write `count` rows, while a task fails after some of them, in its first `attempts` attempts."""
 
     def step(part: int, numbers: Iterable[int]) -> Iterator[tuple[bytes, bytes]]:
         from pyspark import TaskContext

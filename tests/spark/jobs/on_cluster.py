@@ -61,7 +61,7 @@ def write(source: str, target: str, split: str, bit: int, marker: str = "") -> N
 
 
 def pausing(target: str, marker: str) -> Callable[[Iterable[Any]], Iterator[Any]]:
-    """A step whose second task waits for its death, at the first try, once the sink behind it has begun to stage.
+    """A step whose second task waits for its death, at the first try, once the sink after it has begun to stage.
 
     By then it has given enough rows for some to have left the buffers in between. The marker says which process is to
     die: the executor, whose child is Spark's daemon, whose child is this one.

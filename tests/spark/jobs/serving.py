@@ -1,4 +1,4 @@
-"""A driver that does what it is told, line by line: a request in JSON comes in, what came of it goes out.
+"""A driver that serves requests line by line: it reads a request in JSON and writes the result.
 
     {"do": "read", "with": {"path": "/journals/orders"}}        ->  {"done": 1000}  or  {"failed": "WrongUse: …"}
 

@@ -1,8 +1,8 @@
-"""A job for `spark-submit`, with the package as a zip: tells where that is, and copies a journal, then again by twins.
+"""A job for `spark-submit`, with the package as a zip: prints where that is, and copies a journal, then again by twins.
 
     spark-submit --py-files logwright.zip submitted.py SOURCE COPY SLOW_COPY EVENTS RESULT
 
-EVENTS is a directory where the attempts of the slow task tell each other how far they are.
+EVENTS is a directory where the attempts of the slow task tell each other their progress.
 """
 
 from __future__ import annotations

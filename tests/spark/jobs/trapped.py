@@ -5,7 +5,7 @@ the format:
     trapBatch       the batch whose commit has the trap; -1 for a table
     trapStep        a regular expression for the step, for instance `rename .*manifest`; steps are `create`, `write`,
                     `truncate`, `rename` and `remove` with the name of the file: what changes something
-    trapNumber      the trap is before the so manieth step of this kind; behind all of them when there are fewer
+    trapNumber      the trap is before the n-th step of this kind; after all of them when there are fewer
     trap            kill: ends the processes `victims` and this one; fill: fills the file system up
     victims         numbers of processes, with commas
     report          a file that gets the steps, one a line, when the commit has come to its end
@@ -33,7 +33,7 @@ from logwright.spark.source import JournalSource, KestrelSource, SejSource, Vers
 
 
 class TrappedFile:
-    """A file that tells its disk of each step."""
+    """A file that reports each step to its disk."""
 
     def __init__(self, file: File, disk: TrappedDisk) -> None:
         self._file = file
