@@ -1,6 +1,6 @@
 """StagingSubject: a format as the contract tests of staging see it, and the batches that they stage and publish.
 
-What differs between formats is asked of the subject: where rows go, what a root holds, which writers there are. A root of
+The subject defines what differs between formats: where rows go, what a root holds, which writers there are. A root of
 these tests is empty, or holds what `make_journals` puts there (`none`); a batch of two tasks, `FIRST` and `SECOND`,
 comes on top of that (`everything`). Both tasks have rows for every journal of the batch.
 
@@ -42,7 +42,7 @@ class StagingSubject(ABC):
     """At how many crash states of each operation the contract looks."""
     killed_stride: ClassVar[int] = 3
     killed_states: ClassVar[int] = 4
-    """A power cut within the recovery is tried after every `killed_stride`-th operation, in `killed_states` states each."""
+    """A power cut within the recovery is tried after every n-th operation, in this number of states each."""
     renames: ClassVar[bool] = True
     """Whether what one task alone has staged for a journal is put in place without a copy."""
     staged_syncs: ClassVar[tuple[str, ...]]

@@ -213,7 +213,7 @@ class Subject(ABC):
         return data
 
     def content(self, data: bytes) -> bytes:
-        """The bytes of a file that count in a comparison: all of them, unless the file has reserved space at its end."""
+        """The bytes of a file that count in a comparison: all of them, unless the file ends with reserved space."""
         return data
 
     def of_kept(self, kept: bytes, cut: Damage) -> bytes:

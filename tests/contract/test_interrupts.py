@@ -60,7 +60,9 @@ def test_an_interrupted_call_is_done_or_not_done(format: str, name: str, place: 
 
 
 @pytest.mark.parametrize("name", ["get", "get many", "reserve many"])
-def test_items_keep_their_order_at_whichever_bytecode_a_read_is_interrupted(name: str, place: Path) -> None:
+def test_items_keep_their_order_at_whichever_bytecode_a_call_that_takes_them_is_interrupted(
+    name: str, place: Path
+) -> None:
     found = kestrel.TRIES[name]
     assert found.outcomes == [kestrel.ITEMS]
     gc.disable()
@@ -70,7 +72,7 @@ def test_items_keep_their_order_at_whichever_bytecode_a_read_is_interrupted(name
         gc.enable()
 
 
-def test_queue_that_returns_items_to_the_tail_is_detected(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_queue_that_puts_items_to_the_tail_is_caught(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def give_to_tail(self: Engine, hand: Hand) -> None:
         for entry in hand:
             self.put(entry[0])
@@ -80,7 +82,7 @@ def test_queue_that_returns_items_to_the_tail_is_detected(place: Path, monkeypat
         interrupt_everywhere(kestrel.CASES["get many"], place, 1000)
 
 
-def test_queue_that_continues_after_an_interrupt_is_detected(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_queue_that_goes_on_after_an_interrupt_is_caught(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def go_on(self: Memory, work: Callable[[], object], *, together: bool = True) -> object:
         return work()
 

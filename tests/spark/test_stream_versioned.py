@@ -46,7 +46,7 @@ class Life:
         self.written: dict[str, list[Change]] = {}
         self._number = 0
 
-    def go_on(self, name: str, changes: int, **options: Any) -> None:
+    def make_changes(self, name: str, changes: int, **options: Any) -> None:
         made = self.written.setdefault(name, [])
         # A clock that stops half of the time: times do not distinguish changes.
         times = (10**9 + (self._number + number) // 2 for number in range(10**6))
@@ -69,7 +69,7 @@ def test_rotation_between_triggers_delivers_every_change_once(tmp_path: Path, se
     dice = random.Random(seed)
     options = dice.choice([{}, {"maxRecordsPerTrigger": "7"}, {"maxBytesPerTrigger": "300"}])
     life = Life(tmp_path / "stores", dice)
-    life.go_on("first", 5)
+    life.make_changes("first", 5)
     stream = stream_of(tmp_path / "stores", splitBytes="200", **options)
     offset = json.loads(json.dumps(stream.initialOffset()))
     found: list[Change] = []
@@ -77,13 +77,13 @@ def test_rotation_between_triggers_delivers_every_change_once(tmp_path: Path, se
     def take(end: dict[str, Any]) -> None:
         changes = changes_of(stream, offset, end)
         if dice.random() < 0.3:  # Spark asks again for what a crash may have kept from being committed
-            life.go_on("first", 3)
+            life.make_changes("first", 3)
             assert changes_of(stream_of(tmp_path / "stores"), offset, end) == changes
         found.extend(changes)
 
     for step in range(12):
         for name in ("first", "second", "third")[: 1 + step // 4]:  # stores that are created later join
-            life.go_on(name, dice.randrange(12))
+            life.make_changes(name, dice.randrange(12))
         if dice.random() < 0.3:
             stream = stream_of(tmp_path / "stores", splitBytes="200", **options)
         end = following(stream, offset)
@@ -166,7 +166,7 @@ def test_each_change_is_delivered_once_when_an_archive_is_renamed_and_removed(tm
     offset = stream_of(tmp_path / "stores", mode="dropmalformed").initialOffset()
     found: list[list[Change]] = []
 
-    def go_on() -> None:
+    def read_next() -> None:
         nonlocal offset
         stream = stream_of(tmp_path / "stores", mode="dropmalformed")
         end = following(stream, offset)
@@ -174,13 +174,13 @@ def test_each_change_is_delivered_once_when_an_archive_is_renamed_and_removed(tm
         assert changes_of(stream_of(tmp_path / "stores", mode="dropmalformed"), offset, end) == found[-1]
         offset = end
 
-    go_on()
+    read_next()
     renamed.insert("d", 4)
     assert (tmp_path / "stores" / "cars.jrn.t2001.zz").exists()
-    go_on()
+    read_next()
     renamed.remove_archives()
     renamed.insert("e", 5)
-    go_on()
+    read_next()
     assert [key for _, key, _ in found[0]] == ["a", "b", "c"]
     assert found[1:] == [[("cars", "d", "4")], [("cars", "e", "5")]]
     sequences = {row["sequence"] for row in rows_of(tmp_path / "stores")}
@@ -270,8 +270,10 @@ def test_stream_reports_a_missing_archive_once(tmp_path: Path) -> None:
             found += [row for batch in stream.read(partition) for row in batch.to_pylist()]
         offset = end
     assert [row["k"] for row in found if row["_damage"] is None] == ["gone", "a"]
-    (told,) = [row for row in found if row["_damage"] is not None]
-    assert told["_damage"].startswith(f"gap: it begins at {shown_time(removed)}, and not with what was at the end of ")
+    (damage,) = [row for row in found if row["_damage"] is not None]
+    assert damage["_damage"].startswith(
+        f"gap: it begins at {shown_time(removed)}, and not with what was at the end of "
+    )
     failing = stream_of(tmp_path / "stores")
     with pytest.raises(Gap, match="one is missing"):
         changes_of(failing, failing.initialOffset(), following(failing, failing.initialOffset()))
@@ -298,7 +300,7 @@ def test_query_reads_available_data_across_rotations_and_resumes_from_its_checkp
     def sink(frame: Any, number: int) -> None:
         rows = frame.collect()
         if number == 1:
-            life.go_on("cars", 30)  # rotated inside of the batch; the rows are read again below
+            life.make_changes("cars", 30)  # rotated inside of the batch; the rows are read again below
             assert frame.count() == len(rows)
         batches[number] = [(row.store, row.k, None if row.deleted else row.o) for row in rows]
 
@@ -308,17 +310,17 @@ def test_query_reads_available_data_across_rotations_and_resumes_from_its_checkp
         query = writer.trigger(availableNow=True).start()
         assert query.awaitTermination(WAIT_SECONDS), "it has not come to its end in time"
 
-    life.go_on("cars", 40)
+    life.make_changes("cars", 40)
     run(maxRecordsPerTrigger="25")
     assert [len(batches[number]) for number in sorted(batches)] == [25, 15]
-    life.go_on("cars", 20)
-    life.go_on("bikes", 20)
+    life.make_changes("cars", 20)
+    life.make_changes("bikes", 20)
     run()
     found = [change for number in sorted(batches) for change in batches[number]]
     assert {name: [change for change in found if change[0] == name] for name in life.written} == life.written
     assert len(list((tmp_path / "stores").glob("*.zz"))) > 5
 
-    life.go_on("cars", 60, retention=Retention(max_archives=1))
+    life.make_changes("cars", 60, retention=Retention(max_archives=1))
     with pytest.raises(
         StreamingQueryException, match=r"stores/cars: records \d+ to \d+ were removed before they were read"
     ):
