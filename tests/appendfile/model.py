@@ -49,7 +49,7 @@ class Model:
         self.aside, self.closed, self.open = [], [], []
 
     def begin_generation(self) -> None:
-        """What was appended since it was opened is put aside, and nobody has been given it."""
+        """Records appended since it was opened are moved aside, and no reader has received them."""
         self.aside = self.view()[len(self.old) :]
         self.closed, self.open = [], []
 

@@ -171,10 +171,10 @@ class ReopenScenario(CallsScenario):
 
 
 class GenerationsScenario(CallsScenario):
-    """Generations that are begun while a walk goes on, and which it leaves where they are."""
+    """Generations that are begun during a walk, which does not touch them."""
 
     def __init__(self, name: str) -> None:
         before = ["open", *_RETIRED[:7], "open", "append of the second opening"]
         new = ["append new, while it is walked", "generation", "append newer", "register", "generation"]
-        calls = ["open", *new, "consume", "append behind the walk", "open", "consume", "append last"]
+        calls = ["open", *new, "consume", "append after the walk", "open", "consume", "append last"]
         super().__init__(name, before, calls)

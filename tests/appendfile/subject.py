@@ -46,7 +46,7 @@ _TWINS = Twins("logwright.appendfile", compiled=COMPILED)
 answers = _TWINS.answers
 _ENDINGS = (Ending.CLEAN, Ending.INCOMPLETE, Ending.MALFORMED, Ending.INCOMPLETE)
 _SEGMENT_RECORDS = 5
-"""Of so many records one closes the segment."""
+"""One of this number of records closes the segment."""
 
 
 class AppendfileSubject(RecordsSubject):
@@ -82,11 +82,11 @@ class AppendfileSubject(RecordsSubject):
         stop, count, ending, _ = module.walk(data, 0, len(data))
         records = module.records(data, 0, stop, count)
         starts = list(module.spans(data, 0, stop, count))
-        is_bad_behind = ending != codec.CLEAN
+        is_bad_after = ending != codec.CLEAN
         for row, record in enumerate(records):
-            behind = next((at for at in range(row, count) if records[at] != Data(b"")), count)
+            following = next((at for at in range(row, count) if records[at] != Data(b"")), count)
             is_hole = len(data[starts[row] :]) - len(data[starts[row] :].lstrip(b"\0")) >= 32
-            if record == Data(b"") and (is_hole or (behind == count and (is_bad_behind or stop == len(data)))):
+            if record == Data(b"") and (is_hole or (following == count and (is_bad_after or stop == len(data)))):
                 return Scanned(records[:row], starts[row], Ending.INCOMPLETE)
         return Scanned(records, stop, _ENDINGS[ending])
 
@@ -107,7 +107,7 @@ class AppendfileSubject(RecordsSubject):
         answers("find_chain", data, start, end, chance.randrange(3), chance.randrange(5))
         answers("find_checkpoint", data, start, end, chance.randrange(3), chance.randrange(3), chance.randrange(5))
         _assert_same_records(data, start, stop, count, chance)
-        # and where nobody has walked
+        # and where no walk has been
         _assert_same_records(data, start, end, chance.choice((0, 1, 2, count + 1, end)), chance)
         found = codec.columns(data, start, stop, count)
         answers("pack", found, chance.randrange(count + 1), chance.choice((1, 50, 10**6)))
@@ -154,7 +154,7 @@ class AppendfileSubject(RecordsSubject):
         return Recovered(recovered.cut, recovered.kept)
 
     def read(self, disk: Disk, home: Path, mode: Mode = "failfast") -> Iterator[Record | Damage]:
-        """The records, without the hints of files behind the first one."""
+        """The records, without the hints of files following the first one."""
         for item in Reader(home, disk=disk).scan(mode=mode):
             if isinstance(item, Damage):
                 yield item
@@ -382,7 +382,7 @@ def _hostile_journals(subject: AppendfileSubject) -> dict[str, Make]:
         "a negative id": beside("-1.journal", write),
         "an id twice": beside("00.journal", write),
         "an id missing": beside("2.journal", write),
-        "a very large id behind": beside("18446744073709551615.journal", write),
+        "a very large id": beside("18446744073709551615.journal", write),
         "a torn file before the last": hostile.files({"0.journal": torn, "1.journal": whole}),
         "a file of no bytes": file(FILE, b""),
         "files of no bytes": hostile.files({"0.journal": b"", "1.journal": b"", "2.journal": b""}),

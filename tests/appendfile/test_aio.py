@@ -79,7 +79,7 @@ async def opened(directory: Path, **options: Any) -> tuple[AppendJournal, list[S
 # --- appending --------------------------------------------------------------------------------------------------------
 
 
-def test_what_was_appended_comes_back_until_it_is_checked(tmp_path: Path) -> None:
+def test_appended_records_are_recovered_until_they_are_checked(tmp_path: Path) -> None:
     async def work() -> None:
         journal, found = await opened(tmp_path)
         assert found == []
@@ -100,7 +100,7 @@ def test_what_was_appended_comes_back_until_it_is_checked(tmp_path: Path) -> Non
     run(work())
 
 
-def test_ids_go_on_counting_after_a_reopening(tmp_path: Path) -> None:
+def test_ids_continue_after_reopening(tmp_path: Path) -> None:
     async def work() -> None:
         for opening in range(3):
             journal, _ = await opened(tmp_path)
@@ -125,7 +125,7 @@ def test_an_append_is_written_when_it_resolves(tmp_path: Path) -> None:
     run(work())
 
 
-def test_appends_may_be_awaited_late_and_often_and_in_any_way(tmp_path: Path) -> None:
+def test_appends_may_be_awaited_late_repeatedly_and_in_any_way(tmp_path: Path) -> None:
     async def work() -> None:
         journal, _ = await opened(tmp_path)
         waiting = [journal.append(b"%d" % number) for number in range(10)]
@@ -146,7 +146,7 @@ def test_appends_may_be_awaited_late_and_often_and_in_any_way(tmp_path: Path) ->
     run(work())
 
 
-def test_what_arrives_during_a_write_goes_out_as_one_batch(tmp_path: Path) -> None:
+def test_appends_during_a_write_become_one_batch(tmp_path: Path) -> None:
     async def work() -> None:
         gate = Gate()
         journal, _ = await AppendJournal.open(tmp_path, disk=gate)
@@ -165,7 +165,7 @@ def test_what_arrives_during_a_write_goes_out_as_one_batch(tmp_path: Path) -> No
     run(work())
 
 
-def test_one_sync_carries_all_that_wait() -> None:
+def test_one_sync_serves_all_waiting_tasks() -> None:
     async def work() -> None:
         disk = SimulatedDisk()
         journal, _ = await AppendJournal.open(HOME, sync="always", disk=disk)
@@ -178,7 +178,7 @@ def test_one_sync_carries_all_that_wait() -> None:
     run(work())
 
 
-def test_what_was_appended_is_durable_after_a_sync() -> None:
+def test_appended_records_are_durable_after_a_sync() -> None:
     async def work() -> None:
         disk = SimulatedDisk()
         journal, _ = await AppendJournal.open(HOME, sync="none", disk=disk)
@@ -191,7 +191,7 @@ def test_what_was_appended_is_durable_after_a_sync() -> None:
     run(work())
 
 
-def test_a_file_ends_before_it_has_more_than_4_mebibytes(tmp_path: Path) -> None:
+def test_file_has_at_most_4_mebibytes(tmp_path: Path) -> None:
     async def work() -> None:
         journal, _ = await opened(tmp_path)
         for _ in range(4):
@@ -205,7 +205,7 @@ def test_a_file_ends_before_it_has_more_than_4_mebibytes(tmp_path: Path) -> None
     run(work())
 
 
-def test_what_cannot_be_appended_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+def test_invalid_append_is_refused_and_changes_nothing(tmp_path: Path) -> None:
     async def work() -> None:
         journal, _ = await opened(tmp_path)
         with pytest.raises(WrongUse, match="zeros"):
@@ -221,10 +221,10 @@ def test_what_cannot_be_appended_is_refused_and_changes_nothing(tmp_path: Path) 
     run(work())
 
 
-# --- waiting for room -------------------------------------------------------------------------------------------------
+# --- waiting for space ------------------------------------------------------------------------------------------------
 
 
-def test_beyond_the_backlog_appends_wait_and_keep_their_order(tmp_path: Path) -> None:
+def test_appends_beyond_the_backlog_wait_and_keep_their_order(tmp_path: Path) -> None:
     async def work() -> None:
         gate = Gate()
         journal, _ = await AppendJournal.open(tmp_path, max_pending_bytes=1000, disk=gate)
@@ -245,7 +245,7 @@ def test_beyond_the_backlog_appends_wait_and_keep_their_order(tmp_path: Path) ->
     run(work())
 
 
-def test_a_record_larger_than_the_backlog_is_appended_all_the_same(tmp_path: Path) -> None:
+def test_record_larger_than_the_backlog_is_appended(tmp_path: Path) -> None:
     async def work() -> None:
         journal, _ = await AppendJournal.open(tmp_path, max_pending_bytes=10)
         await asyncio.gather(*(journal.append(b"x" * 5000) for _ in range(5)))
@@ -273,7 +273,7 @@ def test_data_is_copied_when_it_is_appended(tmp_path: Path) -> None:
 # --- failing ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_batch_that_fails_fails_for_everybody_in_it_and_is_final() -> None:
+def test_failed_batch_fails_for_every_waiting_task_and_is_final() -> None:
     async def work() -> None:
         disk = FaultyDisk(SimulatedDisk(), 1, only=["write"])
         journal, _ = await AppendJournal.open(HOME, disk=disk)
@@ -290,11 +290,11 @@ def test_a_batch_that_fails_fails_for_everybody_in_it_and_is_final() -> None:
 
 
 @pytest.mark.parametrize("max_pending_bytes", [10, 1 << 20])
-def test_a_failure_that_nobody_waits_for_is_told_by_the_next_call_alone(max_pending_bytes: int) -> None:
-    told: list[Any] = []
+def test_unawaited_failure_is_raised_once_by_the_next_call(max_pending_bytes: int) -> None:
+    reported: list[Any] = []
 
     async def work() -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda loop, context: told.append(context))
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(context))
         disk = FaultyDisk(SimulatedDisk(), 1, only=["write"])
         journal, _ = await AppendJournal.open(HOME, max_pending_bytes=max_pending_bytes, disk=disk)
         for _ in range(5):
@@ -305,10 +305,10 @@ def test_a_failure_that_nobody_waits_for_is_told_by_the_next_call_alone(max_pend
 
     run(work())
     gc.collect()
-    assert told == []
+    assert reported == []
 
 
-def test_an_error_does_not_grow_with_those_who_wait_for_it() -> None:
+def test_error_does_not_grow_with_the_number_of_waiting_tasks() -> None:
     async def work() -> None:
         disk = FaultyDisk(SimulatedDisk(), 1, only=["write"])
         journal, _ = await AppendJournal.open(HOME, disk=disk)
@@ -324,7 +324,7 @@ def test_an_error_does_not_grow_with_those_who_wait_for_it() -> None:
     run(work())
 
 
-def test_a_failure_at_any_call_leaves_what_was_acknowledged() -> None:
+def test_failure_of_any_call_keeps_acknowledged_records() -> None:
     acknowledged: list[Model] = []
 
     async def work(disk: Any) -> None:
@@ -353,7 +353,7 @@ def test_a_failure_at_any_call_leaves_what_was_acknowledged() -> None:
         assert len(found) <= len(promised) + 1
 
 
-def test_a_closed_journal_takes_nothing_and_lets_others_in(tmp_path: Path) -> None:
+def test_closed_journal_accepts_nothing_and_releases_its_lock(tmp_path: Path) -> None:
     async def work() -> None:
         journal, _ = await AppendJournal.open(tmp_path)
         with pytest.raises(Locked):
@@ -376,7 +376,7 @@ def test_a_closed_journal_takes_nothing_and_lets_others_in(tmp_path: Path) -> No
 # --- being cancelled --------------------------------------------------------------------------------------------------
 
 
-def test_a_task_that_is_cancelled_has_appended_and_takes_nobody_with_it(tmp_path: Path) -> None:
+def test_cancelled_task_has_appended_and_does_not_affect_others(tmp_path: Path) -> None:
     async def work() -> None:
         gate = Gate()
         journal, _ = await AppendJournal.open(tmp_path, disk=gate)
@@ -393,7 +393,7 @@ def test_a_task_that_is_cancelled_has_appended_and_takes_nobody_with_it(tmp_path
     run(work())
 
 
-def test_a_cancellation_at_any_await_leaves_a_journal_that_goes_on(tmp_path: Path) -> None:
+def test_cancellation_at_any_await_leaves_a_usable_journal(tmp_path: Path) -> None:
     """The same calls are cancelled after one more turn of the loop each time, until they come to their end."""
 
     async def calls(directory: Path) -> None:
@@ -451,7 +451,7 @@ def test_a_cancellation_at_any_await_leaves_a_journal_that_goes_on(tmp_path: Pat
 # --- the walk ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_walk_that_is_left_comes_again_and_then_what_was_appended_since(tmp_path: Path) -> None:
+def test_abandoned_walk_is_repeated_before_later_records(tmp_path: Path) -> None:
     write(tmp_path, {0: [HINT, *data("a")], 1: [HINT, *data("b")]})
 
     async def work() -> None:
@@ -486,7 +486,7 @@ def test_old_records_can_be_replayed_onto_the_new_journal(tmp_path: Path) -> Non
         journal, recovery = await AppendJournal.open(tmp_path, max_pending_bytes=10)
         async for segment in recovery:
             for record in segment.records:
-                journal.append(record)  # nobody waits, and yet the old ones do not go before these are there
+                journal.append(record)  # no task waits, and yet the old ones are not removed before these are written
         assert read_view(REAL_DISK, tmp_path) == [(0, (b"a", b"b", b"c"), False)]
         assert [path.name for path in tmp_path.glob("**/*.journal")] == ["2.journal"]
         await journal.close()
@@ -530,7 +530,7 @@ def test_programs_with_and_without_asyncio_take_turns(tmp_path: Path) -> None:
     assert [segment.records for segment in Reader(tmp_path).segments()] == [[b"asyncio"]]
 
 
-def test_a_task_that_waited_for_its_turn_while_the_walk_ended_is_told_so(tmp_path: Path) -> None:
+def test_task_waiting_while_the_walk_ends_gets_an_error(tmp_path: Path) -> None:
     write(tmp_path, {0: [HINT, *data("a")]})
 
     async def work() -> None:

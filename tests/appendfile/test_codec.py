@@ -51,7 +51,7 @@ def test_a_record_is_decoded_byte_by_byte(record: Record, text: str) -> None:
 
 
 @pytest.mark.parametrize(("text", "reason"), BAD.values(), ids=BAD)
-def test_what_is_no_record_is_malformed_whatever_follows(text: str, reason: str) -> None:
+def test_invalid_record_is_malformed_whatever_follows(text: str, reason: str) -> None:
     with pytest.raises(Malformed) as caught:
         codec.decode(bytes.fromhex(text) + bytes(40))
     assert (caught.value.position, caught.value.reason) == (0, reason)
@@ -63,7 +63,7 @@ def test_the_largest_record_has_one_mebibyte() -> None:
         codec.encode(Data(bytes(MAX_DATA_BYTES + 1)))
 
 
-def test_a_walk_tells_the_segment_that_it_ends_in() -> None:
+def test_walk_returns_its_last_segment() -> None:
     whole = encoded(Checkpoint(0, 3), Data(b"a"), Checkpoint(0, 4), Data(b"b"))
     for walk in (codec.walk, kernel.walk):
         assert walk(whole, 0, len(whole)) == (len(whole), 4, codec.CLEAN, 4)
@@ -71,13 +71,13 @@ def test_a_walk_tells_the_segment_that_it_ends_in() -> None:
         assert walk(whole, 20, 24, 3) == (20, 0, codec.INCOMPLETE, 3)
 
 
-def test_records_know_the_segment_that_they_lie_in() -> None:
+def test_records_have_their_segment() -> None:
     whole = encoded(Data(b"a"), Checkpoint(0, 4), Data(b"b"))
     for records in (codec.records, kernel.records):
         assert [record.segment for record in records(whole, 0, len(whole), 3, 3)] == [3, 4, 4]
 
 
-def test_empty_data_ends_a_walk_that_shall_stop_there() -> None:
+def test_empty_data_ends_a_walk_on_request() -> None:
     whole = encoded(Data(b"a"), Data(b""), Data(b"b"))
     for walk in (codec.walk, kernel.walk):
         assert walk(whole, 0, len(whole), 0, -1, True) == (5, 1, codec.EMPTY, 0)
@@ -98,7 +98,7 @@ def test_names_of_files_are_decimal_ids() -> None:
 
 
 @pytest.mark.parametrize("twin", [codec.AppendBuffer, kernel.AppendBuffer], ids=["codec", "kernel"])
-def test_an_append_is_refused_that_no_journal_can_hold(twin: type[codec.AppendBuffer]) -> None:
+def test_impossible_appends_are_refused(twin: type[codec.AppendBuffer]) -> None:
     buffer = twin(1 << 20)
     with pytest.raises(WrongUse, match="zeros"):
         buffer.append(b"")

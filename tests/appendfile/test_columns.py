@@ -99,7 +99,7 @@ def test_splits_of_any_size_hold_every_record_once(tmp_path: Path, seed: int) ->
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_stream_goes_on_where_it_stopped(tmp_path: Path, seed: int) -> None:
+def test_stream_resumes_where_it_stopped(tmp_path: Path, seed: int) -> None:
     random_journal(tmp_path, seed)
     reader = Reader(tmp_path)
     ((first, following),) = SPLITS.extent(reader).values()
@@ -126,7 +126,7 @@ def positions(reader: Reader, start: int, stop: int) -> list[int]:
     return [at for split in planned for item in SPLITS.chunks(reader, split) for at in item.starts()[:-1]]  # type: ignore[union-attr]
 
 
-def test_a_stream_is_told_of_files_that_were_checked_before_it_read_them(tmp_path: Path) -> None:
+def test_stream_reports_files_checked_before_they_were_read(tmp_path: Path) -> None:
     write(tmp_path, {4: [HINT, *data("a")]})
     reader = Reader(tmp_path)
     assert SPLITS.resume(reader, "", 2 << 64, "") == (
@@ -144,10 +144,10 @@ def walked(directory: Path, *records: bytes) -> None:
             writer.append(record)
 
 
-def test_a_stream_that_has_read_all_that_a_recovery_lets_go_goes_on_by_itself(tmp_path: Path) -> None:
+def test_stream_continues_after_a_recovery_removes_files_that_it_has_read(tmp_path: Path) -> None:
     walked(tmp_path, b"a", b"b")
     end = Reader(tmp_path).next
-    for _ in range(3):  # the files of which have nothing but a checkpoint in them
+    for _ in range(3):  # their files contain only a checkpoint
         walked(tmp_path)
         first = Reader(tmp_path).first
         assert end < first
@@ -159,7 +159,7 @@ def test_a_stream_that_has_read_all_that_a_recovery_lets_go_goes_on_by_itself(tm
     assert "perhaps before all was read" in SPLITS.resume(Reader(tmp_path), "", end, "")[1]
 
 
-def test_a_stream_is_told_of_files_that_were_checked_behind_a_recovery(tmp_path: Path) -> None:
+def test_stream_reports_files_checked_after_a_recovery(tmp_path: Path) -> None:
     walked(tmp_path, b"a")
     end = Reader(tmp_path).next
     walked(tmp_path)
@@ -172,7 +172,7 @@ def test_a_stream_is_told_of_files_that_were_checked_behind_a_recovery(tmp_path:
     assert "perhaps before all was read" in SPLITS.resume(Reader(tmp_path), "", end, "")[1]
 
 
-def test_a_stream_in_the_middle_of_a_file_is_told_once_of_files_that_go_after_its_generation(tmp_path: Path) -> None:
+def test_stream_within_a_file_reports_once_files_removed_after_its_generation(tmp_path: Path) -> None:
     write(tmp_path, {0: [HINT, *data("a", "b")], 1: [HINT, *data("c")]})
     with Writer(tmp_path, recovering=True, file_bytes=60) as writer:
         before = SPLITS.mark(Reader(tmp_path), "", 25)
@@ -211,7 +211,7 @@ def test_a_copy_of_a_damaged_journal_has_no_complete_segment_where_records_are_m
     assert chunk.source.damaged == ((0, 0),)  # type: ignore[union-attr]
 
 
-def test_a_journal_whose_files_a_recovery_has_let_go_begins_where_it_goes_on(tmp_path: Path) -> None:
+def test_journal_starts_after_the_files_that_a_recovery_removed(tmp_path: Path) -> None:
     walked(tmp_path, b"a")
     end = Reader(tmp_path).next
     walked(tmp_path)
@@ -226,13 +226,13 @@ def test_damage_and_missing_files_belong_to_one_split_each(tmp_path: Path) -> No
     (tmp_path / "0.journal").write_bytes((tmp_path / "0.journal").read_bytes() + b"\xff\xff\xff\xff")
     reader = Reader(tmp_path)
     for target_bytes in (1, 1 << 20):
-        told = [
+        kinds = [
             item.kind
             for split in SPLITS.plan(reader, target_bytes)
             for item in SPLITS.chunks(reader, split, "permissive")
             if isinstance(item, Damage)
         ]
-        assert told == ["malformed", "gap", "torn_tail"]
+        assert kinds == ["malformed", "gap", "torn_tail"]
 
 
 def test_rows_become_records_and_segments(tmp_path: Path) -> None:
@@ -248,7 +248,7 @@ def test_rows_become_records_and_segments(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("batch_rows", [1, 5, 1000])
 @pytest.mark.parametrize("seed", range(1, 8, 2))
-def test_a_copy_gives_back_what_the_journal_does(tmp_path: Path, seed: int, batch_rows: int) -> None:
+def test_copy_returns_the_same_records(tmp_path: Path, seed: int, batch_rows: int) -> None:
     """What waits to be recovered is checked by no pair of a later generation, in the copy either."""
     source = random_journal(tmp_path / "source", seed)
     copy(source, tmp_path / "target", batch_rows)
@@ -262,7 +262,7 @@ def copy(source: Path, target: Path, batch_rows: int) -> None:
 
 
 def unchecked(directory: Path) -> list[tuple[Any, bool]]:
-    """What is to be recovered; of segments without records nobody would know."""
+    """What is to be recovered, without segments that have no records."""
     found = [segment for segment in Reader(directory).segments() if segment.records and not segment.checked]
     return [(segment.records, segment.complete) for segment in found]
 
@@ -285,7 +285,7 @@ def test_a_copy_of_a_repaired_journal_knows_which_segments_are_not_complete(
     assert unchecked(tmp_path / "target") == unchecked(source)
 
 
-def test_what_a_repair_has_left_nothing_of_makes_no_other_segment_incomplete(tmp_path: Path) -> None:
+def test_segment_lost_entirely_makes_no_other_segment_incomplete(tmp_path: Path) -> None:
     source = write(
         tmp_path / "source",
         {0: [HINT, Checkpoint(0, 1), *data("a"), Checkpoint(0, 2), *data("b"), Checkpoint(0, 3), *data("c")]},
@@ -342,7 +342,7 @@ def test_whichever_call_fails_a_segment_that_has_lost_records_is_never_complete(
         ({"kind": ["checkpoint"], "checked": [-1], "current": [2]}, "must be an id of 64 bits"),
     ],
 )
-def test_rows_that_cannot_be_records_are_refused_before_anything_is_written(
+def test_invalid_rows_are_refused_before_anything_is_written(
     tmp_path: Path, rows: dict[str, list[Any]], reason: str
 ) -> None:
     with Writer(tmp_path) as writer, pytest.raises(WrongUse, match=reason):
@@ -386,7 +386,7 @@ def files_of(directory: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_journal_comes_back_from_tables_byte_for_byte(tmp_path: Path, seed: int) -> None:
+def test_journal_is_restored_from_tables_byte_for_byte(tmp_path: Path, seed: int) -> None:
     source = random_journal(tmp_path / "source", seed)
     for place in {(row["file_id"], row["segment"]) for row in expected_rows(source)[:: seed + 2] if seed}:
         add_lost(source, *place)
@@ -420,7 +420,7 @@ def test_the_details_of_a_record_are_json(tmp_path: Path) -> None:
     ]
 
 
-def test_a_file_that_was_moved_meanwhile_is_the_one_that_it_became() -> None:
+def test_file_moved_meanwhile_is_listed_under_its_new_name() -> None:
     names = [("0.journal", 0), (".logwright/recovery/2/0.journal", 0), ("2.journal", 2)]
     assert RESTORE.settled(names) == {
         ("0.journal", 0): ".logwright/recovery/2/0.journal",
@@ -430,7 +430,7 @@ def test_a_file_that_was_moved_meanwhile_is_the_one_that_it_became() -> None:
 
 
 @pytest.mark.parametrize("name", ["../0.journal", "x.journal", "a/0.journal", ".logwright/recovery/x/0.journal", ""])
-def test_names_that_no_journal_has_are_refused(tmp_path: Path, name: str) -> None:
+def test_invalid_file_names_are_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(WrongUse):
         RESTORE.part_of(name)
     with pytest.raises(WrongUse):
@@ -438,7 +438,7 @@ def test_names_that_no_journal_has_are_refused(tmp_path: Path, name: str) -> Non
     assert list(tmp_path.iterdir()) == []
 
 
-def test_tables_that_contradict_themselves_are_refused(tmp_path: Path) -> None:
+def test_contradictory_tables_are_refused(tmp_path: Path) -> None:
     rows = events_of(write(tmp_path / "source", {0: [HINT, *data("a", "b")]}))
     for wrong, reason in (
         (rows.set_column(1, "position", pa.array([0, 10, 25])), "two records here"),

@@ -45,7 +45,7 @@ PAYLOADS: dict[str, Callable[[random.Random], bytes]] = {
 
 @dataclass
 class Journal:
-    """A journal of one generation: its files, and where each record lies in them."""
+    """A journal of one generation: its files, and the position of each record."""
 
     files: list[list[Record]]
     starts: list[list[int]] = field(init=False)
@@ -210,7 +210,7 @@ def check(journal: Journal, number: int, damaged: Traced) -> bool:
     if plan.losses and not outcome.went_astray:
         check_segments(journal, number, reader, outcome)
     if plan.losses and None not in damaged.origins:
-        assert Data(b"") not in list(reader), "nobody has written an empty record"
+        assert Data(b"") not in list(reader), "no empty record was written"
     if repair is None:
         return False
     with Writer(HOME, disk=disk):
@@ -270,7 +270,7 @@ def seeded(seed: int, number: int) -> tuple[Journal, int, Traced]:
 
 
 @pytest.mark.parametrize("seed", range(ROUNDS))
-def test_what_is_there_after_a_repair_was_written_and_the_rest_is_in_the_account(seed: int) -> None:
+def test_after_repair_records_are_genuine_and_losses_accounted_for(seed: int) -> None:
     repaired = 0
     for number in range(DAMAGES):
         journal, file, damaged = seeded(seed, number)
@@ -297,7 +297,7 @@ def failures(damages: int = 60) -> int:
     return found
 
 
-def test_a_repair_that_continues_within_a_record_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repair_that_continues_within_a_record_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     def to_any_record(data: bytes, start: int, end: int, *segments: int) -> tuple[int, int]:
         for place in range(start, end - HEADER_BYTES):
             stop, count, ending, _ = codec.walk(data, place, end, stop_at_empty=True)
@@ -310,19 +310,19 @@ def test_a_repair_that_continues_within_a_record_is_noticed(monkeypatch: pytest.
     assert failures(100) > 0
 
 
-def test_a_repair_that_keeps_a_segment_complete_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repair_that_keeps_a_segment_complete_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "lost_range", lambda loss: None)
     assert failures() > 0
 
 
-def test_an_account_that_claims_too_much_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_overstated_account_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         repairs, "Loss", lambda *values, **fields: replace(Loss(*values, **fields), at_least=9, at_most=9)
     )
     assert failures() > 0
 
 
-def test_a_guessed_size_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_guessed_size_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     """The record before the damage gets a size that leads to the next whole record: an undamaged header changes."""
     real = repairs.REPAIRS.plan
 

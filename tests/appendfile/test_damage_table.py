@@ -36,7 +36,7 @@ WRONG: dict[str, tuple[bytes, bytes, int, int | None]] = {
 
 
 @pytest.mark.parametrize(("header", "body", "least", "most"), WRONG.values(), ids=list(WRONG))
-def test_a_bad_record_before_whole_ones_is_no_torn_tail(
+def test_bad_record_before_intact_ones_is_not_a_torn_tail(
     tmp_path: Path, header: bytes, body: bytes, least: int, most: int | None
 ) -> None:
     reader = Reader(damaged_file(tmp_path, header, body))
@@ -154,7 +154,7 @@ DELETED = [
 
 @pytest.mark.parametrize("size", range(1, 6))
 @pytest.mark.parametrize(("row", "segment"), [(2, 0), (5, 1)])
-def test_bytes_deleted_before_a_checkpoint_cost_one_record_and_add_none(
+def test_bytes_deleted_before_a_checkpoint_lose_one_record_and_add_none(
     tmp_path: Path, row: int, segment: int, size: int
 ) -> None:
     start = len(encoded(*DELETED[:row]))
@@ -166,7 +166,7 @@ def test_bytes_deleted_before_a_checkpoint_cost_one_record_and_add_none(
 
 
 @pytest.mark.parametrize("size", [31, 42, 62, 73, 104, 109])
-def test_the_beginning_of_a_file_that_is_there_twice_is_taken_out(tmp_path: Path, size: int) -> None:
+def test_duplicated_beginning_of_a_file_is_removed(tmp_path: Path, size: int) -> None:
     whole = encoded(*DELETED)
     (tmp_path / "0.journal").write_bytes(whole[:size] + whole)
     problems = [(problem.kind, problem.position) for problem in Reader(tmp_path).verify().problems]
@@ -178,7 +178,7 @@ def test_the_beginning_of_a_file_that_is_there_twice_is_taken_out(tmp_path: Path
     assert Reader(tmp_path).verify().sound
 
 
-def test_zeros_of_a_damaged_checkpoint_are_no_empty_records(tmp_path: Path) -> None:
+def test_zeros_of_a_damaged_checkpoint_are_not_empty_records(tmp_path: Path) -> None:
     start = len(encoded(*DELETED[:2]))
     (tmp_path / "0.journal").write_bytes(drop(encoded(*DELETED), start + 6, start + 12))
     plan = repairs.plan(tmp_path)
@@ -208,9 +208,7 @@ def test_an_empty_record_is_read_only_where_what_follows_proves_it(tmp_path: Pat
 
 
 @pytest.mark.parametrize(("end", "left"), [(25, "cdfg"), (20, "cfg")])
-def test_a_file_that_ends_early_between_records_is_noticed_by_the_ids_of_the_next(
-    tmp_path: Path, end: int, left: str
-) -> None:
+def test_file_truncated_between_records_is_detected_by_the_ids_of_the_next(tmp_path: Path, end: int, left: str) -> None:
     home = three_files(tmp_path)
     damage_file(home / "1.journal", cut, end)
     assert [(problem.file, problem.kind) for problem in Reader(home).verify().problems] == [("2.journal", "gap")]
@@ -234,7 +232,7 @@ def test_a_file_that_ends_early_between_records_is_noticed_by_the_ids_of_the_nex
 
 
 @pytest.mark.parametrize(("place", "is_proven"), [(5, True), (13, False)], ids=["checked", "current"])
-def test_a_wrong_first_checkpoint_is_restored_if_the_next_one_agrees_with_the_file_before(
+def test_wrong_first_checkpoint_is_restored_if_its_neighbours_agree(
     tmp_path: Path, place: int, is_proven: bool
 ) -> None:
     home = write(
@@ -260,7 +258,7 @@ def test_a_wrong_first_checkpoint_is_restored_if_the_next_one_agrees_with_the_fi
     ]
 
 
-def test_the_rest_of_a_checkpoint_at_the_end_of_a_file_is_no_record(tmp_path: Path) -> None:
+def test_part_of_a_checkpoint_at_the_end_of_a_file_is_not_a_record(tmp_path: Path) -> None:
     write(tmp_path, {0: [HINT, *data("a", "b"), Checkpoint(0, 1)], 1: [Checkpoint(0, 1), *data("c")]})
     damage_file(tmp_path / "0.journal", drop, 30, 33)
     plan = repairs.plan(tmp_path)
@@ -269,7 +267,7 @@ def test_the_rest_of_a_checkpoint_at_the_end_of_a_file_is_no_record(tmp_path: Pa
     assert encoded(*Reader(tmp_path)) == encoded(HINT, *data("a", "b"), Checkpoint(0, 1), *data("c"))
 
 
-def test_the_rest_of_a_checkpoint_before_bad_bytes_is_no_record(tmp_path: Path) -> None:
+def test_part_of_a_checkpoint_before_bad_bytes_is_not_a_record(tmp_path: Path) -> None:
     records = [Checkpoint(1, 1), *data("a"), Checkpoint(1, 2), *data("b"), Checkpoint(1, 3), *data("c")]
     (tmp_path / "4.journal").write_bytes(drop(encoded(*records), 25, 28))
     plan = repairs.plan(tmp_path)
@@ -301,7 +299,7 @@ def test_a_missing_file_that_waits_for_recovery_is_a_problem(tmp_path: Path, mis
     assert found == ({1: False, 2: False, 3: False} if missing == 1 else {1: True, 2: False})
 
 
-def test_a_missing_file_of_the_journal_is_replaced_and_can_be_taken_back(tmp_path: Path) -> None:
+def test_missing_file_is_replaced_and_the_repair_can_be_undone(tmp_path: Path) -> None:
     three_files(tmp_path)
     (tmp_path / "1.journal").unlink()
     repairs.apply(tmp_path, repairs.plan(tmp_path))
@@ -313,7 +311,7 @@ def test_a_missing_file_of_the_journal_is_replaced_and_can_be_taken_back(tmp_pat
 
 
 @pytest.mark.parametrize("size", [1, 4, 28, 4096])
-def test_zeros_at_the_end_of_a_file_that_waits_are_damage(tmp_path: Path, size: int) -> None:
+def test_zeros_at_the_end_of_a_file_waiting_for_recovery_are_damage(tmp_path: Path, size: int) -> None:
     Writer(three_files(tmp_path), recovering=True).close()
     waiting = ".logwright/recovery/3/2.journal"
     damage_file(tmp_path / waiting, lambda data: data[:-5] + bytes(size))
@@ -333,7 +331,7 @@ def test_zeros_at_the_end_of_a_file_that_waits_are_damage(tmp_path: Path, size: 
 
 
 @pytest.mark.parametrize("place", [1, 2, 3, 4, 11])
-def test_one_damaged_field_of_the_first_checkpoint_is_restored_and_costs_nothing(tmp_path: Path, place: int) -> None:
+def test_damaged_field_of_the_first_checkpoint_is_restored_without_loss(tmp_path: Path, place: int) -> None:
     home = three_files(tmp_path)
     before = Reader(home).segments()
     damage_file(home / "0.journal", overwrite, place, b"\xff")
@@ -355,7 +353,7 @@ def test_zeros_after_a_file_that_is_not_the_last_are_damage(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("content", [b"a letter to somebody\n" * 9, bytes(500)], ids=["text", "zeros"])
-def test_a_file_that_was_overwritten_from_its_beginning_is_no_torn_tail(tmp_path: Path, content: bytes) -> None:
+def test_file_overwritten_from_its_beginning_is_not_a_torn_tail(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "0.journal").write_bytes(content)
     assert [problem.kind for problem in Reader(tmp_path).verify().problems] == ["malformed"]
     with pytest.raises(DamagedJournal):
@@ -406,9 +404,7 @@ def orders_in(reader: Reader) -> list[bytes]:
 @pytest.mark.parametrize("at", [85, 170, 255])
 @pytest.mark.parametrize("size", [1, 2, 4, 8, 16])
 @pytest.mark.parametrize("bad", [b"\xa5", b"\xff", b"\x03"])
-def test_bad_bytes_at_a_checkpoint_cost_no_whole_record_after_it(
-    tmp_path: Path, at: int, size: int, bad: bytes
-) -> None:
+def test_bad_bytes_at_a_checkpoint_lose_no_record_after_it(tmp_path: Path, at: int, size: int, bad: bytes) -> None:
     whole = four_segments(tmp_path)
     for place in range(at, at + 20):
         content = overwrite(whole, place, bad * size)
@@ -426,7 +422,7 @@ def test_bad_bytes_at_a_checkpoint_cost_no_whole_record_after_it(
         assert (tmp_path / "0.journal").read_bytes() == content
 
 
-def test_every_flipped_bit_of_a_checkpoint_is_noticed_and_nothing_is_lost(tmp_path: Path) -> None:
+def test_every_flipped_bit_of_a_checkpoint_is_detected_and_nothing_is_lost(tmp_path: Path) -> None:
     whole = four_segments(tmp_path)
     for start in (85, 170, 255, 340):
         for bit in range(8 * (start + 4), 8 * (start + 20)):
@@ -470,7 +466,7 @@ def test_wrong_ids_at_the_end_are_a_torn_tail_only_if_they_are_bad_up_to_their_e
 
 
 @pytest.mark.parametrize("wrong", [Checkpoint(1, 1), Checkpoint(0, 0), Checkpoint(2**50, 2**50), Checkpoint(0, 2**50)])
-def test_no_file_goes_because_the_first_ids_of_the_last_one_are_wrong(tmp_path: Path, wrong: Checkpoint) -> None:
+def test_wrong_first_ids_of_the_last_file_remove_no_file(tmp_path: Path, wrong: Checkpoint) -> None:
     files = {
         0: [HINT, *data("a"), Checkpoint(0, 1), *data("b"), Checkpoint(0, 2)],
         1: [wrong, *data("c of many bytes")],
@@ -488,7 +484,7 @@ def test_no_file_goes_because_the_first_ids_of_the_last_one_are_wrong(tmp_path: 
 
 
 @pytest.mark.parametrize("wrong", [Checkpoint(2, 2), Checkpoint(2**50, 2**50)])
-def test_a_recovery_that_skips_damage_returns_what_only_wrong_ids_say_is_checked(
+def test_recovery_in_dropmalformed_returns_segments_that_only_wrong_ids_mark_as_checked(
     tmp_path: Path, wrong: Checkpoint
 ) -> None:
     files = {

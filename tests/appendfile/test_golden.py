@@ -1,7 +1,7 @@
 """The bytes that the original would write for the same calls.
 
 `derived.json` was derived from the original's sources. Where it follows their slips, the format's rules win: a register
-right behind another one writes nothing, an empty record is refused, and a file goes as soon as nothing in it is needed.
+right after another one writes nothing, an empty record is refused, and a file is removed once nothing in it is needed.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def test_a_second_register_writes_nothing(tmp_path: Path) -> None:
     assert files_of(tmp_path) == {"0.journal": original[:45]}
 
 
-def test_what_the_original_writes_for_two_registers_is_two_segments(tmp_path: Path) -> None:
+def test_two_registers_of_the_original_are_two_segments(tmp_path: Path) -> None:
     (tmp_path / "0.journal").write_bytes(bytes.fromhex(SCENARIOS[SLIPS[0]]["files"][0]["hex"]))
     assert Reader(tmp_path).segments() == [Segment(0, [b"a"], True), Segment(1, [], True)]
 
@@ -80,7 +80,7 @@ def test_an_empty_record_is_refused(tmp_path: Path) -> None:
     assert files_of(tmp_path) == {}
 
 
-def test_an_empty_record_at_the_end_cannot_be_told_from_a_torn_tail(tmp_path: Path) -> None:
+def test_empty_record_at_the_end_cannot_be_distinguished_from_a_torn_tail(tmp_path: Path) -> None:
     (tmp_path / "0.journal").write_bytes(bytes.fromhex(SCENARIOS[SLIPS[1]]["files"][0]["hex"]))
     reader = Reader(tmp_path)
     assert encoded(*reader) == bytes.fromhex(SCENARIOS[SLIPS[1]]["files"][0]["hex"])[:20]
@@ -88,7 +88,7 @@ def test_an_empty_record_at_the_end_cannot_be_told_from_a_torn_tail(tmp_path: Pa
     assert (reader.torn_tail.start, reader.torn_tail.end) == (20, 24)
 
 
-def test_a_file_goes_with_the_last_segment_in_it(tmp_path: Path) -> None:
+def test_file_is_removed_with_its_last_segment(tmp_path: Path) -> None:
     scenario = SCENARIOS[SLIPS[2]]
     with Writer(tmp_path) as writer:
         perform(writer, scenario)
@@ -96,5 +96,5 @@ def test_a_file_goes_with_the_last_segment_in_it(tmp_path: Path) -> None:
     assert_like(tmp_path, scenario["files"][1:])
 
 
-def test_every_scenario_of_the_original_is_judged() -> None:
+def test_every_scenario_of_the_original_is_classified() -> None:
     assert {*SAME, *SLIPS} == set(SCENARIOS)

@@ -84,7 +84,7 @@ class Twins:
 
 @settings(derandomize=True, deadline=None, database=None, max_examples=150)
 @given(steps=STEPS, file_bytes=strategies.sampled_from([50, 90, 200, 4 << 20]))
-def test_any_calls_leave_what_the_model_says(steps: list[tuple[str, bytes]], file_bytes: int) -> None:
+def test_any_calls_match_the_model(steps: list[tuple[str, bytes]], file_bytes: int) -> None:
     twins = Twins(file_bytes)
     for step in steps:
         twins.step(*step)
@@ -93,7 +93,7 @@ def test_any_calls_leave_what_the_model_says(steps: list[tuple[str, bytes]], fil
 
 @settings(derandomize=True, deadline=None, database=None, max_examples=100)
 @given(steps=STEPS, file_bytes=strategies.sampled_from([50, 90, 200]))
-def test_a_writer_that_goes_on_in_place_leaves_one_generation(steps: list[Any], file_bytes: int) -> None:
+def test_writer_that_appends_in_place_leaves_one_generation(steps: list[Any], file_bytes: int) -> None:
     """The same without recovery: a writer is closed and opened where the journal ends, and nothing is put aside."""
     disk, model = SimulatedDisk(), Model()
     writer = Writer(HOME, file_bytes=file_bytes, disk=disk)

@@ -96,7 +96,7 @@ def test_the_files_that_a_closed_segment_needs_are_known_after_a_reopening(tmp_p
             assert sorted(tmp_path.glob("*.journal")) == [tmp_path / f"{each}.journal" for each in range(first, 4)]
 
 
-def test_a_journal_with_the_last_but_one_id_can_be_put_aside(tmp_path: Path) -> None:
+def test_journal_with_the_second_largest_id_can_be_moved_aside(tmp_path: Path) -> None:
     write(tmp_path, {MAX_ID - 1: [HINT, *data("a")]})
     with Writer(tmp_path, recovering=True) as writer:
         recovery = writer.recovery()
@@ -120,7 +120,7 @@ def test_a_journal_with_the_last_but_one_id_can_be_put_aside(tmp_path: Path) -> 
         (None, (2, 5), 0, (), False),
     ],
 )
-def test_the_first_ids_of_a_file_show_that_the_one_before_has_lost_its_end(
+def test_first_ids_of_a_file_reveal_a_truncated_preceding_file(
     before: tuple[int, int] | None,
     pair: tuple[int, int] | None,
     missing: int,
@@ -139,7 +139,7 @@ def test_the_first_ids_of_a_file_show_that_the_one_before_has_lost_its_end(
 # --- what is durable before what --------------------------------------------------------------------------------------
 
 
-def test_what_says_that_a_segment_is_checked_is_durable_before_its_files_go(tmp_path: Path) -> None:
+def test_checkpoint_is_durable_before_its_files_are_removed(tmp_path: Path) -> None:
     disk = RecordingDisk()
     with Writer(tmp_path, file_bytes=60, disk=disk) as writer:
         for record in (b"a" * 30, b"b" * 30):
@@ -153,7 +153,7 @@ def test_what_says_that_a_segment_is_checked_is_durable_before_its_files_go(tmp_
         assert disk.events[last - 1] == ("sync", f"{writer.file_id}.journal")
 
 
-def test_a_file_that_is_begun_for_others_is_durable(tmp_path: Path) -> None:
+def test_begin_file_syncs_the_previous_file(tmp_path: Path) -> None:
     disk = RecordingDisk()
     with Writer(tmp_path, disk=disk) as writer:
         writer.append(b"a")
@@ -162,7 +162,7 @@ def test_a_file_that_is_begun_for_others_is_durable(tmp_path: Path) -> None:
         assert disk.events[-1] == ("sync", "0.journal")
 
 
-def test_what_a_killed_program_has_written_is_durable_before_more_is(tmp_path: Path) -> None:
+def test_writes_of_a_killed_program_are_durable_before_new_ones(tmp_path: Path) -> None:
     write(tmp_path, {5: [HINT, *data("a")]})
     disk = RecordingDisk()
     with Writer(tmp_path, disk=disk):
@@ -170,7 +170,7 @@ def test_what_a_killed_program_has_written_is_durable_before_more_is(tmp_path: P
         assert "write" not in {what for what, _ in disk.events}
 
 
-def test_a_move_by_a_killed_program_is_durable_before_something_is_written(tmp_path: Path) -> None:
+def test_move_by_a_killed_program_is_durable_before_anything_is_written(tmp_path: Path) -> None:
     write(tmp_path, {5: [HINT, *data("a")]})
     (tmp_path / ASIDE / "6").mkdir(parents=True)
     (tmp_path / "5.journal").rename(tmp_path / ASIDE / "6" / "5.journal")
@@ -185,7 +185,7 @@ def test_a_move_by_a_killed_program_is_durable_before_something_is_written(tmp_p
 # --- links ------------------------------------------------------------------------------------------------------------
 
 
-def test_files_are_not_put_aside_through_a_link(tmp_path: Path) -> None:
+def test_files_are_not_moved_through_a_link(tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     journal = write(tmp_path / "journal", {0: [HINT, *data("a")]})
@@ -197,7 +197,7 @@ def test_files_are_not_put_aside_through_a_link(tmp_path: Path) -> None:
     assert (journal / "0.journal").exists()
 
 
-def test_what_is_done_with_is_not_removed_through_a_link(tmp_path: Path) -> None:
+def test_recovered_files_are_not_removed_through_a_link(tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "a letter").write_text("to somebody")
@@ -223,9 +223,9 @@ def test_what_is_done_with_is_not_removed_through_a_link(tmp_path: Path) -> None
         ({2: [Checkpoint(2, 2)], 3: [Checkpoint(2, 2)]}, "recovered-3-2-2-25", True),
         ({}, "recovered-3-2-2-25", False),
     ],
-    ids=["told", "told later", "a smaller segment", "the same file", "an earlier file", "from it on", "no file"],
+    ids=["known", "known later", "a smaller segment", "the same file", "an earlier file", "from it on", "no file"],
 )
-def test_the_name_of_what_is_done_goes_once_files_tell_its_ids(
+def test_recovery_marker_is_removed_once_files_contain_its_ids(
     tmp_path: Path, files: dict[int, list[Record]], done: str, is_forgotten: bool
 ) -> None:
     write(tmp_path, files)
@@ -234,7 +234,7 @@ def test_the_name_of_what_is_done_goes_once_files_tell_its_ids(
     assert (tmp_path / HOME / done).exists() != is_forgotten
 
 
-def test_what_a_file_tells_after_damage_counts(tmp_path: Path) -> None:
+def test_ids_after_damage_count(tmp_path: Path) -> None:
     bad = b"\xff\0\0\0"
     content = encoded(Checkpoint(1, 1), *data("a")) + bad + encoded(Checkpoint(1, 2), *data("b"))
     (tmp_path / "4.journal").write_bytes(content)
@@ -243,7 +243,7 @@ def test_what_a_file_tells_after_damage_counts(tmp_path: Path) -> None:
     assert not (tmp_path / HOME / "recovered-3-2-2-25").exists()
 
 
-def test_opening_forgets_what_files_tell(tmp_path: Path) -> None:
+def test_opening_removes_a_recovery_marker_whose_ids_are_in_files(tmp_path: Path) -> None:
     write(tmp_path, {4: [Checkpoint(2, 2)]})
     (tmp_path / HOME / "recovered-3-2-2-25").mkdir(parents=True)
     Writer(tmp_path).close()

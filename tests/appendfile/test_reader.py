@@ -1,4 +1,4 @@
-"""Reading a journal: what lies in its files, what is wrong with it, and where reading goes on."""
+"""Reading a journal: the content of its files, its damage, and where reading continues."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def with_bad_bytes(directory: Path) -> Path:
     return directory
 
 
-def test_records_know_where_they_are_and_which_segment_they_lie_in(tmp_path: Path) -> None:
+def test_records_have_their_position_and_segment(tmp_path: Path) -> None:
     write(tmp_path, {3: [Checkpoint(1, 4), *data("a")], 4: [Checkpoint(1, 4), Checkpoint(1, 5), *data("bc")]})
     reader = Reader(tmp_path)
     assert [reader.as_json(item) for item in reader.scan() if not isinstance(item, Damage)] == [
@@ -80,7 +80,7 @@ def test_records_know_where_they_are_and_which_segment_they_lie_in(tmp_path: Pat
     assert Reader(tmp_path / "3.journal").count() == 2
 
 
-def test_a_state_of_the_past_is_what_was_there_before_a_record(tmp_path: Path) -> None:
+def test_past_state_is_the_state_before_a_record(tmp_path: Path) -> None:
     write(tmp_path, {1: [HINT, *data("a"), Checkpoint(0, 1), *data("b"), Checkpoint(1, 1)]})
     reader = Reader(tmp_path)
     whole = [{"id": 0, "complete": True, "checked": True, "records": ["YQ=="]}]
@@ -112,7 +112,7 @@ def test_reading_continues_with_the_whole_records_after_damage(tmp_path: Path) -
     assert "damaged at 0.journal @ 25" in reader.summary().health
 
 
-def test_where_bytes_can_be_read_in_two_ways_reading_continues_where_these_meet(tmp_path: Path) -> None:
+def test_ambiguous_bytes_are_skipped_up_to_the_next_certain_record(tmp_path: Path) -> None:
     nested = encoded(Data(b"one")) + b"x"
     content = encoded(HINT, *data("a")) + BAD + encoded(Data(nested)) + encoded(Data(b"12345678"), Data(b"next"))
     inner = len(content) - len(encoded(Data(b"12345678"), Data(b"next"))) - 1
@@ -122,7 +122,7 @@ def test_where_bytes_can_be_read_in_two_ways_reading_continues_where_these_meet(
     assert found == [HINT, Data(b"a"), Data(b"next")]
 
 
-def test_a_repair_leaves_whole_records_and_can_be_taken_back(tmp_path: Path) -> None:
+def test_repair_leaves_intact_records_and_can_be_undone(tmp_path: Path) -> None:
     with_bad_bytes(tmp_path)
     (tmp_path / "1.journal").write_bytes((tmp_path / "1.journal").read_bytes() + b"\x00\x05\x00\x00to")
     before = {path.name: path.read_bytes() for path in tmp_path.glob("*.journal")}
@@ -146,7 +146,7 @@ def test_a_repair_leaves_whole_records_and_can_be_taken_back(tmp_path: Path) -> 
         repairs.plan(tmp_path / "0.journal")
 
 
-def test_damage_before_the_end_is_nothing_that_a_writer_cuts(tmp_path: Path) -> None:
+def test_writer_does_not_cut_damage_before_the_end(tmp_path: Path) -> None:
     content = encoded(HINT, *data("a")) + BAD + encoded(Checkpoint(0, 1), *data("b"))
     (tmp_path / "0.journal").write_bytes(content)
     for recovering in (False, True):
@@ -196,7 +196,7 @@ def test_zeros_at_the_end_of_the_last_file_are_a_torn_tail(tmp_path: Path, zeros
     assert Reader(tmp_path).verify().sound
 
 
-def test_empty_records_elsewhere_are_read_as_they_were_written(tmp_path: Path) -> None:
+def test_empty_records_elsewhere_are_read_as_written(tmp_path: Path) -> None:
     write(tmp_path, {0: [HINT, *data("", "a", "", "")], 1: [HINT, *data("b", "", "c")]})
     reader = Reader(tmp_path)
     assert [record.data for record in reader if isinstance(record, Data)] == [b"", b"a", b"", b"", b"b", b"", b"c"]
@@ -208,7 +208,7 @@ def test_empty_records_elsewhere_are_read_as_they_were_written(tmp_path: Path) -
     ]
 
 
-def test_a_hole_in_the_last_file_is_no_record(tmp_path: Path) -> None:
+def test_hole_in_the_last_file_is_not_a_record(tmp_path: Path) -> None:
     content = encoded(HINT, *data("a")) + bytes(600) + encoded(*data("b"))
     (tmp_path / "0.journal").write_bytes(content)
     found = list(Reader(tmp_path).records(mode="permissive"))
@@ -241,7 +241,7 @@ BEYOND = [Checkpoint(0, 3), *data("b"), Checkpoint(0, 4)]
     ],
     ids=["wrong", "the last one", "the same again", "others are missing", "two"],
 )
-def test_a_checkpoint_that_cannot_follow_the_one_before_is_damage(
+def test_checkpoint_that_cannot_follow_the_previous_one_is_damage(
     tmp_path: Path, records: list[Record], problems: list[tuple[int, str]], left: list[Record]
 ) -> None:
     write(tmp_path, {0: [HINT, *data("a"), *records]})
@@ -277,7 +277,7 @@ def test_a_journal_that_was_opened_and_not_written_to_is_empty(tmp_path: Path) -
         reader.find_place("somewhere")
 
 
-def test_a_segment_that_has_lost_records_is_not_complete_once_it_is_repaired(tmp_path: Path) -> None:
+def test_repaired_segment_with_lost_records_is_not_complete(tmp_path: Path) -> None:
     with_bad_bytes(tmp_path)
     before = Reader(tmp_path).segments()
     assert [segment.complete for segment in before] == [False, True, False]
@@ -300,7 +300,7 @@ def test_a_segment_that_has_lost_records_is_not_complete_once_it_is_repaired(tmp
         assert [segment.complete for segment in Reader(tmp_path).segments()] == [True], "another one of this id"
 
 
-def test_taking_a_repair_back_takes_back_what_it_says_of_segments(tmp_path: Path) -> None:
+def test_undo_reverts_the_account_of_segments(tmp_path: Path) -> None:
     with_bad_bytes(tmp_path)
     repairs.apply(tmp_path, repairs.plan(tmp_path))
     assert len(Reader(tmp_path).losses()) == 1
@@ -308,7 +308,7 @@ def test_taking_a_repair_back_takes_back_what_it_says_of_segments(tmp_path: Path
     assert Reader(tmp_path).losses() == []
 
 
-def test_with_a_broken_account_of_losses_no_segment_is_complete(tmp_path: Path) -> None:
+def test_damaged_account_of_losses_makes_every_segment_incomplete(tmp_path: Path) -> None:
     with_bad_bytes(tmp_path)
     repairs.apply(tmp_path, repairs.plan(tmp_path))
     (tmp_path / ".logwright" / "losses").write_bytes(b"not an account\n")
@@ -329,7 +329,7 @@ def test_a_segment_whose_next_file_has_lost_its_beginning_is_not_complete(tmp_pa
     assert Reader(tmp_path).segments(mode="failfast") == [Segment(0, [b"a", b"b"]), Segment(1, [b"c"])]
 
 
-def test_damage_in_a_great_many_places_is_read_past_in_small_steps(tmp_path: Path) -> None:
+def test_many_damaged_places_are_skipped_in_small_steps(tmp_path: Path) -> None:
     pieces = [encoded(Checkpoint(0, number), *data("x" * 2000 if number % 500 == 0 else "y")) for number in range(3000)]
     (tmp_path / "0.journal").write_bytes(BAD.join(pieces))
     disk = CountingDisk()
@@ -342,23 +342,23 @@ def test_damage_in_a_great_many_places_is_read_past_in_small_steps(tmp_path: Pat
 HOLE_BYTES = 256 << 20
 
 
-def add_hole(file: Path, behind: bytes) -> None:
-    """Let a file go on with a hole, and then with something."""
+def add_hole(file: Path, following: bytes) -> None:
+    """Append a hole to a file, and then some bytes."""
     with file.open("r+b") as output:
         output.truncate(HOLE_BYTES)
         output.seek(HOLE_BYTES)
-        output.write(behind)
+        output.write(following)
 
 
 @pytest.mark.parametrize(
-    ("behind", "problem"),
+    ("following", "problem"),
     [(b"", "torn_tail"), (b"\x07", "torn_tail"), (encoded(Checkpoint(0, 1), *data("b")), "malformed")],
-    ids=["nothing behind it", "a byte behind it", "records behind it"],
+    ids=["nothing after it", "a byte after it", "records after it"],
 )
-def test_a_hole_of_any_size_is_passed_without_being_read(tmp_path: Path, behind: bytes, problem: str) -> None:
+def test_hole_of_any_size_is_skipped_without_reading_it(tmp_path: Path, following: bytes, problem: str) -> None:
     file = write(tmp_path, {0: [HINT, *data("a")]}) / "0.journal"
     size = file.stat().st_size
-    add_hole(file, behind)
+    add_hole(file, following)
     disk = CountingDisk()
     report = Reader(tmp_path, disk=disk).verify()
     assert [(each.position, each.kind) for each in report.problems] == [(size, problem)]
@@ -369,16 +369,16 @@ def test_a_hole_of_any_size_is_passed_without_being_read(tmp_path: Path, behind:
         assert kept is not None
         with kept.open("rb") as copy:
             copy.seek(HOLE_BYTES - size)
-            assert copy.read() == behind
+            assert copy.read() == following
         assert kept.stat().st_blocks * 512 < HOLE_BYTES // 16
         assert disk.bytes_read < HOLE_BYTES // 16
         assert file.stat().st_size == size
 
 
-@pytest.mark.parametrize("behind", [b"", encoded(Checkpoint(0, 1), *data("b"))], ids=["nothing", "records"])
-def test_a_hole_in_another_file_than_the_last_is_damage(tmp_path: Path, behind: bytes) -> None:
+@pytest.mark.parametrize("following", [b"", encoded(Checkpoint(0, 1), *data("b"))], ids=["nothing", "records"])
+def test_a_hole_in_another_file_than_the_last_is_damage(tmp_path: Path, following: bytes) -> None:
     file = write(tmp_path, {0: [HINT, *data("a")], 1: [Checkpoint(0, 1), *data("c")]}) / "0.journal"
-    add_hole(file, behind)
+    add_hole(file, following)
     disk = CountingDisk()
     report = Reader(tmp_path, disk=disk).verify()
     (problem,) = report.problems
@@ -386,7 +386,7 @@ def test_a_hole_in_another_file_than_the_last_is_damage(tmp_path: Path, behind: 
     assert disk.bytes_read < HOLE_BYTES // 16
     (segment, *others) = Reader(tmp_path, disk=disk).segments()
     assert (segment.complete, segment.records) == (False, [b"a"])
-    assert [found.records for found in others] == [[b"b", b"c"] if behind else [b"c"]]
+    assert [found.records for found in others] == [[b"b", b"c"] if following else [b"c"]]
     assert disk.bytes_read < HOLE_BYTES // 8
 
 
@@ -417,7 +417,7 @@ class Hooked(RealDisk):
 
 
 @pytest.mark.parametrize("name", [".logwright", "recovery", "1"])
-def test_files_are_listed_as_they_were_at_one_moment_although_a_recovery_ends(tmp_path: Path, name: str) -> None:
+def test_listing_is_consistent_while_a_recovery_ends(tmp_path: Path, name: str) -> None:
     write(tmp_path, {0: [HINT, *data("old")]})
     with Writer(tmp_path, recovering=True) as writer:
         recovery = writer.recovery()
@@ -429,7 +429,7 @@ def test_files_are_listed_as_they_were_at_one_moment_although_a_recovery_ends(tm
     assert [done[:2] for done in listing.done] == [(1, 0)]
 
 
-def test_files_are_listed_as_they_were_at_one_moment_although_they_are_moved(tmp_path: Path) -> None:
+def test_listing_is_consistent_while_files_are_moved(tmp_path: Path) -> None:
     write(tmp_path, {0: [HINT, *data("old")], 1: [HINT, *data("old")]})
     (tmp_path / ".logwright").mkdir()
     disk = Hooked(".logwright", lambda: Writer(tmp_path, recovering=True).close())
@@ -441,7 +441,7 @@ def payloads(records: Iterable[Any]) -> list[bytes]:
     return [record.data for record in records if isinstance(record, Data)]
 
 
-def test_who_follows_sees_each_record_once_across_files_and_recoveries(tmp_path: Path) -> None:
+def test_follower_reads_each_record_once_across_files_and_recoveries(tmp_path: Path) -> None:
     with Writer(tmp_path, file_bytes=60) as writer:
         writer.append(b"0")
     with Scanner(tmp_path, timeout=0) as scanner:
@@ -456,7 +456,7 @@ def test_who_follows_sees_each_record_once_across_files_and_recoveries(tmp_path:
         assert list(scanner) == []
 
 
-def test_who_follows_is_told_of_files_that_went_before_they_were_read(tmp_path: Path) -> None:
+def test_follower_reports_files_removed_before_they_were_read(tmp_path: Path) -> None:
     with Writer(tmp_path, file_bytes=60) as writer:
         writer.append(b"a")
         writer.flush()
@@ -469,13 +469,13 @@ def test_who_follows_is_told_of_files_that_went_before_they_were_read(tmp_path: 
             found = list(scanner.located())
             (gap,) = (item for item in found if isinstance(item, Damage))
             assert gap.kind == "gap"
-            before, behind = found[: found.index(gap)], found[found.index(gap) + 1 :]
+            before, following = found[: found.index(gap)], found[found.index(gap) + 1 :]
             assert {item.file for item in before} == {"0.journal"}, "what was being read is read to its end"
-            assert behind
-            assert {item.file for item in behind} == {gap.file}
+            assert following
+            assert {item.file for item in following} == {gap.file}
 
 
-def test_who_follows_a_program_that_starts_again_and_again_misses_nothing(tmp_path: Path) -> None:
+def test_follower_of_a_restarting_program_misses_nothing(tmp_path: Path) -> None:
     """Each start recovers all there is and removes it, perhaps before it was looked at again."""
     write(tmp_path, {0: [HINT, *data("0")]})
     with Scanner(tmp_path, timeout=0) as scanner:
@@ -492,7 +492,7 @@ def test_who_follows_a_program_that_starts_again_and_again_misses_nothing(tmp_pa
     assert seen == [b"0", *(text % number for number in range(1, 6) for text in (b"unseen %d", b"%d"))]
 
 
-def test_who_follows_is_told_of_files_that_went_behind_older_ones_that_wait(tmp_path: Path) -> None:
+def test_follower_reports_files_removed_after_older_waiting_files(tmp_path: Path) -> None:
     write(tmp_path, {0: [HINT, *data("old")]})
     number = Reader(tmp_path).next
     with Scanner(tmp_path, timeout=0) as scanner, Scanner(tmp_path, timeout=0, mode="permissive") as other:
@@ -518,7 +518,7 @@ def test_who_follows_is_told_of_files_that_went_behind_older_ones_that_wait(tmp_
         assert payloads(scanner) == []
 
 
-def test_who_follows_reads_a_file_to_its_end_that_went_behind_older_ones_that_wait(tmp_path: Path) -> None:
+def test_follower_reads_a_removed_file_to_its_end_after_older_waiting_files(tmp_path: Path) -> None:
     write(tmp_path, {0: [HINT, *data("old")]})
     with Writer(tmp_path, file_bytes=100, buffer_bytes=1, recovering=True) as writer:
         writer.append(b"a")
@@ -533,7 +533,7 @@ def test_who_follows_reads_a_file_to_its_end_that_went_behind_older_ones_that_wa
 
 
 @pytest.mark.parametrize("name", [".logwright", "recovery", "4", "0.journal"])
-def test_who_follows_is_told_of_a_recovery_that_ends_while_it_looks(tmp_path: Path, name: str) -> None:
+def test_follower_reports_a_recovery_that_ends_while_it_reads(tmp_path: Path, name: str) -> None:
     Writer(tmp_path).close()
     disk = Hooked("", int)
     with Scanner(tmp_path, timeout=0, disk=disk) as scanner:

@@ -108,9 +108,9 @@ class HoldingDisk(RealDisk):
         return sum(file.descriptor >= 0 for file in self._opened)
 
 
-@pytest.mark.parametrize(("free_bytes", "held"), [(1 << 40, 3), (1 << 20, 0)], ids=["room", "little room"])
+@pytest.mark.parametrize(("free_bytes", "held"), [(1 << 40, 3), (1 << 20, 0)], ids=["space", "little space"])
 @pytest.mark.parametrize("with_asyncio", [False, True], ids=["blocking", "asyncio"])
-def test_the_space_of_old_files_is_let_go_behind_the_walk_unless_it_is_needed(
+def test_space_of_old_files_is_released_after_the_walk_unless_needed(
     free_bytes: int, held: int, with_asyncio: bool, tmp_path: Path
 ) -> None:
     three_files(tmp_path)
@@ -132,7 +132,7 @@ def test_the_space_of_old_files_is_let_go_behind_the_walk_unless_it_is_needed(
     assert (disk.held, disk.open_count()) == ([held] * 3, 0)
 
 
-def test_a_segment_holds_none_of_the_memory_that_its_file_is_read_into(tmp_path: Path) -> None:
+def test_segment_does_not_keep_the_read_buffer_of_its_file(tmp_path: Path) -> None:
     write(tmp_path, {number: [Checkpoint(0, number), *data(f"of {number}")] for number in range(3)})
     with Writer(tmp_path, recovering=True) as writer:
         recovery = writer.recovery()
@@ -171,7 +171,7 @@ def test_generations_keep_their_segments_apart(tmp_path: Path) -> None:
     assert names(tmp_path) == [*old, f"{ASIDE}/7/6.journal", "7.journal"]
 
 
-def test_generations_tell_segments_with_the_same_id_apart(tmp_path: Path) -> None:
+def test_segments_with_the_same_id_differ_by_generation(tmp_path: Path) -> None:
     three_files(tmp_path)
     before = Reader(tmp_path)
     number = before.find_place("4.journal@20")
@@ -190,8 +190,8 @@ def test_generations_tell_segments_with_the_same_id_apart(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("wrong", [Checkpoint(3, 3), Checkpoint(2, 5 + 2**40)], ids=["back", "far ahead, and back"])
-def test_no_segment_is_taken_for_a_checked_one_because_an_id_is_wrong(tmp_path: Path, wrong: Checkpoint) -> None:
-    """The last but one checkpoint was 2, 5; what lies after it is not checked."""
+def test_wrong_id_does_not_mark_a_segment_as_checked(tmp_path: Path, wrong: Checkpoint) -> None:
+    """The last but one checkpoint was 2, 5; the records after it are not checked."""
     records = [Checkpoint(2, 4), *data("a"), wrong, *data("b"), Checkpoint(2, 6), *data("c")]
     write(tmp_path / ASIDE / "6", {5: records})
     for _ in range(2):
@@ -212,7 +212,7 @@ def test_a_segment_is_not_complete_when_the_next_checkpoint_is_missing(tmp_path:
     assert Reader(tmp_path).segments() == [Segment(0, [b"a"], False), Segment(2, [b"b"], True)]
 
 
-def test_a_recovery_that_was_ended_is_gone_for_good(tmp_path: Path) -> None:
+def test_finished_recovery_does_not_reappear(tmp_path: Path) -> None:
     three_files(tmp_path / "journal")
     done = tmp_path / "journal" / ".logwright" / "recovered-3-1-2-28" / "3"
     write(done, {2: [HINT, *data("old news")]})
@@ -226,7 +226,7 @@ def test_a_recovery_that_was_ended_is_gone_for_good(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("left", [[], [b""]], ids=["no file", "an empty file"])
-def test_the_name_of_what_was_ended_keeps_the_ids_until_a_file_tells_them(tmp_path: Path, left: list[bytes]) -> None:
+def test_recovery_marker_keeps_the_ids_until_a_file_contains_them(tmp_path: Path, left: list[bytes]) -> None:
     done = tmp_path / ".logwright" / "recovered-6-2-5-28"
     write(done / "6", {5: [HINT, *data("old news")]})
     for content in left:
@@ -246,7 +246,7 @@ def test_the_name_of_what_was_ended_keeps_the_ids_until_a_file_tells_them(tmp_pa
         assert not done.exists()
 
 
-def test_a_generation_that_is_begun_during_the_walk_is_for_the_next_one(tmp_path: Path) -> None:
+def test_generation_begun_during_a_walk_belongs_to_the_next_walk(tmp_path: Path) -> None:
     three_files(tmp_path)
     with Writer(tmp_path, recovering=True) as writer:
         recovery = writer.recovery()
@@ -265,7 +265,7 @@ def test_a_generation_that_is_begun_during_the_walk_is_for_the_next_one(tmp_path
 
 
 @pytest.mark.parametrize("with_asyncio", [False, True], ids=["blocking", "asyncio"])
-def test_a_walk_that_has_met_damage_tells_it_each_time(with_asyncio: bool, tmp_path: Path) -> None:
+def test_walk_that_found_damage_raises_it_each_time(with_asyncio: bool, tmp_path: Path) -> None:
     three_files(tmp_path)
     (tmp_path / "4.journal").write_bytes(encoded(Checkpoint(0, 1), *data("b"))[:-1])
 
@@ -289,7 +289,7 @@ def test_a_walk_that_has_met_damage_tells_it_each_time(with_asyncio: bool, tmp_p
     assert len(names(tmp_path)) == 3
 
 
-def test_what_was_appended_is_synced_by_the_end_of_a_walk_over_nothing() -> None:
+def test_end_of_an_empty_walk_syncs_appended_records() -> None:
     disk, home = SimulatedDisk(), Path("/journal")
     writer = Writer(home, disk=disk, recovering=True)
     recovery = writer.recovery()
@@ -313,7 +313,7 @@ def test_a_walk_over_files_of_no_bytes_needs_no_space() -> None:
             assert (writer.file_id, writer.current) == (1, 0)
 
 
-def test_a_walk_on_a_full_disk_makes_room() -> None:
+def test_walk_on_a_full_disk_frees_space() -> None:
     disk, home = SimulatedDisk(capacity_bytes=300), Path("/journal")
 
     def fill() -> None:
@@ -362,7 +362,7 @@ def test_leading_zeros_are_read_and_recovered(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_beside_another", [False, True], ids=["", "beside another generation"])
-def test_a_generation_that_is_put_back_by_hand_is_recovered_again(tmp_path: Path, is_beside_another: bool) -> None:
+def test_generation_restored_by_hand_is_recovered_again(tmp_path: Path, is_beside_another: bool) -> None:
     journal = three_files(tmp_path / "journal")
     with Writer(journal, recovering=True) as writer:
         recovery = writer.recovery()
@@ -392,14 +392,14 @@ def test_the_last_file_may_be_empty(tmp_path: Path) -> None:
         assert list(recovery) == [Segment(1, [b"a", b"b"], True), Segment(2, [b"c", b"d"], False)]
 
 
-def test_ids_that_are_used_up_are_told(tmp_path: Path) -> None:
+def test_exhausted_ids_are_reported(tmp_path: Path) -> None:
     write(tmp_path, {2**64 - 1: [HINT, *data("a")]})
     with pytest.raises(TooLarge, match="ids of files"):
         Writer(tmp_path, recovering=True)
     assert read_view(REAL_DISK, tmp_path) == [(0, (b"a",), False)]
 
 
-def test_a_torn_tail_is_cut_kept_and_told(tmp_path: Path) -> None:
+def test_torn_tail_is_cut_kept_and_reported(tmp_path: Path) -> None:
     write(tmp_path, {0: [HINT, *data("a")]}, tail=b"\x00\x09\x00\x00torn")
     with Writer(tmp_path, recovering=True) as writer:
         recovery = writer.recovery()
@@ -442,7 +442,7 @@ asyncio.run(work(sys.argv[1], int(sys.argv[2])))
 
 
 def test_a_killed_program_loses_nothing_and_catches_up(tmp_path: Path) -> None:
-    """It replays what it finds and goes on; records may come twice, but none is missing and none out of order."""
+    """It replays what it finds and continues; records may come twice, but none is missing and none out of order."""
     chance = random.Random(7)
     count = 0
     for _ in range(12):

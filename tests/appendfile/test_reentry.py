@@ -15,7 +15,7 @@ from tests.support.reentry import at_collections, in_threads, run_apart, while_b
 
 
 class Taken:
-    """What was taken of a buffer, checked: whole records, of which each file begins with a checkpoint."""
+    """What was taken of a buffer, checked: whole records; each file begins with a checkpoint."""
 
     def __init__(self, buffer: AppendBuffer) -> None:
         self.buffer = buffer
@@ -102,5 +102,5 @@ def reading_bytes_that_change() -> None:
     [appending_when_the_collector_runs, appending_by_threads, reading_bytes_that_change],
     ids=lambda scenario: str(scenario.__name__),
 )
-def test_nothing_is_lost_or_read_astray_by(scenario: Callable[[], None]) -> None:
+def test_reentrant_calls_lose_nothing_and_read_within_bounds(scenario: Callable[[], None]) -> None:
     run_apart(scenario)

@@ -1,4 +1,4 @@
-"""Publishing batches to a journal that somebody has left in the middle of a segment."""
+"""Publishing batches to a journal that ends within a segment."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def publish(disk: Disk, run: str, *rows: bytes) -> None:
     SUBJECT.publish(disk, run, [SUBJECT.stage(disk, run, 0, [(row,) for row in rows])])
 
 
-def test_a_batch_follows_a_segment_that_was_left_open_and_is_none_of_it() -> None:
+def test_batch_after_an_open_segment_is_a_new_segment() -> None:
     disk = SimulatedDisk()
     left_open(disk)
     publish(disk, "one", b"a", b"b")
@@ -40,7 +40,7 @@ def test_a_batch_follows_a_segment_that_was_left_open_and_is_none_of_it() -> Non
         assert list(recovery) == expected
 
 
-def test_a_power_cut_while_such_a_batch_is_published_loses_nothing_that_was_there() -> None:
+def test_power_cut_while_such_a_batch_is_published_loses_no_existing_record() -> None:
     disk = SimulatedDisk()
     left_open(disk)
     disk.settle()
@@ -99,7 +99,7 @@ def test_the_files_of_a_batch_have_durable_names_before_it_is_committed() -> Non
     assert ("rename", ".manifest") in disk.events[created:]
 
 
-def test_names_that_a_killed_publisher_has_given_are_durable_before_the_batch_is_forgotten() -> None:
+def test_names_made_by_a_killed_publisher_are_durable_before_the_batch_is_forgotten() -> None:
     disk = NotingDisk()
     staged = SUBJECT.stage(disk, "one", 0, [(b"a",)])
     disk.is_killed_after = ("rename", ".journal")

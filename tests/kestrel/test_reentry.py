@@ -205,5 +205,5 @@ def copying_adds_whose_places_change() -> None:
     ],
     ids=lambda scenario: str(scenario.__name__),
 )
-def test_nothing_is_lost_or_read_astray_by(scenario: Callable[[], None]) -> None:
+def test_reentrant_calls_lose_nothing_and_read_within_bounds(scenario: Callable[[], None]) -> None:
     run_apart(scenario)

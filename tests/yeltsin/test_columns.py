@@ -162,7 +162,7 @@ def test_splits_give_every_operation_once_with_its_transaction(tmp_path: Path) -
     assert sorted(row["transaction"] for row in backwards) == list(range(30))
 
 
-def test_a_stream_goes_on_where_it_stopped(tmp_path: Path) -> None:
+def test_stream_resumes_where_it_stopped(tmp_path: Path) -> None:
     path = write(tmp_path / "t.jrnl", *numbered(40))
     _, starts = linked(numbered(40))
     reader = Reader(path)
