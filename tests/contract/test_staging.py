@@ -8,6 +8,7 @@ import json
 import random
 import re
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -166,6 +167,25 @@ def test_staged_files_that_are_gone_or_shorter_are_refused(staging: StagingSubje
 def test_run_name_outside_its_directory_is_refused(staging: StagingSubject, run: str) -> None:
     with pytest.raises(WrongUse, match="cannot be the name of a run"):
         staging.target.stage(ROOT, run, 0, disk=staging.empty())
+
+
+def test_the_form_of_a_manifest_does_not_change(staging: StagingSubject) -> None:
+    """A later release completes what an earlier one has committed."""
+    disk = staging.committed()
+    manifest = json.loads(read_file(disk, STAGING / "run.manifest"))
+    assert manifest | {"parts": []} == {
+        "version": 1,
+        "format": staging.name,
+        "run": "run",
+        "batch": {"query": "query", "number": 0},
+        "target": asdict(staging.target),
+        "parts": [],
+    }
+    for part in manifest["parts"]:
+        assert list(part) == ["name", "start", "files"]
+        for file in part["files"]:
+            size = disk.file_size(STAGING / file["name"])
+            assert file == {"name": file["name"], "part": part["name"], "records": file["records"], "bytes": size}
 
 
 def with_file(found: dict[str, Any], **file: Any) -> dict[str, Any]:

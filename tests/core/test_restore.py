@@ -136,6 +136,36 @@ def test_next_restore_of_any_journal_completes_an_interrupted_one(tmp_path: Path
     assert state_of(tmp_path) == [".logwright/restore/lock", "a/b/jnl/0000000000000000.jnl"]
 
 
+def test_a_manifest_of_this_form_is_completed(tmp_path: Path) -> None:
+    """The form of a manifest does not change: a later release completes what an earlier one has committed."""
+    home = tmp_path / ".logwright" / "restore"
+    (home / "0123456789abcdef" / "journals" / "0").mkdir(parents=True)
+    (home / "0123456789abcdef" / "journals" / "0" / "z").write_bytes(b"third")
+    journal = {
+        "format": "sej",
+        "journal": "c/z",
+        "records": 3,
+        "files": 1,
+        "bytes": 120,
+        "gaps": [{"part": "", "first": 3, "next": 5}],
+        "missing_bytes": 80,
+        "problems": ["a consumer is lost"],
+    }
+    manifest = {
+        "version": 1,
+        "run": "0123456789abcdef",
+        "request": ["tables", None],
+        "moves": [["journals/0/z", "c/z"]],
+        "journals": [journal],
+    }
+    (home / "manifest.json").write_text(json.dumps(manifest))
+    with Restoring(REAL_DISK, tmp_path, ["tables", None]) as restoring:
+        made = RestoredJournal("sej", "c/z", 3, 1, 120, (Missing("", 3, 5),), 80, ("a consumer is lost",))
+        assert restoring.completed == Restored(str(tmp_path), (made,), completed=True)
+    assert state_of(tmp_path) == [".logwright/restore/lock", "c/z"]
+    assert (tmp_path / "c" / "z").read_bytes() == b"third"
+
+
 @pytest.mark.parametrize("change", [
     {"version": 2},
     {"moves": [["../../a", "b"]]},
@@ -158,7 +188,7 @@ def test_missing_committed_file_is_reported(tmp_path: Path) -> None:
     interrupted(tmp_path)
     (run,) = [path for path in (tmp_path / ".logwright" / "restore").iterdir() if path.is_dir()]
     (run / "journals" / "0").rename(tmp_path / "moved away")
-    with pytest.raises(NotFound, match="a/b: the restored copy is gone"):
+    with pytest.raises(NotFound, match="a/b: the staged copy is gone"):
         Restoring(REAL_DISK, tmp_path, "request")
 
 

@@ -224,6 +224,31 @@ def test_invalid_control_file_is_an_error_that_names_it(name: str, data: bytes) 
         Output(OUT, disk=disk)
 
 
+def test_a_manifest_of_this_form_is_completed() -> None:
+    """The form of a manifest does not change: a later release completes what an earlier one has committed."""
+    disk = started()
+    write(disk, OUT / commit.HOME / "staging" / "0123456789abcdef" / "events" / "a", b"events two")
+    manifest = {
+        "version": 1,
+        "run": "0123456789abcdef",
+        "batch": 2,
+        "moves": [{"source": "events/a", "target": "events/part-00000002-00000.parquet", "bytes": 10}],
+        "removals": ["activity/part-00000001-00000.parquet"],
+        "state": {"offsets": {"orders": {"": 20}}},
+    }
+    write(disk, OUT / commit.HOME / "manifest.json", json.dumps(manifest).encode())
+    assert recover(disk) == {
+        "events/part-00000001-00000.parquet": b"events one",
+        "events/part-00000002-00000.parquet": b"events two",
+        "messages/date=2026-01-01/part-00000001-00000.parquet": b"messages one",
+        "report.html": b"report one",
+        "checkpoint": b'{"offsets": {"orders": {"": 20}}}',
+    }
+    checkpoint = read_checkpoint(OUT, disk=disk)
+    assert checkpoint is not None
+    assert checkpoint.batch == 2
+
+
 # --- power cuts and kills -------------------------------------------------------------------------------------------
 
 

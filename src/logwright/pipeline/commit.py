@@ -7,15 +7,9 @@
     OUT/_logwright/staging/<run>/…                what is being written; not for readers
     OUT/_logwright/lock                           one run at a time
 
-The steps of `publish`, and what a crash after each leaves:
-
-1. Staged files and their names are synced: the old tables; the next run removes what was staged.
-2. The manifest gets its name and is synced: the batch is committed. The next run does the remaining steps.
-3. Staged files are renamed into their tables, replaced files are removed, and the folders are synced.
-4. The checkpoint is replaced, then the manifest is removed: the new tables.
-
-Steps 3 and 4 can be repeated from any point: a file is in staging, in its table, or after a crash in both. During these
-steps a reader may see some old and some new files; `manifest.json` exists for exactly that long.
+The protocol is in `core/publish/protocol.py`. Once a batch is committed, staged files are renamed into their tables,
+replaced files are removed, the folders are synced, and the checkpoint is replaced. Meanwhile a reader may see some old
+and some new files; `manifest.json` exists for exactly that long.
 
 File names contain the number of their batch, so no batch overwrites a file of another one. Only files with names of
 this form are ever removed.
@@ -24,18 +18,18 @@ this form are ever removed.
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path, PurePosixPath
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
-from ..core.io.disk import REAL_DISK, Disk, make_directories, remove_tree, replace_file
-from ..core.io.lock import Lock
-from ..errors import DamagedJournal, Locked, LogwrightError, NotFound, WrongUse
+from ..core.io.disk import REAL_DISK, Disk, make_directories
+from ..core.publish.protocol import Commit, lock_alone, move_into_place, read_json, replace_json
+from ..core.write.closing import Closing
+from ..errors import DamagedJournal, LogwrightError, WrongUse
 
 HOME: Final = "_logwright"
 REPORT: Final = "report.html"
@@ -43,7 +37,7 @@ _CHECKPOINT: Final = "pipeline.json"
 _MANIFEST: Final = "manifest.json"
 _STAGING: Final = "staging"
 _LOCK: Final = "lock"
-_VERSION: Final = 1
+_LEFT: Final = (_STAGING, f"{_MANIFEST}.tmp", f"{_CHECKPOINT}.tmp")
 _FILE: Final = re.compile(r"part-\d{8,}-\d{5,}\.[A-Za-z0-9_.]+")
 """The names of files of tables. Spark and other readers ignore only names that begin with `_` or `.`."""
 
@@ -84,13 +78,12 @@ def part_name(batch: int, number: int, suffix: str) -> str:
 
 def read_checkpoint(out: Path, *, disk: Disk = REAL_DISK) -> Checkpoint | None:
     """The checkpoint of the last batch published into a directory; None if there is none."""
-    found = _read_json(disk, out / HOME / _CHECKPOINT)
-    if found is None:
-        return None
-    try:
+
+    def parse(found: Any) -> Checkpoint:
         return Checkpoint(int(found["batch"]), dict(found["state"]))
-    except (KeyError, TypeError, ValueError) as error:
-        raise DamagedJournal(out / HOME / _CHECKPOINT, 0, f"not a checkpoint of the pipeline: {error}") from error
+
+    hint = "restore it from a copy, or rebuild the tables in another directory"
+    return read_json(disk, out / HOME / _CHECKPOINT, parse, "checkpoint of the pipeline", hint)
 
 
 def is_being_changed(out: Path, *, disk: Disk = REAL_DISK) -> bool:
@@ -117,7 +110,7 @@ def _files_below(disk: Disk, out: Path, place: str) -> Iterator[str]:
 # --- one run --------------------------------------------------------------------------------------------------------
 
 
-class Output:
+class Output(Closing):
     """The directory of the tables, locked by one run.
 
     The directory is created if it is missing; one that contains other files is refused. Opening it completes or removes
@@ -127,14 +120,14 @@ class Output:
     def __init__(self, path: Path | str, *, disk: Disk = REAL_DISK) -> None:
         self.path = Path(path)
         self.disk = disk
+        note = f"The batch is committed but not completely in place in {path}: the next run completes it."
+        self.commit = Commit(disk, self.path / HOME / _MANIFEST, _LEFT.__contains__, note)
         _refuse_others(disk, self.path)
         make_directories(disk, self.path / HOME)
+        busy = f"{path}: another run of the pipeline is writing there"
+        self._lock = lock_alone(disk, self.path / HOME / _LOCK, busy)
         try:
-            self._lock = Lock.acquire(disk, self.path / HOME / _LOCK)
-        except Locked as error:
-            raise Locked(f"{path}: another run of the pipeline is writing there", error.holder) from None
-        try:
-            self.completed = _recover(disk, self.path)
+            self.completed = self._recover()
             self.checkpoint = read_checkpoint(self.path, disk=disk)
         except BaseException:
             self._lock.release()
@@ -156,13 +149,15 @@ class Output:
         """Release the lock."""
         self._lock.release()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+    def _recover(self) -> bool:
+        """Complete a committed batch and remove everything else that was staged; whether there was one to complete."""
+        hint = "restore it from a copy: without it the files of the batch are not put in place"
+        manifest = read_json(self.disk, self.commit.path, _parse_manifest, "manifest of the pipeline", hint)
+        if manifest is None:
+            self.commit.discard()
+        else:
+            self.commit.resume(partial(_put, self.disk, self.path, manifest))
+        return manifest is not None
 
 
 class Staging:
@@ -180,19 +175,13 @@ class Staging:
         manifest = _Manifest(self._run, output.batch, tuple(moves), tuple(replaced), dict(state))
         _check_places(manifest)
         _sync_staged(disk, self.path, moves)
-        _commit(disk, out, manifest)
-        with _noting_that_it_is_committed(out):
-            _roll_forward(disk, out, manifest)
+        output.commit.publish(asdict(manifest), partial(_put, disk, out, manifest))
         output.checkpoint = Checkpoint(manifest.batch, manifest.state)
-        _clear_staging(disk, out)
         return output.checkpoint
 
     def discard(self) -> None:
         """Remove the staged files unless the batch is committed. The next run removes what cannot be removed now."""
-        disk, out = self._output.disk, self._output.path
-        with contextlib.suppress(LogwrightError):
-            if not is_being_changed(out, disk=disk):
-                _clear_staging(disk, out)
+        self._output.commit.discard()
 
 
 def _refuse_others(disk: Disk, path: Path) -> None:
@@ -252,58 +241,23 @@ def _sync_staged(disk: Disk, staging: Path, moves: Iterable[Move]) -> None:
         disk.sync_directory(folder)
 
 
-def _commit(disk: Disk, out: Path, manifest: _Manifest) -> None:
-    """Write the manifest, which commits the batch. If that fails, remove it: nothing is in place yet.
-
-    If the manifest reappears after a power failure, the next run completes the batch: all files in it were synced.
-    """
-    path = out / HOME / _MANIFEST
-    data = json.dumps({"version": _VERSION, **asdict(manifest)}).encode()
-    try:
-        replace_file(disk, path, data, path.with_name(f"{_MANIFEST}.tmp"))
-    except BaseException:
-        with contextlib.suppress(LogwrightError):
-            disk.remove(path)
-        raise
-
-
-@contextlib.contextmanager
-def _noting_that_it_is_committed(out: Path) -> Iterator[None]:
-    try:
-        yield
-    except BaseException as error:
-        error.add_note(f"The batch is committed but not completely in place in {out}: the next run completes it.")
-        raise
-
-
 # --- putting in place -----------------------------------------------------------------------------------------------
 
 
-def _roll_forward(disk: Disk, out: Path, manifest: _Manifest) -> None:
+def _put(disk: Disk, out: Path, manifest: _Manifest) -> None:
     """Carry out the steps of a manifest that are not done yet."""
     staging = out / HOME / _STAGING / manifest.run
     for folder in sorted({(out / move.target).parent for move in manifest.moves}):
         make_directories(disk, folder)
     for move in manifest.moves:
-        _put(disk, staging / move.source, out / move.target)
+        move_into_place(disk, staging / move.source, out / move.target)
     for name in manifest.removals:
         disk.remove(out / name)
     for folder in _folders(out, manifest):
         if disk.is_directory(folder):
             disk.sync_directory(folder)
-    data = json.dumps({"version": _VERSION, "batch": manifest.batch, "state": dict(manifest.state)}, indent=1).encode()
-    checkpoint = out / HOME / _CHECKPOINT
-    replace_file(disk, checkpoint, data, checkpoint.with_name(f"{_CHECKPOINT}.tmp"))
-    disk.remove(out / HOME / _MANIFEST)
+    replace_json(disk, out / HOME / _CHECKPOINT, {"batch": manifest.batch, "state": dict(manifest.state)})
     _remove_empty_folders(disk, out, manifest.removals)
-
-
-def _put(disk: Disk, source: Path, target: Path) -> None:
-    try:
-        disk.rename(source, target)
-    except NotFound:
-        if not disk.exists(target):
-            raise NotFound(f"{source}: the file staged for {target} is missing") from None
 
 
 def _folders(out: Path, manifest: _Manifest) -> list[Path]:
@@ -320,60 +274,15 @@ def _remove_empty_folders(disk: Disk, out: Path, removed: Iterable[str]) -> None
                 disk.remove_directory(out / folder)
 
 
-# --- after a crash --------------------------------------------------------------------------------------------------
-
-
-def _recover(disk: Disk, out: Path) -> bool:
-    """Complete a committed batch and remove everything else that was staged; whether there was one to complete."""
-    found = _read_json(disk, out / HOME / _MANIFEST)
-    if found is not None:
-        manifest = _manifest_of(out / HOME / _MANIFEST, found)
-        with _noting_that_it_is_committed(out):
-            disk.sync_directory(out / HOME)  # the run that wrote the manifest may have been killed before this sync
-            _roll_forward(disk, out, manifest)
-    _clear_staging(disk, out)
-    return found is not None
-
-
-def _clear_staging(disk: Disk, out: Path) -> None:
-    """Remove all staged files; none of them is committed. The next run removes what cannot be removed now."""
-    with contextlib.suppress(LogwrightError):
-        disk.sync_directory(out / HOME)  # a removed manifest must not reappear without its files
-        for name in (f"{_MANIFEST}.tmp", f"{_CHECKPOINT}.tmp"):
-            disk.remove(out / HOME / name)
-        remove_tree(disk, out / HOME / _STAGING)
-
-
-def _manifest_of(path: Path, found: dict[str, Any]) -> _Manifest:
-    try:
-        manifest = _Manifest(
-            str(found["run"]),
-            int(found["batch"]),
-            tuple(Move(str(move["source"]), str(move["target"]), int(move["bytes"])) for move in found["moves"]),
-            tuple(str(name) for name in found["removals"]),
-            dict(found["state"]),
-        )
-        if not re.fullmatch(r"[0-9a-f]+", manifest.run):
-            raise ValueError(f"{manifest.run!r} is not the id of a run")
-        _check_places(manifest)
-    except (KeyError, TypeError, ValueError) as error:
-        raise DamagedJournal(path, 0, f"this is not a manifest: {error}") from error
+def _parse_manifest(found: Any) -> _Manifest:
+    manifest = _Manifest(
+        str(found["run"]),
+        int(found["batch"]),
+        tuple(Move(str(move["source"]), str(move["target"]), int(move["bytes"])) for move in found["moves"]),
+        tuple(str(name) for name in found["removals"]),
+        dict(found["state"]),
+    )
+    if not re.fullmatch(r"[0-9a-f]+", manifest.run):
+        raise ValueError(f"{manifest.run!r} is not the id of a run")
+    _check_places(manifest)
     return manifest
-
-
-def _read_json(disk: Disk, path: Path) -> dict[str, Any] | None:
-    try:
-        file = disk.open(path, "read")
-    except NotFound:
-        return None
-    try:
-        data = file.read_at(0, file.size())
-    finally:
-        file.close()
-    try:
-        found = json.loads(data)
-        if not isinstance(found, dict) or found.get("version") != _VERSION:
-            raise ValueError("its version is unknown")
-    except ValueError as error:
-        raise DamagedJournal(path, 0, f"this cannot be parsed: {error}") from error
-    return found

@@ -40,12 +40,17 @@ def cut_directory(home: Path) -> Path:
 
 
 def make_cut_directory(disk: Disk, home: Path) -> Path:
-    """The directory of the copies, created if missing. Neither it nor its parent may be a link."""
+    """The directory of the copies, created if missing."""
     directory = cut_directory(home)
-    if disk.exists(directory.parent):
-        disk.make_directory(directory.parent)  # creates nothing, and refuses a link
-    make_directories(disk, directory)
+    make_own_directories(disk, directory)
     return directory
+
+
+def make_own_directories(disk: Disk, path: Path) -> None:
+    """Create a directory in `.logwright`. Neither it nor `.logwright` may be a link."""
+    if disk.exists(path.parent):
+        disk.make_directory(path.parent)  # creates nothing, and refuses a link
+    make_directories(disk, path)
 
 
 def kept_bytes(disk: Disk, home: Path, beginning: str = "") -> int:

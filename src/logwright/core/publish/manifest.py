@@ -1,8 +1,7 @@
 """The manifest of a batch that is committed: which journals get which staged files.
 
-It is in the root of the journals. The batch is committed when the manifest gets its name, though its records may not be
-in place yet; once they are, the manifest is removed. A process that finds a manifest must complete its batch before it
-writes to the journals that it names: `staging.py` does this for every format.
+It is in the root of the journals (`protocol.py` says what it is for). A process that finds a manifest must complete its
+batch before it writes to the journals that it names: `staging.py` does this for every format.
 
     ROOT/.logwright/staging/RUN.manifest                    a batch that is committed and not yet all in place
     ROOT/.logwright/staging/RUN.ORDER-TOKEN.NUMBER.staged   what a task staged for one journal
@@ -12,28 +11,24 @@ A format implements `Target`.
 
 from __future__ import annotations
 
-import contextlib
-import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeAlias
 
-from ...errors import DamagedJournal, LogwrightError, NotFound, UnknownFormat
-from ..bytes.text import why_invalid
 from ..format import find_format
-from ..io.disk import Disk, replace_file
+from ..io.disk import Disk
 from ..io.quarantine import DIRECTORY
+from .protocol import Commit, read_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 STAGING_DIRECTORY: Final = "staging"
 MANIFEST_SUFFIX: Final = ".manifest"
-_VERSION: Final = 1
 _STAGED_NAME: Final = re.compile(r"([a-zA-Z0-9_-]+)\.\d+-[0-9a-f]+\.[0-9a-f]{3,}\.staged")
 _TEMPORARY_NAME: Final = re.compile(r"([a-zA-Z0-9_-]+)\.manifest\.tmp")
 
@@ -176,37 +171,28 @@ def manifest_path(root: Path, run: str) -> Path:
     return staging_directory(root) / f"{run}{MANIFEST_SUFFIX}"
 
 
-def write_manifest(disk: Disk, root: Path, manifest: Manifest) -> None:
-    """Commit the batch. If that fails, nothing is in place yet, and the manifest is removed if possible."""
-    path = manifest_path(root, manifest.run)
-    data = json.dumps({"version": _VERSION, "format": manifest.target.format, **asdict(manifest)}).encode()
-    try:
-        replace_file(disk, path, data, path.with_name(path.name + ".tmp"))
-    except BaseException:
-        with contextlib.suppress(LogwrightError):
-            disk.remove(path)
-            disk.sync_directory(path.parent)
-        raise
+def commit_of(disk: Disk, root: Path, run: str) -> Commit:
+    """The commit of the batch of a run."""
+    path = manifest_path(root, run)
+    note = (
+        f"The batch is committed but not all of it is in place yet in {root}:"
+        f" the next writer completes it, and so does recover_staging. To continue without it move {path} away."
+    )
+    return Commit(disk, path, lambda name: run_of(name) == run, note)
 
 
 def list_manifests(disk: Disk, root: Path) -> list[Manifest]:
     """The batches of a root that are committed and not yet all in place."""
     directory = staging_directory(root)
     names = [name for name in disk.list_directory(directory) if name.endswith(MANIFEST_SUFFIX)]
-    return [read_manifest(disk, directory / name) for name in names]
+    found = [read_manifest(disk, directory / name) for name in names]
+    return [manifest for manifest in found if manifest is not None]
 
 
-def read_manifest(disk: Disk, path: Path) -> Manifest:
-    """A manifest of any format. Its names are checked: none refers to a path outside the root."""
-    file = disk.open(path, "read")
-    try:
-        data = file.read_at(0, file.size())
-    finally:
-        file.close()
-    try:
-        found = json.loads(data)
-        if found["version"] != _VERSION:
-            raise ValueError(f"version {found['version']} is not known here")
+def read_manifest(disk: Disk, path: Path) -> Manifest | None:
+    """A manifest of any format; None if its batch was completed meanwhile. None of its names leads out of the root."""
+
+    def parse(found: Any) -> Manifest:
         target = _target(found["format"], found["target"])
         parts = tuple(
             Part(part["name"], int(part["start"]), tuple(StagedFile(**file) for file in part["files"]))
@@ -218,11 +204,10 @@ def read_manifest(disk: Disk, path: Path) -> Manifest:
         staged = [_STAGED_NAME.fullmatch(file.name) for part in parts for file in part.files]
         if found["run"] != run or any(match is None or match[1] != run for match in staged):
             raise ValueError("it names files of another run")
-        batch = None if found["batch"] is None else Batch(**found["batch"])
-        return Manifest(run, batch, target, parts)
-    except (ValueError, KeyError, TypeError, AttributeError, UnknownFormat) as error:
-        hint = "restore it from a copy: without it the files of the batch that wait beside it are not put in place"
-        raise DamagedJournal(path, 0, f"this manifest of a batch is damaged: {why_invalid(error)}; {hint}") from error
+        return Manifest(run, None if found["batch"] is None else Batch(**found["batch"]), target, parts)
+
+    hint = "restore it from a copy: without it the files of the batch that wait beside it are not put in place"
+    return read_json(disk, path, parse, "manifest of a batch", hint)
 
 
 def _target(format: str, fields: dict[str, Any]) -> Target:
@@ -234,13 +219,7 @@ def _target(format: str, fields: dict[str, Any]) -> Target:
 
 def is_waiting(disk: Disk, root: Path, format: str, part: str) -> bool:
     """Whether a batch is committed for a journal of a root and not yet complete."""
-    if not disk.is_directory(staging_directory(root)):
-        return False
-    try:
-        manifests = list_manifests(disk, root)
-    except NotFound:  # completed meanwhile
-        return True
-    return any(
+    return disk.is_directory(staging_directory(root)) and any(
         manifest.target.format == format and part in (waiting.name for waiting in manifest.parts)
-        for manifest in manifests
+        for manifest in list_manifests(disk, root)
     )

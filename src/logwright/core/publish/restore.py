@@ -11,38 +11,35 @@ The files of a restore:
     OUT/.logwright/restore/RUN/…            journals that are being written; readers ignore them
     OUT/.logwright/restore/manifest.json    the commit: all journals are on the disk, and are being moved into place
 
-A crash before the commit leaves nothing that looks like a journal, and the next restore removes it. After a crash later
-each journal is complete or missing, and the next restore first moves the missing ones into place. An existing journal
-is never changed.
+After a crash (`protocol.py`) each journal is complete or missing, and the next restore first moves the missing ones of
+a committed restore into place. An existing journal is never changed.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Final, Protocol
 
-from ...errors import DamagedJournal, Locked, LogwrightError, NotFound, UnknownFormat, WrongUse
-from ..bytes.text import why_invalid
+from ...errors import DamagedJournal, NotFound, UnknownFormat, WrongUse
 from ..format import detect
-from ..io.disk import REAL_DISK, Disk, make_directories, remove_tree, replace_file
+from ..io.disk import REAL_DISK, Disk, make_directories
 from ..io.file_names import name_of
-from ..io.lock import Lock
-from ..io.quarantine import DIRECTORY
+from ..io.quarantine import DIRECTORY, make_own_directories
 from ..read.chunk import POSITION_BITS
 from ..write.closing import Closing
+from .protocol import Commit, clear, is_moved, lock_alone, move_into_place, read_json
 
 RESTORE_DIRECTORY: Final = "restore"
 MANIFEST_NAME: Final = "manifest.json"
 LOCK_NAME: Final = "lock"
 _JOURNALS: Final = "journals"
-_VERSION: Final = 1
 _RUN: Final = re.compile(r"[0-9a-f]{16}")
 _MOVED: Final = re.compile(rf"{_JOURNALS}/\d+(/[^/]+)?")
 
@@ -264,13 +261,10 @@ class Restoring(Closing):
         self.out = out
         self._request = request
         self._home = out / DIRECTORY / RESTORE_DIRECTORY
-        if disk.exists(self._home.parent):
-            disk.make_directory(self._home.parent)  # creates nothing, and refuses a link
-        make_directories(disk, self._home)
-        try:
-            self._lock = Lock.acquire(disk, self._home / LOCK_NAME)
-        except Locked as error:
-            raise Locked(f"{out}: another restore is at work here", error.holder) from None
+        note = f"All journals are written, but not all are in place in {out}: restore again to complete it."
+        self._commit = Commit(disk, self._home / MANIFEST_NAME, lambda name: name != LOCK_NAME, note)
+        make_own_directories(disk, self._home)
+        self._lock = lock_alone(disk, self._home / LOCK_NAME, f"{out}: another restore is at work here")
         try:
             self.completed = self._recover()
             self.run = secrets.token_hex(8)
@@ -281,13 +275,13 @@ class Restoring(Closing):
             raise
         self._numbers: dict[str, int] = {}
         self._made: set[Path] = set()
-        self._may_be_committed = False
+        self._closed = False
 
     def close(self) -> None:
         """Release the lock, and remove what was not committed. A second call does nothing."""
-        if not self._may_be_committed:
-            with contextlib.suppress(LogwrightError):  # the next restore removes it
-                remove_tree(self.disk, self.directory)
+        if not self._closed:
+            self._closed = True
+            self._commit.discard()
         self._lock.release()
 
     def refuse_existing(self, journals: Iterable[str]) -> None:
@@ -345,68 +339,39 @@ class Restoring(Closing):
             else:
                 moves.append((source, name_of(name)))
         self._refuse_existing(target for _, target in moves)
-        manifest = {"version": _VERSION, "run": self.run, "request": self._request, "moves": moves}
+        manifest = {"run": self.run, "request": self._request, "moves": moves}
         manifest["journals"] = [asdict(journal) for journal in journals.values()]
-        self._commit(json.dumps(manifest).encode())
-        try:
-            self._finish(self.run, moves)
-        except BaseException as error:
-            error.add_note(
-                f"All journals are written, but not all are in place in {self.out}: restore again to complete it."
-            )
-            raise
+        put = partial(self._put, self.run, moves)
+        self._commit.publish(manifest, put, self.directory / MANIFEST_NAME)
         return Restored(str(self.out), tuple(journals.values()))
 
-    def _commit(self, manifest: bytes) -> None:
-        path = self._home / MANIFEST_NAME
-        self._may_be_committed = True
-        try:
-            replace_file(self.disk, path, manifest, self.directory / MANIFEST_NAME)
-        except BaseException:
-            with contextlib.suppress(LogwrightError):  # nothing was moved yet, so the commit can be undone
-                self.disk.remove(path)
-                self.disk.sync_directory(path.parent)
-                self._may_be_committed = False
-            raise
-
-    def _finish(self, run: str, moves: Iterable[Sequence[str]]) -> None:
-        """Move the committed journals that are not in place yet, and remove the manifest."""
-        for source, target in moves:
-            self._move(self._home / run / source, self.out / target)
-        self.disk.remove(self._home / MANIFEST_NAME)
-        self.disk.sync_directory(self._home)
-        with contextlib.suppress(LogwrightError):  # what stays is removed by the next restore
-            remove_tree(self.disk, self._home / run)
-
-    def _move(self, source: Path, target: Path) -> None:
+    def _put(self, run: str, moves: Iterable[Sequence[str]]) -> None:
+        """Move the committed journals that are not in place yet."""
         disk = self.disk
-        if disk.exists(source) and disk.identity(source) == disk.identity(target):
-            disk.remove(source)  # a file whose old name reappeared after a crash
-        elif disk.exists(source):
-            if disk.exists(target):
-                raise WrongUse(f"{target} is there already, and is not overwritten: move it away and restore again")
-            for directory in list(reversed(target.relative_to(self.out).parents))[1:]:
-                disk.make_directory(self.out / directory)  # never through a link
-                disk.sync_directory((self.out / directory).parent)
-            disk.rename(source, target)
-        elif not disk.exists(target):
-            raise NotFound(f"{target}: the restored copy is gone from {source}")
-        disk.sync_directory(target.parent)
+        for name, goal in moves:
+            source, target = self._home / run / name, self.out / goal
+            if not is_moved(disk, source, [target]):
+                if disk.exists(target):
+                    raise WrongUse(f"{target} is there already, and is not overwritten: move it away and restore again")
+                for directory in list(reversed(target.relative_to(self.out).parents))[1:]:
+                    disk.make_directory(self.out / directory)  # never through a link
+                    disk.sync_directory((self.out / directory).parent)
+            move_into_place(disk, source, target)
+            disk.sync_directory(target.parent)
 
     # --- after a crash ----------------------------------------------------------------------------------------------
 
     def _recover(self) -> Restored | None:
         """Complete what was committed, and remove what was not."""
         completed = None
-        self.disk.sync_directory(self._home)  # a removed manifest must not reappear without its files
-        if self.disk.exists(self._home / MANIFEST_NAME):
-            run, request, moves, journals = _read_manifest(self.disk, self._home / MANIFEST_NAME)
-            self._finish(run, moves)
+        hint = "restore again, into an empty directory"
+        found = read_json(self.disk, self._commit.path, _parse_manifest, "manifest of a restore", hint)
+        if found is not None:
+            run, request, moves, journals = found
+            self._commit.resume(partial(self._put, run, moves))
             if request == json.loads(json.dumps(self._request)):
                 completed = Restored(str(self.out), journals, completed=True)
-        for name in self.disk.list_directory(self._home):
-            if name != LOCK_NAME:
-                remove_tree(self.disk, self._home / name)
+        clear(self.disk, self._home, self._commit.is_staged)
         return completed
 
 
@@ -426,25 +391,12 @@ def _sync_tree(disk: Disk, directory: Path) -> None:
     disk.sync_directory(directory)
 
 
-def _read_manifest(disk: Disk, path: Path) -> tuple[str, Any, list[list[str]], tuple[RestoredJournal, ...]]:
-    file = disk.open(path, "read")
-    try:
-        data = file.read_at(0, file.size())
-    finally:
-        file.close()
-    try:
-        found = json.loads(data)
-        if found["version"] != _VERSION:
-            raise ValueError(f"version {found['version']} is not known here")
-        moves = [[str(source), str(target)] for source, target in found["moves"]]
-        if not _RUN.fullmatch(found["run"]) or not all(_MOVED.fullmatch(source) for source, _ in moves):
-            raise ValueError("it names files of another run")
-        check_names(target for _, target in moves)
-        journals = tuple(_journal_of(journal) for journal in found["journals"])
-        return str(found["run"]), found["request"], moves, journals
-    except (ValueError, KeyError, TypeError) as error:  # WrongUse is a ValueError
-        hint = "restore again, into an empty directory"
-        raise DamagedJournal(path, 0, f"this manifest of a restore is damaged: {why_invalid(error)}; {hint}") from error
+def _parse_manifest(found: Any) -> tuple[str, Any, list[list[str]], tuple[RestoredJournal, ...]]:
+    moves = [[str(source), str(target)] for source, target in found["moves"]]
+    if not _RUN.fullmatch(found["run"]) or not all(_MOVED.fullmatch(source) for source, _ in moves):
+        raise ValueError("it names files of another run")
+    check_names(target for _, target in moves)
+    return str(found["run"]), found["request"], moves, tuple(_journal_of(journal) for journal in found["journals"])
 
 
 def _journal_of(found: dict[str, Any]) -> RestoredJournal:

@@ -1,19 +1,17 @@
 """Batches that many tasks stage and one publisher publishes: all or nothing, and exactly once. For every format.
 
 A task encodes its records into files of its own, one for each journal, and syncs them. The publisher collects the
-staged files, locks all journals of the batch, writes a manifest, and puts the records in place as the format does it
-(`Target`).
+staged files, locks all journals of the batch, commits it (`protocol.py`), and puts the records in place as the format
+does it (`Target`).
 
     ROOT/.logwright/staging/RUN.ORDER-TOKEN.NUMBER.staged   what a task staged for one journal
     ROOT/.logwright/staging/RUN.manifest                    a batch that is committed and not yet all in place
     ROOT/.logwright/staging/sink.lck                        one publisher at a time
     ROOT/.logwright/published/QUERY.json                    the last batch of a streaming query that is in place
 
-The batch is committed when the manifest gets its name. After a crash:
-- before the commit nothing is visible, and the next publisher removes the staged files;
-- after the commit the batch is put in place by the next publisher, by the next writer of one of its journals
-  (`lock_journal`), or by `recover_staging`. This may be repeated any number of times.
-Once all is synced, the batch of a query is recorded as published, then the manifest is removed, then the staged files.
+After a crash a committed batch is put in place by the next publisher, by the next writer of one of its journals
+(`lock_journal`), or by `recover_staging`. Once all is synced, the batch of a query is recorded as published; then the
+manifest is removed.
 
 A publisher holds the locks of all journals from before the commit to the end, and a writer that finds a manifest for
 its journal completes the batch before it accepts records. So no records are written in between.
@@ -27,21 +25,19 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
-import json
 import logging
 import re
 import secrets
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final, Generic, Protocol, TypeVar
 
 from ...errors import DamagedJournal, Locked, LogwrightError, NotFound, StorageFailed, WrongUse
-from ..bytes.text import why_invalid
-from ..io.disk import REAL_DISK, Buffer, Disk, File, make_directories, replace_file, write_all
+from ..io.disk import REAL_DISK, Buffer, Disk, File, write_all
 from ..io.lock import Lock
-from ..io.quarantine import DIRECTORY
+from ..io.quarantine import DIRECTORY, make_own_directories
 from .manifest import (
     Batch,
     FilesOf,
@@ -50,13 +46,13 @@ from .manifest import (
     Staged,
     StagedFile,
     Target,
+    commit_of,
     list_manifests,
-    manifest_path,
     run_of,
     staged_name,
     staging_directory,
-    write_manifest,
 )
+from .protocol import clear, is_moved, lock_alone, read_json, replace_json
 
 logger = logging.getLogger("logwright.staging")
 
@@ -195,7 +191,7 @@ def publish(
     with _alone(disk, root, patience_seconds):
         _roll_all_forward(disk, root)
         if _is_published(disk, root, batch):
-            _forget(disk, root, run)
+            commit_of(disk, root, run).discard()
             return Published(0, {}, already=True)
         _check_staged(disk, root, files_of)
         target.check_root(disk, root)
@@ -205,12 +201,14 @@ def publish(
 
 def _commit(disk: Disk, root: Path, run: str, files_of: FilesOf, target: Target, batch: Batch | None) -> Published:
     with target.open_parts(disk, root, run, files_of) as (parts, put):
-        manifest = Manifest(run, batch, target, parts)
-        write_manifest(disk, root, manifest)
-        with _noting_the_commit(root, manifest):
+
+        def put_all() -> None:
             for part in parts:
                 put(part)
-            _finish(disk, root, manifest)
+            _note_published(disk, root, batch)
+
+        manifest = asdict(Manifest(run, batch, target, parts))
+        commit_of(disk, root, run).publish({"format": target.format, **manifest}, put_all)
     return Published(sum(part.records for part in parts), {part.name: part.start for part in parts})
 
 
@@ -240,19 +238,6 @@ def _check_space(disk: Disk, root: Path, needed: int) -> None:
         raise StorageFailed("publish into", root, OSError(errno.ENOSPC, reason))
 
 
-@contextlib.contextmanager
-def _noting_the_commit(root: Path, manifest: Manifest) -> Iterator[None]:
-    try:
-        yield
-    except BaseException as error:
-        error.add_note(
-            f"The batch is committed but not all of it is in place yet in {root}:"
-            " the next writer completes it, and so does recover_staging."
-            f" To continue without it move {manifest_path(root, manifest.run)} away."
-        )
-        raise
-
-
 # --- after a crash --------------------------------------------------------------------------------------------------
 
 
@@ -280,7 +265,7 @@ def recover_staging(
 def complete(root: Path | str, *, disk: Disk = REAL_DISK) -> list[str]:
     """Put committed batches in place, and leave other staged files alone; the runs of these batches."""
     root = Path(root)
-    with _alone(disk, root, 0):
+    with _alone(disk, root):
         return _roll_all_forward(disk, root)
 
 
@@ -296,50 +281,28 @@ def discard(root: Path | str, runs: Iterable[str], *, disk: Disk = REAL_DISK, pa
 
 def _remove_left(disk: Disk, root: Path, is_dead: Callable[[str], bool]) -> int:
     """Remove the staged files of dead runs. Runs with a manifest are not dead."""
-    directory = staging_directory(root)
-    disk.sync_directory(directory)  # a removed manifest must not reappear without its files
     committed = {manifest.run for manifest in list_manifests(disk, root)}
-    removed = 0
-    for name in disk.list_directory(directory):
+
+    def is_left(name: str) -> bool:
         run = run_of(name)
-        if run is not None and run not in committed and is_dead(run):
-            disk.remove(directory / name)
-            removed += 1
-    return removed
+        return run is not None and run not in committed and is_dead(run)
+
+    return clear(disk, staging_directory(root), is_left)
 
 
 def _roll_all_forward(disk: Disk, root: Path) -> list[str]:
-    done = []
-    for manifest in list_manifests(disk, root):
-        with _noting_the_commit(root, manifest):
-            # The publisher may have been killed before its syncs. The root is first: a file that was moved there must
-            # have its new name before the old one is gone.
-            disk.sync_directory(root)
-            disk.sync_directory(staging_directory(root))
-            if not _is_published(disk, root, manifest.batch):
-                for part in manifest.parts:
-                    manifest.target.complete_part(disk, root, part)
-            _finish(disk, root, manifest)
-        done.append(manifest.run)
-    return done
+    manifests = list_manifests(disk, root)
+    for manifest in manifests:
+        disk.sync_directory(root)  # a file that was moved there must have its new name before the old one is gone
+        commit_of(disk, root, manifest.run).resume(partial(_complete_parts, disk, root, manifest))
+    return [manifest.run for manifest in manifests]
 
 
-def _finish(disk: Disk, root: Path, manifest: Manifest) -> None:
-    """All is in place and synced: record that, and only then remove the manifest and the staged files."""
-    if manifest.batch is not None:
-        _note_published(disk, root, manifest.batch)
-    disk.remove(manifest_path(root, manifest.run))
-    _forget(disk, root, manifest.run)
-
-
-def _forget(disk: Disk, root: Path, run: str) -> None:
-    """Remove all staged files of a run. Those that cannot be removed now are removed later, as those of a dead run."""
-    directory = staging_directory(root)
-    disk.sync_directory(directory)  # a removed manifest must not reappear without its files
-    with contextlib.suppress(LogwrightError):
-        for name in disk.list_directory(directory):
-            if run_of(name) == run:
-                disk.remove(directory / name)
+def _complete_parts(disk: Disk, root: Path, manifest: Manifest) -> None:
+    if not _is_published(disk, root, manifest.batch):
+        for part in manifest.parts:
+            manifest.target.complete_part(disk, root, part)
+    _note_published(disk, root, manifest.batch)
 
 
 # --- which batches are published ------------------------------------------------------------------------------------
@@ -359,41 +322,24 @@ def _is_published(disk: Disk, root: Path, batch: Batch | None) -> bool:
     """Whether a batch is in place. A query publishes its batches in order, so the last number is enough."""
     if batch is None:
         return False
+    hint = "restore it from a copy: it says which batches are not to be published again"
     path = _published_path(root, batch.query)
-    try:
-        file = disk.open(path, "read")
-    except NotFound:
-        return False
-    try:
-        data = file.read_at(0, file.size())
-    finally:
-        file.close()
-    try:
-        return batch.number <= int(json.loads(data)["batch"])
-    except (ValueError, KeyError, TypeError) as error:
-        reason = f"this record of the last published batch is damaged: {why_invalid(error)}"
-        hint = "restore it from a copy: it says which batches are not to be published again"
-        raise DamagedJournal(path, 0, f"{reason}; {hint}") from error
+    last = read_json(disk, path, lambda found: int(found["batch"]), "record of the last published batch", hint)
+    return last is not None and batch.number <= last
 
 
-def _note_published(disk: Disk, root: Path, batch: Batch) -> None:
+def _note_published(disk: Disk, root: Path, batch: Batch | None) -> None:
+    if batch is None:
+        return
     path = _published_path(root, batch.query)
     make_own_directories(disk, path.parent)
     if _is_published(disk, root, batch):
         disk.sync_directory(path.parent)
-        return
-    data = json.dumps({"query": batch.query, "batch": batch.number}).encode()
-    replace_file(disk, path, data, path.with_suffix(".tmp"))
+    else:
+        replace_json(disk, path, {"query": batch.query, "batch": batch.number}, path.with_suffix(".tmp"))
 
 
 # --- one at a time --------------------------------------------------------------------------------------------------
-
-
-def make_own_directories(disk: Disk, path: Path) -> None:
-    """Create a directory of ours. Neither it nor `.logwright` may be a link."""
-    if disk.exists(path.parent):
-        disk.make_directory(path.parent)  # creates nothing, and refuses a link
-    make_directories(disk, path)
 
 
 def lock_journal(disk: Disk, path: Path, find_waiting: Callable[[], Path | None]) -> Lock:
@@ -424,21 +370,9 @@ def lock_to_publish(disk: Disk, path: Path, journal: Path) -> Lock:
         raise Locked(f"{journal} is held by a live writer: close it, then write again", error.holder) from error
 
 
-@contextlib.contextmanager
-def _alone(disk: Disk, root: Path, patience_seconds: float) -> Iterator[None]:
-    """Hold the lock of publishers."""
-    path = staging_directory(root) / "sink.lck"
-    deadline = time.monotonic() + patience_seconds
-    while True:
-        try:
-            lock = Lock.acquire(disk, path)
-            break
-        except Locked as error:
-            if time.monotonic() >= deadline:
-                raise Locked(f"{root}: another job is publishing here", error.holder) from None
-            time.sleep(0.05)
-    with lock:
-        yield
+def _alone(disk: Disk, root: Path, patience_seconds: float = 0) -> Lock:
+    busy = f"{root}: another job is publishing here"
+    return lock_alone(disk, staging_directory(root) / "sink.lck", busy, patience_seconds)
 
 
 # --- batches that are put in place by a rename ------------------------------------------------------------------------
@@ -484,9 +418,5 @@ def give_name(disk: Disk, root: Path, staged: StagedFile, path: Path) -> None:
 
 
 def has_name(disk: Disk, root: Path, staged: StagedFile, paths: Iterable[Path]) -> bool:
-    """Whether a committed staged file was renamed: nothing else removes it.
-
-    A power cut may leave both names for the same file: `paths` are the names that it may have by now.
-    """
-    identity = disk.identity(staging_directory(root) / staged.name)
-    return identity is None or any(disk.identity(path) == identity for path in paths)
+    """Whether a committed staged file was renamed; `paths` are the names that it may have by now."""
+    return is_moved(disk, staging_directory(root) / staged.name, paths)
