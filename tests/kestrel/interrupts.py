@@ -145,7 +145,7 @@ TRIES: dict[str, Try] = {
 
 
 def fill(queue: Queue, *, watched: bool = False) -> None:
-    """Let the journal be larger than what it stands for; `watched` says that the queue minds how large it becomes."""
+    """Make the journal larger than its content; `watched` says that the queue limits its size."""
     if watched:
         queue._engine.compaction.set_thresholds()
     for _ in range(20):
@@ -157,7 +157,7 @@ def fill(queue: Queue, *, watched: bool = False) -> None:
 
 
 class Clock:
-    """Tells the time that it was told."""
+    """A clock that returns the time that it was set to."""
 
     def __init__(self) -> None:
         self.seconds = 1_800_000_000.0
@@ -203,7 +203,7 @@ def trial(found: Try, settings: dict[str, Any], directory: Path, interrupt: Inte
         now = state_of(queue)
         if not found.others:
             assert [*now.open, *now.waiting] in outcomes or now == before
-            assert now.open in ([], before.open), "nobody knows of what is open"
+            assert now.open in ([], before.open), "open items are not known"
         if "max_items" not in found.options:
             queue.put(LATER)
             outcomes = [[*outcome, LATER] for outcome in outcomes]

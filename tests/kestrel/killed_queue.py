@@ -1,4 +1,4 @@
-"""Processes that use a queue for ever and tell what they do, to be killed by a test; or to kill themselves.
+"""Processes that use a queue forever and report each call, to be killed by a test, or to kill themselves.
 
 Before each call a process sends what it is about to do, and after it what came of it, each as a line of JSON:
 
@@ -6,8 +6,8 @@ Before each call a process sends what it is about to do, and after it what came 
     ["do", worker, "open", [2]]         ["done", worker, [[item, xid], ...]]
 
 Items are numbers. A call that was not reported as done may have happened, not at all or in part; everything else has.
-With a `Moment` a process kills itself when its disk is asked for something for so many times: right before, or right
-after. That is how the steps of rotating, rewriting and packing are met, which take no time to speak of.
+With a `Moment` a process kills itself at the n-th call of a kind to its disk: right before, or right after. That is
+how the steps of rotating, rewriting and packing are hit, which take almost no time.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ async def act_async(queue: AsyncQueue, verb: str, numbers: list[int]) -> Any:
 
 
 class Reports:
-    """The pipe to whoever watches. Lines are far shorter than what a pipe takes as a whole."""
+    """The pipe to the test. Lines are far shorter than what a pipe writes atomically."""
 
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe

@@ -1,4 +1,4 @@
-"""What the tests of the queue share: a clock that stands still, a gate for syncs, the journal as a list of names."""
+"""What the tests of the queue share: a clock that is set, a gate for syncs, the journal as a list of names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.threads import DEADLINE_SECONDS
 
 
 class Clock:
-    """Tells the time that it was set to, in seconds since the epoch."""
+    """A clock that returns the time that it was set to, in seconds since the epoch."""
 
     def __init__(self, now: float = 1_700_000_000.0) -> None:
         self.now = now
@@ -47,7 +47,7 @@ def drained(queue: object) -> Iterator[bytes]:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """Go on once something is true; fail at the deadline."""
+    """Wait until something is true; fail at the deadline."""
     deadline = time.monotonic() + DEADLINE_SECONDS
     pause = threading.Event()
     while not condition():

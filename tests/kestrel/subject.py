@@ -97,13 +97,13 @@ class KestrelSubject(RecordsSubject):
         end = chance.choice((len(data), len(data), chance.randrange(start, len(data) + 1)))
         dialect = chance.choice((*_DIALECTS, DOCUMENTED, chance.choice((-1, 3))))
         walked = answers("walk", data, start, end, dialect, chance.choice((-1, -1, 0, 1, 2, 7)))
-        room, anytime = chance.choice((end, len(data), len(data) + 1000)), chance.random() < 0.5
-        answers("find_add", data, start, end, room, dialect, anytime)
+        limit, anytime = chance.choice((end, len(data), len(data) + 1000)), chance.random() < 0.5
+        answers("find_add", data, start, end, limit, dialect, anytime)
         if not isinstance(walked, tuple):
             return
         stop, count = walked[0], walked[1]
         _assert_same_operations(data, start, stop, count, dialect, chance)
-        # and where nobody has walked
+        # and where no walk has been
         _assert_same_operations(data, start, end, chance.choice((0, 1, 2, count + 1, end)), dialect, chance)
         _assert_same_replay(codec.turns(data, start, stop, count, dialect), chance)
         found = codec.columns(data, start, stop, count, dialect)

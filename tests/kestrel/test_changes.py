@@ -1,4 +1,4 @@
-"""What operations do to items, told as they go, ends where the replay ends."""
+"""The changes that operations report end in the state of the replay."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.kestrel.samples import RESERVE, add_xid, addx, confirm, continue_, st
 Change = tuple[int, str, int]
 
 
-def told(replay: Replay, operations: list[Operation]) -> list[Change]:
+def changes_of(replay: Replay, operations: list[Operation]) -> list[Change]:
     """Row, what happened, and to which item."""
     return [(row, EVENTS[what], item) for row, item, what, _ in replay.changes(*as_columns(operations))]
 
@@ -28,10 +28,10 @@ def _number(operation: Operation) -> int:
     return (operation.count if operation.op == "state_dump" else operation.xid) or 0
 
 
-def test_each_operation_says_what_it_does_to_which_item() -> None:
+def test_each_operation_reports_its_effect_on_which_item() -> None:
     replay = Replay()
     operations = [addx(b"A"), addx(b"B"), RESERVE, RESERVE, unremove(1), confirm(7), continue_(2, b"C"), RESERVE]
-    assert told(replay, operations) == [
+    assert changes_of(replay, operations) == [
         (0, "added", 0),
         (1, "added", 1),
         (2, "reserved", 0),
@@ -41,14 +41,14 @@ def test_each_operation_says_what_it_does_to_which_item() -> None:
         (6, "added", 2),
         (7, "reserved", 0),
     ]
-    assert told(replay, [RESERVE, RESERVE]) == [(0, "reserved", 2)]
-    assert told(replay, [state_dump(1, 1), add_xid(5, b"")]) == []
+    assert changes_of(replay, [RESERVE, RESERVE]) == [(0, "reserved", 2)]
+    assert changes_of(replay, [state_dump(1, 1), add_xid(5, b"")]) == []
     replay.begin_file()
-    assert told(replay, [add_xid(5, b"")]) == [(0, "added", 3)]
+    assert changes_of(replay, [add_xid(5, b"")]) == [(0, "added", 3)]
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_what_it_ends_with_is_the_state_that_a_replay_ends_with(seed: int) -> None:
+def test_changes_end_in_the_state_of_a_replay(seed: int) -> None:
     dice = random.Random(seed)
     dialect = dice.choice(("documented", "kestrel2"))
     replay = Replay()

@@ -70,27 +70,27 @@ def test_an_operation_is_encoded_and_decoded(operation: Operation, encoded: str)
 
 
 @CASE
-def test_byte_by_byte_more_is_needed_until_all_are_there(operation: Operation, encoded: str) -> None:
+def test_decoding_byte_by_byte_needs_more_until_complete(operation: Operation, encoded: str) -> None:
     data = bytes.fromhex(encoded)
     for size in range(len(data)):
         assert codec.decode(data[:size], dialect=dialect_of(operation)) is NEED_MORE
 
 
 @CASE
-def test_bytes_before_and_behind_do_not_matter(operation: Operation, encoded: str) -> None:
+def test_bytes_before_and_after_are_ignored(operation: Operation, encoded: str) -> None:
     data = bytes.fromhex(encoded)
     found = codec.decode(b"\x7f\x7f" + data + b"\x7f", 2, dialect=dialect_of(operation))
     assert found == (operation, Span(2, 2 + len(data)))
 
 
 @pytest.mark.parametrize(("encoded", "dialect", "reason"), MALFORMED.values(), ids=MALFORMED)
-def test_what_cannot_be_an_operation_is_told_with_its_position(encoded: str, dialect: int, reason: str) -> None:
+def test_malformed_operation_is_reported_with_its_position(encoded: str, dialect: int, reason: str) -> None:
     with pytest.raises(Malformed) as raised:
         codec.decode(b"\x01" + bytes.fromhex(encoded), 1, dialect=dialect)
     assert (raised.value.position, raised.value.reason) == (1, reason)
 
 
-def test_in_no_dialect_nothing_is_decoded() -> None:
+def test_decoding_without_a_dialect_is_refused() -> None:
     with pytest.raises(WrongUse, match="in one dialect or in the other"):
         codec.decode(b"\x01", dialect=UNDECIDED)
 
@@ -104,7 +104,7 @@ def test_every_operation_has_one_name_and_one_number() -> None:
 
 
 @pytest.mark.parametrize("fact", FACTS["opcodes"], ids=lambda fact: fact["name"])
-def test_golden_examples_are_of_the_operation_that_they_are_said_to_be(fact: dict[str, Any]) -> None:
+def test_golden_examples_decode_to_their_operation(fact: dict[str, Any]) -> None:
     dialect = KESTREL2 if fact["code"] in (8, 9) else DOCUMENTED
     for key in ("example_hex", "example_hex_expiry"):
         data = bytes.fromhex(fact.get(key, "01"))
@@ -115,14 +115,14 @@ def test_golden_examples_are_of_the_operation_that_they_are_said_to_be(fact: dic
     assert codec.decode(bytes.fromhex(fact["example_hex"]), dialect=dialect)[0].op == name  # type: ignore[index]
 
 
-def test_golden_state_dump_is_what_the_description_says() -> None:
+def test_golden_state_dump_matches_the_description() -> None:
     (fact,) = (fact for fact in FACTS["opcodes"] if fact["code"] == 8)
     data = bytes.fromhex(fact["conflict"]["example_hex"])
     assert codec.decode(data) == (state_dump(5, 2), Span(0, 9))
 
 
 @pytest.mark.parametrize("scenario", FACTS["scenarios"], ids=lambda scenario: scenario["name"])
-def test_golden_scenarios_have_the_bytes_that_were_derived_for_them(scenario: dict[str, Any]) -> None:
+def test_golden_scenarios_have_the_derived_bytes(scenario: dict[str, Any]) -> None:
     operations = scenario_operations(scenario)
     data = b"".join(map(codec.encode, operations))
     assert len(data) == scenario["encoded_length"]
@@ -143,7 +143,7 @@ def test_golden_broken_item_carries_the_position_of_its_opcode() -> None:
 # --- walking --------------------------------------------------------------------------------------------------------
 
 
-def test_a_walk_tells_the_latest_time_and_how_it_ended() -> None:
+def test_walk_returns_the_latest_time_and_how_it_ended() -> None:
     data = b"".join(map(codec.encode, [addx(b"x", added=5), add_xid(1, b""), REMOVE]))
     assert codec.walk(data, 0, len(data), DOCUMENTED) == (len(data), 3, codec.CLEAN, ADDED)
     assert codec.walk(data, 0, len(data), DOCUMENTED, 1) == (22, 1, codec.CLEAN, 5)
@@ -179,7 +179,7 @@ def test_an_incomplete_operation_is_explained_by_what_is_missing() -> None:
     ],
     ids=repr,
 )
-def test_what_the_format_cannot_hold_is_refused(operation: Operation) -> None:
+def test_values_that_the_format_cannot_hold_are_refused(operation: Operation) -> None:
     with pytest.raises(WrongUse):
         codec.encode(operation)
 

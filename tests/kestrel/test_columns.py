@@ -65,7 +65,7 @@ def test_every_field_is_a_column_and_null_where_an_operation_has_none(cars: Path
     assert set(table.column("queue").to_pylist()) == {"cars"}
 
 
-def test_columns_are_given_in_the_order_wanted(cars: Path) -> None:
+def test_columns_have_the_requested_order(cars: Path) -> None:
     table = arrow.to_arrow(cars, ["position", "file", "size"])
     assert table.to_pylist()[2:4] == [
         {"position": 23, "file": "cars.50", "size": 5},
@@ -77,14 +77,14 @@ def test_columns_are_given_in_the_order_wanted(cars: Path) -> None:
 
 
 @pytest.mark.parametrize("batch_bytes", [1, 100, 1 << 20])
-def test_batches_of_any_size_hold_the_same(batch_bytes: int, tmp_path: Path) -> None:
+def test_batches_of_any_size_have_the_same_rows(batch_bytes: int, tmp_path: Path) -> None:
     operations = [addx(b"%d" % number * (number % 50)) for number in range(3000)] + [REMOVE] * 3000
     path = write(tmp_path / "cars", *operations)
     batches = list(arrow.batches(path, batch_bytes=batch_bytes))
     assert rows_of(pa.Table.from_batches(batches)) == operations
 
 
-def test_a_range_and_damage(cars: Path) -> None:
+def test_range_is_read_past_damage(cars: Path) -> None:
     cars.with_name("cars.50").write_bytes(b"\x7f\x7f\x7f" + cars.with_name("cars.50").read_bytes())
     found = arrow.batches(cars, mode="permissive", stop=50 << 64)
     assert rows_of(pa.Table.from_batches(list(found))) == OPERATIONS[:3]
@@ -92,7 +92,7 @@ def test_a_range_and_damage(cars: Path) -> None:
 
 
 @pytest.mark.parametrize("operations", [OPERATIONS, LATER], ids=["documented", "kestrel2"])
-def test_a_table_becomes_the_same_journal_again(operations: list[Operation], tmp_path: Path) -> None:
+def test_table_becomes_the_same_journal(operations: list[Operation], tmp_path: Path) -> None:
     path = write(tmp_path / "cars", *operations)
     with Writer(tmp_path / "again" / "cars") as writer:
         assert arrow.append(writer, arrow.to_arrow(path)) == len(operations)
@@ -125,7 +125,7 @@ def test_rows_without_an_operation_are_items(tmp_path: Path) -> None:
         ({"key": ["x"]}, "neither op nor data"),
     ],
 )
-def test_what_is_no_operation_is_refused_before_anything_is_written(
+def test_invalid_operations_are_refused_before_anything_is_written(
     table: dict[str, list[Any]], reason: str, tmp_path: Path
 ) -> None:
     with Writer(tmp_path / "cars") as writer, pytest.raises(WrongUse, match=reason):
@@ -133,7 +133,7 @@ def test_what_is_no_operation_is_refused_before_anything_is_written(
     assert (tmp_path / "cars").read_bytes() == b""
 
 
-def test_parquet_keeps_every_queue_apart(cars: Path, tmp_path: Path) -> None:
+def test_parquet_keeps_queues_separate(cars: Path, tmp_path: Path) -> None:
     write(cars.with_name("bikes"), *LATER)
     arrow.to_parquet(tmp_path, tmp_path / "out.parquet", format="kestrel")
     with QueuesWriter(tmp_path / "again", "other") as writer:
@@ -144,13 +144,13 @@ def test_parquet_keeps_every_queue_apart(cars: Path, tmp_path: Path) -> None:
     assert list(reader.open("bikes")) == LATER
 
 
-def test_a_queue_of_a_table_cannot_lead_elsewhere(tmp_path: Path) -> None:
+def test_queue_name_of_a_table_cannot_be_another_path(tmp_path: Path) -> None:
     with QueuesWriter(tmp_path / "in", "other") as writer, pytest.raises(WrongUse, match="is no name of a queue"):
         writer.append_batch(pa.table({"queue": ["../out"], "data": ["x"]}).to_batches()[0])
     assert not (tmp_path / "out").exists()
 
 
-def test_items_are_what_other_formats_take() -> None:
+def test_items_can_be_written_to_other_formats() -> None:
     batch = pa.RecordBatch.from_pydict({"op": ["addx", "remove"], "data": [b"x", None], "added": [None, None]})
     assert columns.as_messages(batch).to_pylist() == [{"value": b"x", "timestamp": None}]
 
@@ -170,7 +170,7 @@ def spark_columns(path: Path, *names: str) -> dict[str, list[Any]]:
     return {name: None if data is None else data.to_pylist() for name, data in found.items()}  # type: ignore[misc]
 
 
-def test_the_typed_columns_are_those_of_the_design() -> None:
+def test_typed_columns_match_the_design() -> None:
     assert tables.TYPED.names == ["queue", "op", "xid", "count", "added", "expires", "data"]
 
 
@@ -202,7 +202,7 @@ def test_a_time_that_does_not_fit_is_null(tmp_path: Path) -> None:
     assert [json.loads(text) for text in found["detail"]] == [{"queue": "cars", "added": 2**62}, {"queue": "cars"}]
 
 
-def test_only_what_is_asked_for_is_decoded() -> None:
+def test_only_requested_columns_are_decoded() -> None:
     assert tables.COLUMNS.sources(["op"], sharded=False) == ["op"]
     assert tables.COLUMNS.sources(["timestamp", "value"], sharded=True) == ["added", "data"]
     assert tables.COLUMNS.sources(["sequence", "key"], sharded=False) == ["before"]

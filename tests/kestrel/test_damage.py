@@ -3,8 +3,8 @@
 A naive model knows what was written. A file of a small queue is damaged in one place, repaired, and compared:
 
 - every operation that is left is one that was written, in order, or an item that the account names as suspect;
-- every item that is live in one of the two and not in the other, or stands elsewhere in it, is in the account;
-- the number of operations that are missing lies within the bounds of the account;
+- every item that is live in one of the two and not in the other, or at another place in it, is in the account;
+- the number of operations that are missing is within the bounds of the account;
 - the account is there after opening the queue again, and `undo` brings every byte back.
 """
 
@@ -399,19 +399,19 @@ def wrong_cases(count: int) -> int:
     return wrong
 
 
-def test_the_harness_notices_a_repair_that_makes_up_a_removal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_harness_detects_a_repair_that_invents_a_removal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(account.Account, "inserted", lambda *_: encoded([REMOVE]))
     assert wrong_cases(40) > 5
 
 
-def test_the_harness_notices_a_repair_that_believes_removals_next_to_damage(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_harness_detects_a_repair_that_trusts_removals_next_to_damage(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(salvage, "MOST_DOUBTED", 0)
     monkeypatch.setattr(boundary, "MOST_DOUBTED", 0)
     monkeypatch.setattr(boundary, "_LEAST_BITS", 1)
     assert wrong_cases(200) > 0
 
 
-def test_the_harness_notices_a_field_that_is_restored_without_proof(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_harness_detects_a_field_restored_without_proof(monkeypatch: pytest.MonkeyPatch) -> None:
     def find_fix(self: salvage.FileSalvage, stopped: int) -> salvage.Fix:
         return salvage.Fix(stopped, stopped, self.view.read_at(stopped, 1), encoded([REMOVE]), "opcode")
 
@@ -419,6 +419,6 @@ def test_the_harness_notices_a_field_that_is_restored_without_proof(monkeypatch:
     assert wrong_cases(40) > 5
 
 
-def test_the_harness_notices_an_account_that_names_no_items(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_harness_detects_an_account_without_items(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(account.Account, "_with_effect", lambda self, loss, ledger: loss)
     assert wrong_cases(150) > 0

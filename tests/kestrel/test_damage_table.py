@@ -91,7 +91,7 @@ def test_each_damage_has_its_account(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("reserve", [RESERVE, reserve_as(1)], ids=["documented", "kestrel2"])
-def test_a_finished_item_that_is_lost_takes_no_live_one_with_it(reserve: Operation, tmp_path: Path) -> None:
+def test_lost_finished_item_removes_no_live_one(reserve: Operation, tmp_path: Path) -> None:
     items = [item(number) for number in range(4)]
     bad = overwrite(overwrite(encoded(items), 41, b"\xff"), 46, b"\xff" * 16)
     path = tmp_path / "cars"
@@ -106,7 +106,7 @@ def test_a_finished_item_that_is_lost_takes_no_live_one_with_it(reserve: Operati
     assert live(path) == ([b"item 3"], [b"item 2"])
 
 
-def test_a_live_item_that_is_lost_is_named_and_needs_no_placeholder(tmp_path: Path) -> None:
+def test_lost_live_item_is_named_and_needs_no_placeholder(tmp_path: Path) -> None:
     path = tmp_path / "cars"
     path.write_bytes(overwrite(overwrite(encoded([*ITEMS, REMOVE]), 82, b"\xff"), 95, b"\x01" * 8))
     (loss,) = repair.plan(path).losses
@@ -116,7 +116,7 @@ def test_a_live_item_that_is_lost_is_named_and_needs_no_placeholder(tmp_path: Pa
     assert live(path)[0] == [b"item 1", *(b"item %d" % number for number in range(3, 10))]
 
 
-def test_512_zeros_are_no_item_and_what_they_may_have_held_is_in_the_account(tmp_path: Path) -> None:
+def test_512_zeros_are_no_item_and_their_possible_content_is_in_the_account(tmp_path: Path) -> None:
     items = [item(number, 30) for number in range(30)]
     path = tmp_path / "cars"
     path.write_bytes(overwrite(encoded([*items, *[REMOVE] * 20]), 200, bytes(512)))
@@ -127,7 +127,7 @@ def test_512_zeros_are_no_item_and_what_they_may_have_held_is_in_the_account(tmp
     repair.apply(path, repair.plan(path))
     waiting = live(path)[0]
     assert waiting[-10:] == [b"item %d" % number for number in range(20, 30)], "no live item is gone"
-    assert len(waiting) == len(loss.fields["again"]), "and those that came back are named"
+    assert len(waiting) == len(loss.fields["again"]), "and those that reappear are named"
     assert all(one.startswith(b"item ") for one in waiting)
 
 
@@ -146,7 +146,7 @@ def test_an_account_names_at_most_twenty_items_and_how_many_more(data: bytes, tm
     assert loss.what.endswith(f" and {loss.fields['finished'] - 10} more")
 
 
-def test_removals_after_a_bad_one_stay_and_the_items_that_come_back_are_named(tmp_path: Path) -> None:
+def test_removals_after_a_bad_one_stay_and_reappearing_items_are_named(tmp_path: Path) -> None:
     path = tmp_path / "cars"
     whole = encoded([*(item(number) for number in range(200)), *[REMOVE] * 200])
     path.write_bytes(flip_bit(whole, 8 * (len(whole) - 101) + 6))
@@ -169,7 +169,7 @@ LAST_REMOVALS = {
 
 
 @pytest.mark.parametrize("name", LAST_REMOVALS)
-def test_what_follows_bad_bytes_to_the_end_decides_whether_a_tail_is_torn(name: str, tmp_path: Path) -> None:
+def test_bytes_after_damage_decide_whether_a_tail_is_torn(name: str, tmp_path: Path) -> None:
     end, kind = LAST_REMOVALS[name]
     path = tmp_path / "cars"
     path.write_bytes(encoded(ITEMS) + end)
@@ -180,7 +180,7 @@ def test_what_follows_bad_bytes_to_the_end_decides_whether_a_tail_is_torn(name: 
     assert path.read_bytes() == encoded(ITEMS), "an item is rather delivered twice than lost to a made-up removal"
 
 
-def test_an_item_whose_first_byte_was_swallowed_by_a_shortened_operation_is_no_torn_tail(tmp_path: Path) -> None:
+def test_item_whose_first_byte_was_swallowed_is_not_a_torn_tail(tmp_path: Path) -> None:
     path = tmp_path / "cars"
     whole = encoded([item(0), item(1), reserve_as(1), confirm(1), item(2), REMOVE])
     path.write_bytes(drop(whole, 89, 90))
@@ -190,7 +190,7 @@ def test_an_item_whose_first_byte_was_swallowed_by_a_shortened_operation_is_no_t
 
 
 @pytest.mark.parametrize("missing", [1, 4, 5, 9, 20, 40])
-def test_an_item_that_was_swallowed_by_a_shortened_one_is_no_torn_tail(tmp_path: Path, missing: int) -> None:
+def test_item_swallowed_by_a_shortened_one_is_not_a_torn_tail(tmp_path: Path, missing: int) -> None:
     path = tmp_path / "cars"
     whole = encoded([item(0), item(1), item(2)])
     size = len(encoded([item(0)]))

@@ -1,4 +1,4 @@
-"""Which dialect a journal is in, told from its bytes."""
+"""The dialect of a journal, detected from its bytes."""
 
 from __future__ import annotations
 
@@ -42,20 +42,24 @@ DOCUMENTED = {
 KESTREL2 = {
     "a reservation under an id": [addx(b"x"), reserve_as(1)],
     "a continue": [addx(b"x"), continue_(1, b"two")],
-    "a continue with operations behind it": [continue_(1, b"two"), REMOVE, addx(b"x")],
+    "a continue followed by operations": [continue_(1, b"two"), REMOVE, addx(b"x")],
     "a continue, then a 9": [continue_(1, b"two"), reserve_as(1)],
 }
 
 
 @pytest.mark.parametrize("operations", DOCUMENTED.values(), ids=DOCUMENTED)
-def test_what_can_only_be_a_state_dump_is_documented(operations: list[Operation], tmp_path: Path) -> None:
+def test_operation_8_that_can_only_be_a_state_dump_means_documented(
+    operations: list[Operation], tmp_path: Path
+) -> None:
     path = write(tmp_path / "cars", *operations)
     assert settled(path)[0] == "documented"
     assert list(Reader(path)) == operations
 
 
 @pytest.mark.parametrize("operations", KESTREL2.values(), ids=KESTREL2)
-def test_a_9_or_what_can_only_be_a_continue_is_kestrel2(operations: list[Operation], tmp_path: Path) -> None:
+def test_operation_9_or_an_8_that_can_only_be_a_continue_means_kestrel2(
+    operations: list[Operation], tmp_path: Path
+) -> None:
     path = write(tmp_path / "cars", *operations)
     assert settled(path) == ("kestrel2", False)
     assert list(Reader(path)) == operations
@@ -68,7 +72,7 @@ def both_ways() -> bytes:
     return dump + encoded([item])
 
 
-def test_what_reads_both_ways_is_documented_and_that_is_told(tmp_path: Path) -> None:
+def test_ambiguous_journal_is_documented_and_reported(tmp_path: Path) -> None:
     path = tmp_path / "cars"
     path.write_bytes(both_ways())
     assert settled(path) == ("documented", True)
@@ -77,14 +81,14 @@ def test_what_reads_both_ways_is_documented_and_that_is_told(tmp_path: Path) -> 
     assert [anomaly.kind for anomaly in Reader(path).verify().anomalies] == ["dialect"]
 
 
-def test_a_9_behind_what_reads_both_ways_settles_it(tmp_path: Path) -> None:
+def test_operation_9_after_ambiguous_ones_decides_the_dialect(tmp_path: Path) -> None:
     path = tmp_path / "cars"
     path.write_bytes(both_ways() + encoded([addx(b"y"), reserve_as(3)]))
     assert settled(path) == ("kestrel2", False)
     assert [operation.op for operation in Reader(path)] == ["continue", "addx", "remove_tentative_xid"]
 
 
-def test_a_9_in_a_later_file_settles_it_for_all(tmp_path: Path) -> None:
+def test_operation_9_in_a_later_file_decides_the_dialect_of_all(tmp_path: Path) -> None:
     (tmp_path / "cars.904").write_bytes(both_ways())
     write(tmp_path / "cars", addx(b"y"), reserve_as(3))
     assert settled(tmp_path / "cars") == ("kestrel2", False)
@@ -97,14 +101,14 @@ def test_damage_before_the_first_8_does_not_hide_it(tmp_path: Path) -> None:
     assert settled(path) == ("kestrel2", False)
 
 
-def test_a_reader_that_is_told_the_dialect_does_not_look(tmp_path: Path) -> None:
+def test_given_dialect_is_not_detected(tmp_path: Path) -> None:
     path = write(tmp_path / "cars", addx(b"x"), reserve_as(1), addx(b"y"))
     with pytest.raises(DamagedJournal, match="there is no operation 9") as raised:
         list(Reader(path, dialect="documented"))
     assert raised.value.position == 22
 
 
-def test_nobody_looks_before_it_matters(tmp_path: Path) -> None:
+def test_dialect_is_detected_only_when_it_matters(tmp_path: Path) -> None:
     path = write(tmp_path / "cars", addx(b"x"), REMOVE)
     reader = Reader(path)
     list(reader)
@@ -115,7 +119,7 @@ def test_nobody_looks_before_it_matters(tmp_path: Path) -> None:
     assert found == "kestrel2"
 
 
-def test_a_continue_that_a_crash_cut_short_is_one(tmp_path: Path) -> None:
+def test_truncated_continue_is_recognised(tmp_path: Path) -> None:
     path = tmp_path / "cars"
     path.write_bytes(encoded([addx(b"x"), continue_(1, b"long enough")])[:-3])
     reader = Reader(path)
@@ -131,7 +135,7 @@ def test_golden_journals_are_read_as_the_original_writes_them(scenario: dict[str
     assert list(Reader(path)) == operations
 
 
-def test_a_count_beyond_the_file_is_no_reason_to_look_for_ever(tmp_path: Path) -> None:
+def test_count_beyond_the_file_does_not_search_forever(tmp_path: Path) -> None:
     path = tmp_path / "cars"
     path.write_bytes(struct.pack("<Bii", 8, 1, 2**31 - 1) + encoded([add_xid(1, b"x")] * 100))
     assert settled(path)[0] == "documented"

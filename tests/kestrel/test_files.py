@@ -24,14 +24,14 @@ def test_rotated_files_come_in_the_order_of_their_numbers_and_the_newest_last() 
     assert names("cars.999", "cars.50") == ["cars.50", "cars.999"]
 
 
-def test_what_a_pack_stands_for_is_dead() -> None:
+def test_files_replaced_by_a_pack_do_not_count() -> None:
     listing = arrange(DIRECTORY, "cars", ["cars", "cars.904", "cars.950", "cars.950.pack", "cars.951"])
     assert [file.name for file in listing.files] == ["cars.950.pack", "cars.951", "cars"]
     assert listing.dead == ["cars.904", "cars.950"]
     assert listing.pack is listing.files[0]
 
 
-def test_of_several_packs_the_largest_counts() -> None:
+def test_largest_of_several_packs_counts() -> None:
     listing = arrange(DIRECTORY, "cars", ["cars.10", "cars.9.pack", "cars.950.pack"])
     assert ([file.name for file in listing.files], listing.dead) == (["cars.950.pack"], ["cars.9.pack", "cars.10"])
 
@@ -54,7 +54,7 @@ def test_other_names_do_not_count() -> None:
     assert listing.temporary == ["cars~~5"]
 
 
-def test_numbers_stay_when_files_are_rotated_and_when_others_are_packed() -> None:
+def test_numbers_stay_when_files_are_rotated_or_packed() -> None:
     def numbers(*files: str) -> dict[str, int]:
         return {file.name: file.first_number for file in arrange(DIRECTORY, "cars", sorted(files)).files}
 
@@ -82,7 +82,7 @@ def test_golden_queues_are_found_by_their_files(fact: dict[str, Any], tmp_path: 
     assert list_queues(REAL_DISK, tmp_path) == fact["queues"]
 
 
-def test_a_name_leads_to_a_queue_a_number_and_whether_it_is_a_pack() -> None:
+def test_name_parses_to_queue_number_and_pack() -> None:
     assert parse_name("cars") == ("cars", None, False)
     assert parse_name("cars.0904") == ("cars", 904, False)
     assert parse_name("a+b.5.pack") == ("a+b", 5, True)

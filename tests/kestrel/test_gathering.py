@@ -1,4 +1,4 @@
-"""Operations of many callers that gather, and are written together: by whoever knows when nobody else comes."""
+"""Operations of many callers that are held, and written together once no other caller is expected."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def size(directory: Path) -> int:
     return (directory / "q").stat().st_size
 
 
-def test_what_gathers_is_written_by_pouring_and_in_its_order(tmp_path: Path) -> None:
+def test_held_writes_are_written_together_in_order(tmp_path: Path) -> None:
     engine = opened(tmp_path)
     engine.put(b"1")
     first = size(tmp_path)
@@ -44,7 +44,7 @@ def test_what_gathers_is_written_by_pouring_and_in_its_order(tmp_path: Path) -> 
         assert list(queue) == [b"2", b"3", b"4"]
 
 
-def test_a_journal_that_is_rotated_meanwhile_has_everything(tmp_path: Path) -> None:
+def test_journal_rotated_while_writes_are_held_has_everything(tmp_path: Path) -> None:
     engine = opened(tmp_path)
     engine.hold_writes()
     engine.put(b"1")
@@ -58,7 +58,7 @@ def test_a_journal_that_is_rotated_meanwhile_has_everything(tmp_path: Path) -> N
         assert list(queue) == [b"1", b"2"]
 
 
-def test_closing_writes_what_has_gathered_and_then_there_is_nothing_to_pour(tmp_path: Path) -> None:
+def test_closing_writes_held_operations(tmp_path: Path) -> None:
     engine = opened(tmp_path)
     engine.hold_writes()
     engine.put(b"1")

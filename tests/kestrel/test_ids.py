@@ -19,7 +19,7 @@ Steps = list[tuple[str, int]]
 
 
 @pytest.mark.parametrize(("xid", "next_xid"), [(0, 1), (1, 2), (-2, -1), (-1, 1), (LAST, FIRST), (FIRST, FIRST + 1)])
-def test_ids_follow_each_other_without_0_and_wrap(xid: int, next_xid: int) -> None:
+def test_ids_are_consecutive_skip_0_and_wrap(xid: int, next_xid: int) -> None:
     assert following(xid) == next_xid
     assert following(preceding(next_xid)) == next_xid
     assert OpenIds().following(xid) == next_xid
@@ -27,7 +27,7 @@ def test_ids_follow_each_other_without_0_and_wrap(xid: int, next_xid: int) -> No
 
 @pytest.mark.parametrize("start", [1, 60, 4000, LAST - 3000, -3000, FIRST, 2**30 - 7])
 @pytest.mark.parametrize("count", [1, 64, 200, 64 * 64 + 5, 10_000])
-def test_a_run_of_open_ids_is_passed(start: int, count: int) -> None:
+def test_run_of_open_ids_is_skipped(start: int, count: int) -> None:
     xids, xid = [], preceding(start)
     for _ in range(count):
         xid = following(xid)
@@ -43,7 +43,7 @@ def test_a_run_of_open_ids_is_passed(start: int, count: int) -> None:
     assert ids.following(xids[-1]) == following(xids[-1])
 
 
-def test_ids_that_come_and_go_at_random() -> None:
+def test_random_reservations_match_the_model() -> None:
     chance = random.Random(4)
     ids, taken = OpenIds(), set[int]()
     places = [*range(-150, 150), *range(LAST - 70, LAST + 1), *range(FIRST, FIRST + 70), *range(4090, 4170)]
@@ -70,7 +70,7 @@ def as_turns(steps: Steps) -> tuple[bytes, array[int], array[int]]:
 
 
 def open_ids(twin: Any, kinds: bytes, numbers: array[int], positions: array[int]) -> list[int]:
-    """The ids that are open in the end, in the order of the reservations, and the last used one behind them."""
+    """The ids that are open in the end, in the order of the reservations, followed by the last used one."""
     found = twin()
     found.add(kinds, numbers, positions, positions[-1] + 30)
     return [xid for xid, _, _ in found.open()] + [found.xid]
@@ -115,14 +115,14 @@ def hostile_steps(seed: int, count: int) -> Steps:
 
 @pytest.mark.parametrize("twin", TWINS)
 @pytest.mark.parametrize("seed", range(5))
-def test_hostile_reservations_get_the_ids_that_they_should(twin: Any, seed: int) -> None:
+def test_hostile_reservations_get_the_expected_ids(twin: Any, seed: int) -> None:
     steps = hostile_steps(seed, 50 * MOST_STEPS)
     assert open_ids(twin, *as_turns(steps)) == by_hand(steps)
     COUNTS.add("hostile inputs", 1, "kestrel")
 
 
 @pytest.mark.parametrize("twin", TWINS)
-def test_reservations_that_all_begin_at_the_same_id_do_not_pass_all_others_each_time(twin: Any) -> None:
+def test_reservations_starting_at_one_id_do_not_rescan_all_others(twin: Any) -> None:
     count = 40_000 if twin is rules.Replay else 500_000  # squared, that would take forever
     kinds, numbers, _ = as_turns([("addx", 0), ("save_xid", -5), ("remove_tentative", 0)])
     found = open_ids(twin, kinds * count, numbers * count, array("q", range(0, 90 * count, 30)))

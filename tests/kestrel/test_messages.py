@@ -1,4 +1,4 @@
-"""The items of a queue as rows, and what is told of messages that become items."""
+"""The items of a queue as rows, and what is reported of messages that become items."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from logwright.sej.files.writer import Writer as MessageWriter
 from tests.kestrel.samples import ADDED, REMOVE, RESERVE, addx, confirm, unremove, write
 
 
-def test_the_rows_are_the_items_that_an_opening_would_find(tmp_path: Path) -> None:
+def test_rows_equal_the_items_of_an_opened_queue(tmp_path: Path) -> None:
     items = [addx(b"%d" % number, expires=ADDED + number or None) for number in range(6)]
     write(tmp_path / "cars", *items, REMOVE, RESERVE, RESERVE, RESERVE, confirm(2), unremove(3))
     found = arrow.items(tmp_path / "cars")
@@ -34,7 +34,7 @@ def test_the_rows_are_the_items_that_an_opening_would_find(tmp_path: Path) -> No
     assert found.rows == 4
 
 
-def test_many_items_come_in_several_batches(tmp_path: Path) -> None:
+def test_many_items_are_returned_in_several_batches(tmp_path: Path) -> None:
     write(tmp_path / "cars", *(addx(b"%d" % number) for number in range(5000)))
     batches = list(arrow.items(tmp_path / "cars"))
     assert [batch.num_rows for batch in batches] == [4096, 904]
@@ -47,20 +47,20 @@ def test_an_empty_queue_has_no_rows_but_a_schema(tmp_path: Path) -> None:
     assert (list(found), found.schema.names) == ([], ["queue", "state", "xid", "added", "expires", "data"])
 
 
-def test_damage_is_raised_or_told(tmp_path: Path) -> None:
+def test_damage_is_raised_or_reported(tmp_path: Path) -> None:
     write(tmp_path / "cars.5", addx(b"x"), tail=b"\x7f\x7f")
     write(tmp_path / "cars", addx(b"y"), tail=b"\x02")
     with pytest.raises(DamagedJournal):
         list(arrow.items(tmp_path / "cars", format="kestrel"))
-    told: list[int] = []
-    found = arrow.items(tmp_path / "cars", mode="permissive", on_damage=lambda damage: told.append(damage.start))
+    reported: list[int] = []
+    found = arrow.items(tmp_path / "cars", mode="permissive", on_damage=lambda damage: reported.append(damage.start))
     assert [batch.num_rows for batch in found] == [2]
     assert [(damage.file, damage.start) for damage in found.damages] == [("cars.5", 22)]
-    assert told == [22]
+    assert reported == [22]
     assert [tail.file for tail in found.torn_tails] == ["cars"]
 
 
-def test_messages_are_no_items(tmp_path: Path) -> None:
+def test_messages_are_not_items(tmp_path: Path) -> None:
     with MessageWriter(tmp_path / "events") as writer:
         writer.append(b"x")
     with pytest.raises(WrongUse, match="hold no items"):
@@ -69,7 +69,7 @@ def test_messages_are_no_items(tmp_path: Path) -> None:
         arrow.to_parquet(tmp_path / "events", tmp_path / "x.parquet", ["value"], waiting=True)
 
 
-def test_what_an_item_has_no_place_for_is_counted() -> None:
+def test_fields_that_an_item_lacks_are_counted() -> None:
     times = pa.array([1_000_000, 1_000_001, None, -1], pa.timestamp("ns", tz="UTC"))
     batch = pa.RecordBatch.from_pydict(
         {"key": [b"", b"k", b"", b"l"], "type": pa.array([0, 1, 2, 0], pa.uint8()), "timestamp": times}
@@ -78,7 +78,7 @@ def test_what_an_item_has_no_place_for_is_counted() -> None:
     assert COLUMNS.left_out(pa.RecordBatch.from_pydict({"value": [b"x"]})) == {"fraction of a millisecond": 0}
 
 
-def test_a_key_names_the_queue_and_an_empty_one_none() -> None:
+def test_key_names_the_queue_and_an_empty_key_names_none() -> None:
     batch = pa.RecordBatch.from_pydict({"key": [b"cars", b""], "value": [b"x", b"y"]})
     assert messages.named_by_key(batch).to_pylist() == [
         {"value": b"x", "queue": "cars"},

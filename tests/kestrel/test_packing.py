@@ -64,7 +64,7 @@ def replayed(disk: SimulatedDisk, data: bytes, dialect: Any) -> tuple[int, Reser
         ([(1, b"a", 0), (2, b"b", 2), (4, b"c", 1)], [(b"d", 1), (b"e", 3), (b"f", 1)]),
     ],
 )
-def test_a_state_comes_back_with_its_ids_and_attempts(
+def test_packed_state_keeps_ids_and_attempts(
     simulated_disk: SimulatedDisk, dialect: int, name: str, xid: int, reserved: Reserved, front: Front
 ) -> None:
     data = written(xid, reserved, front, dialect)
@@ -83,7 +83,7 @@ def test_a_state_comes_back_with_its_ids_and_attempts(
         (KESTREL2, [], [], "save_xid"),
     ],
 )
-def test_the_last_id_is_said_once_and_where_nothing_moves_it_any_more(
+def test_last_id_is_written_once_where_no_later_operation_changes_it(
     dialect: int, reserved: Reserved, front: Front, operations: str
 ) -> None:
     data, position, found = written(7, reserved, front, dialect), 0, []
@@ -96,7 +96,7 @@ def test_the_last_id_is_said_once_and_where_nothing_moves_it_any_more(
 
 
 @DIALECTS
-def test_so_many_attempts_are_remembered_and_no_more(
+def test_remembered_attempts_are_limited(
     simulated_disk: SimulatedDisk, monkeypatch: pytest.MonkeyPatch, dialect: int, name: str
 ) -> None:
     monkeypatch.setattr(packing, "MOST_ATTEMPTS", 3)
@@ -105,14 +105,14 @@ def test_so_many_attempts_are_remembered_and_no_more(
     assert found == (9, [(7, b"a", 2), (8, b"b", 3), (9, b"c", 3)], [(b"d", 4), (b"e", 4)])
 
 
-def test_an_item_without_a_time_stays_one_and_others_lose_their_id() -> None:
+def test_items_without_a_time_keep_none_and_others_lose_their_id() -> None:
     old = Operation("add", expires=5, data=b"a")
     assert plain(old) is old
     named = Operation("add_xid", 4, added=3, expires=5, data=b"a")
     assert plain(named) == Operation("addx", added=3, expires=5, data=b"a")
 
 
-def test_a_place_near_an_item_is_the_last_piece_that_begins_before_it() -> None:
+def test_near_returns_the_last_piece_that_begins_before_an_item() -> None:
     packed = Packed(1)
     for size, items in ((100, 10), (50, 5), (70, 7)):
         packed.begin_piece()
@@ -138,20 +138,20 @@ def test_small_pieces_are_written_together(simulated_disk: SimulatedDisk, monkey
     assert read_file(simulated_disk, PATH) == b"abcdefghijkl"
 
 
-def test_a_temporary_file_that_is_left_is_replaced(simulated_disk: SimulatedDisk) -> None:
+def test_leftover_temporary_file_is_replaced(simulated_disk: SimulatedDisk) -> None:
     write_file(simulated_disk, PATH, b"a longer one")
     write_temporary(simulated_disk, PATH, [b"new"])
     assert read_file(simulated_disk, PATH) == b"new"
 
 
-def test_a_pack_that_is_not_to_go_on_changes_nothing(simulated_disk: SimulatedDisk) -> None:
-    def go_on() -> None:
+def test_stopped_pack_changes_nothing(simulated_disk: SimulatedDisk) -> None:
+    def stop_once_begun() -> None:
         if len(simulated_disk.list_directory(PATH.parent)) > 1:  # it is being written
             raise Closed("enough")
 
     write_file(simulated_disk, PATH.with_name("cars.50"), codec.encode(addx(b"a")))
     with pytest.raises(Closed):
-        write_pack(simulated_disk, Reader(PATH, disk=simulated_disk), 50, go_on=go_on)
+        write_pack(simulated_disk, Reader(PATH, disk=simulated_disk), 50, go_on=stop_once_begun)
     assert simulated_disk.list_directory(PATH.parent) == ["cars.50"]
 
 
@@ -168,7 +168,7 @@ def missing(disk: SimulatedDisk) -> dict[str, int]:
     return lost_files(disk, PATH.parent, PATH.name, list_files(disk, PATH.parent, PATH.name))
 
 
-def test_whatever_two_crashes_leave_of_two_packs_no_file_counts_as_missing(simulated_disk: SimulatedDisk) -> None:
+def test_two_crashes_of_two_packs_leave_no_file_missing(simulated_disk: SimulatedDisk) -> None:
     with Writer(PATH, dialect="kestrel2", disk=simulated_disk) as writer:
         writer.append(addx(b"a"))
         writer.remove()

@@ -1,6 +1,6 @@
 """Packs that are found beside what they replace: ours after a crash, and those that come from elsewhere.
 
-A pack of ours is whole, and what it replaces may go. Of another one nobody knows, so no byte of it is lost: it is kept
+Our own pack is complete, and the files that it replaces may go. A foreign pack may be incomplete, so they are kept
 beside the queue, or the queue does not open. And files whose numbers are the same are never guessed at.
 """
 
@@ -70,8 +70,8 @@ def items(disk: Disk) -> list[bytes]:
 
 
 @OPENERS
-def test_whatever_a_foreign_pack_lacks_no_byte_is_lost(opener: Opener) -> None:
-    """Cut at every byte: also where an operation ends, which nobody can tell from a pack that is whole."""
+def test_incomplete_foreign_pack_loses_no_byte(opener: Opener) -> None:
+    """Cut at every byte: also where an operation ends, which cannot be distinguished from a complete pack."""
     ends = [len(encoded([save_xid(0), addx(b"B"), addx(b"C")][:count])) for count in (1, 2, 3)]
     for end in range(len(WHOLE) + 1):
         disk = with_files({**OLD, "cars.950.pack": WHOLE[:end], **NEWEST})
@@ -87,11 +87,13 @@ def test_whatever_a_foreign_pack_lacks_no_byte_is_lost(opener: Opener) -> None:
             assert visible(disk) == before
 
 
-def test_what_a_foreign_pack_replaces_is_kept_and_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_files_replaced_by_a_foreign_pack_are_kept_and_reported(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     for name, data in {**OLD, "cars.950.pack": WHOLE}.items():
         (tmp_path / name).write_bytes(data)
-    told = {problem.file: problem.message for problem in Reader(tmp_path / "cars").verify().anomalies}
-    assert told["cars.904"].endswith("the next writer keeps it in .logwright/cut, as the pack is from elsewhere")
+    messages = {problem.file: problem.message for problem in Reader(tmp_path / "cars").verify().anomalies}
+    assert messages["cars.904"].endswith("the next writer keeps it in .logwright/cut, as the pack is from elsewhere")
     with caplog.at_level(logging.WARNING), Queue(tmp_path, "cars") as queue:
         assert list(queue) == [b"B", b"C"]
     assert [record.getMessage().split(", which")[0] for record in caplog.records] == [
@@ -152,12 +154,12 @@ def test_an_empty_pack_is_a_problem_and_damage_for_every_reader() -> None:
     assert [operation.data for operation in reader.operations(mode="dropmalformed")] == [second.data] == [b"D"]
     with Scanner(HOME / "cars", timeout=0, mode="permissive", disk=disk) as scanner:
         assert [isinstance(item, Damage) for item in scanner.located()] == [True, False]
-        assert list(scanner.located()) == [], "it is told once"
+        assert list(scanner.located()) == [], "it is reported once"
     with pytest.raises(DamagedJournal, match="the pack is empty"):
         [list(SPLITS.chunks(reader, split)) for split in SPLITS.plan(reader)]
 
 
-def test_repairing_removes_an_empty_pack_so_that_the_files_count_again() -> None:
+def test_repair_removes_an_empty_pack_so_that_the_files_count_again() -> None:
     disk = with_files({**OLD, "cars.950.pack": b"", **NEWEST})
     before = visible(disk)
     repair.apply(HOME / "cars", repair.plan(HOME / "cars", disk=disk), disk=disk)
@@ -168,7 +170,7 @@ def test_repairing_removes_an_empty_pack_so_that_the_files_count_again() -> None
 
 
 @pytest.mark.parametrize("way", ["crash_states", "process_kills"])
-def test_a_crash_while_a_foreign_pack_is_taken_over_loses_no_byte(way: str) -> None:
+def test_crash_while_adopting_a_foreign_pack_loses_no_byte(way: str) -> None:
     disk = with_files({**OLD, "cars.950.pack": WHOLE, **NEWEST})
     disk.settle()
     Writer(HOME / "cars", disk=disk).close()
@@ -184,7 +186,7 @@ def test_a_crash_while_a_foreign_pack_is_taken_over_loses_no_byte(way: str) -> N
     assert states > len(OLD), "a crash at each step, at least"
 
 
-def test_whichever_call_fails_while_a_foreign_pack_is_taken_over_no_byte_is_lost() -> None:
+def test_failed_call_while_adopting_a_foreign_pack_loses_no_byte() -> None:
     for faulty in failing_calls(lambda: with_files({**OLD, "cars.950.pack": WHOLE, **NEWEST}), format="kestrel"):
         with contextlib.suppress(LogwrightError):
             Writer(HOME / "cars", disk=faulty).close()
@@ -199,7 +201,7 @@ def test_whichever_call_fails_while_a_foreign_pack_is_taken_over_no_byte_is_lost
 
 @pytest.mark.parametrize("dialect", ["documented", "kestrel2"])
 @pytest.mark.parametrize("left", [b"", b"left"])
-def test_a_pack_of_ours_that_a_crash_has_left_keeps_nothing(dialect: Any, left: bytes) -> None:
+def test_own_pack_left_by_a_crash_keeps_no_copies(dialect: Any, left: bytes) -> None:
     disk = with_files(
         {"cars.904": encoded([addx(b"A")]), "cars.950": encoded([REMOVE, *([addx(left)] if left else [])])}
     )
@@ -213,7 +215,7 @@ def test_a_pack_of_ours_that_a_crash_has_left_keeps_nothing(dialect: Any, left: 
     assert kept(disk) == {}
 
 
-def test_a_pack_that_was_not_finished_is_finished_before_the_next_one() -> None:
+def test_unfinished_pack_is_finished_before_the_next_one() -> None:
     disk = with_files({**OLD, **NEWEST})
     with Writer(HOME / "cars", disk=disk) as writer:
         write_pack(disk, Reader(HOME / "cars", disk=disk), 950)
@@ -223,14 +225,14 @@ def test_a_pack_that_was_not_finished_is_finished_before_the_next_one() -> None:
     assert kept(disk) == {}
 
 
-def test_a_finished_pack_is_noted_in_place_of_the_files_that_are_gone() -> None:
+def test_finished_pack_is_recorded_in_place_of_the_removed_files() -> None:
     disk = with_files({**OLD, **NEWEST})
     with Writer(HOME / "cars", disk=disk) as writer:
         writer.pack()
     assert rotated_files(disk, HOME, "cars") == {"cars.950": len(WHOLE)}
 
 
-def test_what_came_between_a_crash_and_the_next_opening_is_kept() -> None:
+def test_files_added_between_a_crash_and_the_next_opening_are_kept() -> None:
     """The pack is ours and whole, but it was written when this file was not there."""
     disk = with_files(OLD)
     write_pack(disk, Reader(HOME / "cars", disk=disk), 950)
@@ -243,14 +245,14 @@ def test_what_came_between_a_crash_and_the_next_opening_is_kept() -> None:
 @pytest.mark.parametrize(
     "note", [b"", b"[]", b"{", b'{"pack": 950}', b'{"pack": 950, "bytes": 57, "replaces": 3}', b"[" * 99999]
 )
-def test_a_note_that_makes_no_sense_names_nothing(note: bytes) -> None:
+def test_invalid_note_names_nothing(note: bytes) -> None:
     disk = with_files({**OLD, "cars.950.pack": WHOLE, **NEWEST, ".logwright/cars.packed": note})
     Queue(HOME, "cars", disk=disk).close()
     assert kept(disk) == OLD
 
 
 @pytest.mark.parametrize(("dialect", "packed"), [("documented", encoded([save_xid(0)])), ("kestrel2", b"")])
-def test_a_pack_of_an_empty_queue_is_empty_in_kestrel2_only_and_goes_with_the_queue(
+def test_pack_of_an_empty_queue_is_empty_only_in_kestrel2_and_deleted_with_the_queue(
     dialect: Any, packed: bytes
 ) -> None:
     disk = with_files({"cars.904": encoded([addx(b"A"), REMOVE]), **NEWEST})
@@ -267,7 +269,7 @@ def test_a_pack_of_an_empty_queue_is_empty_in_kestrel2_only_and_goes_with_the_qu
 
 @OPENERS
 @pytest.mark.parametrize("suffix", ["", ".pack"])
-def test_two_files_of_one_number_are_refused_and_both_are_named(suffix: str, opener: Opener) -> None:
+def test_two_files_with_one_number_are_refused_and_named(suffix: str, opener: Opener) -> None:
     disk = with_files(
         {f"cars.904{suffix}": encoded([addx(b"A")]), f"cars.0904{suffix}": encoded([addx(b"B")]), **NEWEST}
     )
@@ -287,7 +289,7 @@ def test_two_files_of_one_number_are_refused_and_both_are_named(suffix: str, ope
         [list(SPLITS.chunks(reader, split)) for split in SPLITS.plan(reader)]
 
 
-def test_a_number_with_zeros_before_it_is_read_behind_and_packed(tmp_path: Path) -> None:
+def test_number_with_leading_zeros_is_read_behind_and_packed(tmp_path: Path) -> None:
     wanted = [b"%04d" % number for number in range(3000)]
     (tmp_path / "cars.0904").write_bytes(encoded([addx(data) for data in wanted[:2000]]))
     (tmp_path / "cars.00950").write_bytes(encoded([addx(data) for data in wanted[2000:]]))

@@ -37,7 +37,7 @@ def parked(tmp_path: Path) -> Path:
     return write(tmp_path / "cars_parked", *(addx(data, added=ADDED + 1) for data in (b"a", b"b", b"c")))
 
 
-def test_items_go_back_to_where_the_name_says_with_no_attempts_and_their_time(parked: Path) -> None:
+def test_unparked_items_keep_their_time_and_have_no_attempts(parked: Path) -> None:
     done = unpark(parked)
     assert (done.target.name, done.items, done.left, done.doubled) == ("cars", 3, 0, 0)
     back = [(data, ADDED + 1, 0) for data in (b"a", b"b", b"c")]
@@ -46,7 +46,7 @@ def test_items_go_back_to_where_the_name_says_with_no_attempts_and_their_time(pa
     assert unpark(parked).items == 0
 
 
-def test_what_the_queue_itself_has_parked_goes_back(tmp_path: Path) -> None:
+def test_items_parked_by_the_queue_are_unparked(tmp_path: Path) -> None:
     with Queue(tmp_path, "cars+red", max_attempts=1) as queue:
         queue.put_many([b"bad", b"good"])
         queue.abort(queue.reserve().xid)
@@ -55,7 +55,7 @@ def test_what_the_queue_itself_has_parked_goes_back(tmp_path: Path) -> None:
     assert [data for data, _, _ in items_of(tmp_path / "cars+red")] == [b"good", b"bad"]
 
 
-def test_more_items_than_move_at_once_keep_their_order(tmp_path: Path) -> None:
+def test_more_items_than_one_move_keep_their_order(tmp_path: Path) -> None:
     numbers = [b"%d" % number for number in range(2500)]
     write(tmp_path / "cars_parked", *map(addx, numbers))
     write(tmp_path / "cars")
@@ -68,7 +68,7 @@ def test_a_plan_counts_and_changes_nothing(parked: Path) -> None:
     write(parked, addx(b"a"), addx(b"b"), addx(b"c"), RESERVE)
     before = {path.name: path.read_bytes() for path in parked.parent.iterdir()}
     plan = plan_unpark(parked, most=2)
-    assert (plan.target.name, plan.items, plan.left) == ("cars", 2, 1), "what is reserved would come back"
+    assert (plan.target.name, plan.items, plan.left) == ("cars", 2, 1), "reserved items would return"
     assert {path.name: path.read_bytes() for path in parked.parent.iterdir()} == before
 
 
@@ -85,7 +85,7 @@ def test_a_plan_counts_and_changes_nothing(parked: Path) -> None:
         (".", None, WrongUse, "newest file"),
     ],
 )
-def test_what_is_not_clear_is_refused(path: str, to: str | None, error: type, words: str, parked: Path) -> None:
+def test_ambiguous_target_is_refused(path: str, to: str | None, error: type, words: str, parked: Path) -> None:
     for name in ("a+b", "a-b", "a-b_parked", "cars_parked.5"):
         write(parked.with_name(name), addx(b"x"))
     with pytest.raises(error, match=words):
@@ -94,14 +94,14 @@ def test_what_is_not_clear_is_refused(path: str, to: str | None, error: type, wo
         plan_unpark(parked.parent / path, to)
 
 
-def test_to_tells_where_the_name_does_not(parked: Path) -> None:
+def test_target_can_be_given_explicitly(parked: Path) -> None:
     write(parked.with_name("boats"), addx(b"boat"))
     assert unpark(parked, "boats", most=1).items == 1
     assert [data for data, _, _ in items_of(parked.with_name("boats"))] == [b"boat", b"a"]
 
 
 @pytest.mark.parametrize("name", ["cars", "cars_parked"])
-def test_a_queue_that_somebody_has_open_is_left_alone(name: str, parked: Path) -> None:
+def test_open_queue_is_left_alone(name: str, parked: Path) -> None:
     with Queue(parked.parent, name) as queue:
         before = {path.name: path.read_bytes() for path in parked.parent.glob("cars*")}
         with pytest.raises(Locked):
@@ -122,7 +122,7 @@ def test_damage_in_either_queue_moves_nothing(parked: Path) -> None:
     assert (len(items_of(parked)), len(items_of(parked.with_name("cars")))) == (3, 1)
 
 
-def test_items_that_an_interrupted_unpark_has_put_there_are_told(parked: Path) -> None:
+def test_items_moved_by_an_interrupted_unpark_are_reported(parked: Path) -> None:
     moved = [addx(data, added=ADDED + 1) for data in (b"a", b"b")]
     write(parked, *moved, addx(b"c", added=ADDED + 1), RESERVE, RESERVE)
     write(parked.with_name("cars"), addx(b"good"), *moved)
@@ -131,13 +131,13 @@ def test_items_that_an_interrupted_unpark_has_put_there_are_told(parked: Path) -
     assert [data for data, _, _ in items_of(parked.with_name("cars"))] == [b"good", b"a", b"b", b"a", b"b", b"c"]
 
 
-def test_a_reader_that_died_is_no_interrupted_unpark(parked: Path) -> None:
+def test_dead_reader_is_not_an_interrupted_unpark(parked: Path) -> None:
     write(parked, addx(b"good", added=ADDED + 5), addx(b"b"), RESERVE)
     assert unpark(parked).doubled == 0, "an item of the same data, but of another time, is another one"
 
 
 @pytest.mark.parametrize("way", ["crash_states", "process_kills"])
-def test_a_crash_loses_no_item_and_what_it_doubled_is_told(way: str) -> None:
+def test_crash_loses_no_item_and_duplicates_are_reported(way: str) -> None:
     disk = SimulatedDisk()
     disk.make_directory(HOME)
     with Queue(HOME, "cars", sync="always", max_attempts=1, disk=disk, background=False) as queue:
@@ -166,7 +166,7 @@ def test_a_crash_loses_no_item_and_what_it_doubled_is_told(way: str) -> None:
     assert doubled == 3, "there is a moment at which all of them are in both queues"
 
 
-def test_items_that_were_put_back_are_durable_there_and_gone_from_where_they_were() -> None:
+def test_unparked_items_are_durable_in_the_target_and_removed_from_the_source() -> None:
     disk = SimulatedDisk()
     disk.make_directory(HOME)
     with Queue(HOME, "cars", max_attempts=1, disk=disk, background=False) as queue:
@@ -178,7 +178,7 @@ def test_items_that_were_put_back_are_durable_there_and_gone_from_where_they_wer
 
 
 @pytest.mark.parametrize("target", ["cars", "cars_parked"])
-def test_items_whose_move_is_interrupted_in_its_sync_are_durable_there_before_they_are_gone_here(
+def test_interrupted_move_makes_items_durable_in_the_target_before_removal(
     target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = SimulatedDisk()
@@ -208,7 +208,7 @@ def test_items_whose_move_is_interrupted_in_its_sync_are_durable_there_before_th
 
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
-def test_a_call_that_fails_loses_no_item(error: int) -> None:
+def test_failed_call_loses_no_item(error: int) -> None:
     def parked_items() -> SimulatedDisk:
         disk = SimulatedDisk()
         disk.make_directory(HOME)
@@ -234,13 +234,13 @@ def forget(disk: Disk) -> None:
 
 
 @pytest.mark.parametrize("closed", ["cars_parked", "cars"])
-def test_closing_a_queue_while_items_are_put_back_leaves_each_in_one_of_them(
+def test_closing_a_queue_during_unpark_leaves_each_item_in_one_queue(
     closed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queues = {name: Queue(tmp_path, name) for name in ("cars", "cars_parked")}
     queues["cars_parked"].put_many([b"a", b"b"])
     if closed == "cars":
-        queues["cars_parked"].close()  # so that nobody else needs it
+        queues["cars_parked"].close()  # so that no other queue needs it
     put = Engine.put_moved
     closers: list[threading.Thread] = []
 
@@ -250,7 +250,7 @@ def test_closing_a_queue_while_items_are_put_back_leaves_each_in_one_of_them(
         put(self, items, arrived, within_limits=within_limits)
         closers[-1].start()
         until(lambda: closed == "cars_parked" or engine.is_closing)
-        if closed == "cars_parked":  # others need it, so closing it waits for nobody
+        if closed == "cars_parked":  # others need it, so closing it does not wait
             closers[-1].join(DEADLINE_SECONDS)
 
     monkeypatch.setattr(Engine, "put_moved", put_while_another_closes)

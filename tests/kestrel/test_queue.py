@@ -47,7 +47,7 @@ def make(tmp_path: Path) -> MakeQueue:
 # --- putting and getting ----------------------------------------------------------------------------------------------
 
 
-def test_items_come_out_in_the_order_in_which_they_went_in(make: MakeQueue) -> None:
+def test_items_are_read_in_the_order_of_their_puts(make: MakeQueue) -> None:
     with make() as queue:
         for number in range(5):
             queue.put(b"item %d" % number)
@@ -66,7 +66,7 @@ def test_a_new_directory_is_made(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("data", [b"bytes", bytearray(b"bytes"), memoryview(b"xbytesx")[1:-1]])
-def test_anything_that_has_bytes_can_be_put(make: MakeQueue, data: Any) -> None:
+def test_any_bytes_like_object_can_be_put(make: MakeQueue, data: Any) -> None:
     with make() as queue:
         queue.put(data)
         queue.put_many([data])
@@ -74,14 +74,14 @@ def test_anything_that_has_bytes_can_be_put(make: MakeQueue, data: Any) -> None:
 
 
 @pytest.mark.parametrize("data", [5, "text", None, [1, 2]])
-def test_what_has_no_bytes_cannot_be_put(make: MakeQueue, data: Any) -> None:
+def test_other_objects_than_bytes_cannot_be_put(make: MakeQueue, data: Any) -> None:
     with make() as queue:
         with pytest.raises(TypeError):
             queue.put(data)
         assert len(queue) == 0
 
 
-def test_an_item_is_not_changed_by_what_becomes_of_the_buffer(make: MakeQueue) -> None:
+def test_item_is_not_changed_by_later_changes_of_its_buffer(make: MakeQueue) -> None:
     with make() as queue:
         buffer = bytearray(b"before")
         queue.put(buffer)
@@ -103,7 +103,7 @@ def test_a_queue_is_true_even_when_it_is_empty(make: MakeQueue) -> None:
         assert queue
 
 
-def test_looking_at_the_head_leaves_it_there(make: MakeQueue) -> None:
+def test_peek_leaves_the_head_in_place(make: MakeQueue) -> None:
     with make() as queue:
         assert queue.peek() is None
         queue.put(b"one")
@@ -113,7 +113,7 @@ def test_looking_at_the_head_leaves_it_there(make: MakeQueue) -> None:
     assert journal_of(queue.path) == ["addx one", "addx two"]
 
 
-def test_all_items_can_be_looked_at(make: MakeQueue) -> None:
+def test_iteration_shows_all_items(make: MakeQueue) -> None:
     clock = Clock()
     with make(clock=clock) as queue:
         queue.put_many([b"one", b"two", b"three"])
@@ -125,7 +125,7 @@ def test_all_items_can_be_looked_at(make: MakeQueue) -> None:
         assert len(queue) == 3
 
 
-def test_an_iteration_shows_the_queue_as_it_was(make: MakeQueue) -> None:
+def test_iteration_shows_the_queue_at_its_start(make: MakeQueue) -> None:
     with make() as queue:
         queue.put_many([b"one", b"two"])
         shown = iter(queue)
@@ -134,7 +134,7 @@ def test_an_iteration_shows_the_queue_as_it_was(make: MakeQueue) -> None:
         assert list(shown) == [b"one", b"two"]
 
 
-def test_many_items_at_once(make: MakeQueue) -> None:
+def test_many_items_are_put_and_read_at_once(make: MakeQueue) -> None:
     with make() as queue:
         assert queue.put_many(b"%d" % number for number in range(10)) == 10
         assert queue.put_many([]) == 0
@@ -146,7 +146,7 @@ def test_many_items_at_once(make: MakeQueue) -> None:
             queue.get_many(-1)
 
 
-def test_the_journal_tells_what_was_done(make: MakeQueue) -> None:
+def test_journal_records_every_operation(make: MakeQueue) -> None:
     with make() as queue:
         queue.put_many([b"one", b"two", b"three"])
         queue.get()
@@ -160,7 +160,7 @@ def test_the_journal_tells_what_was_done(make: MakeQueue) -> None:
         ]
 
 
-def test_a_queue_keeps_the_dialect_of_its_journal_and_a_new_one_is_safe_in_releases(tmp_path: Path) -> None:
+def test_queue_keeps_its_dialect_and_a_new_one_is_readable_by_releases(tmp_path: Path) -> None:
     journals = {
         "new": ([], "remove_tentative_xid 1"),
         "only items": ([addx(b"a"), addx(b"b"), REMOVE], "remove_tentative_xid 1"),
@@ -177,14 +177,14 @@ def test_a_queue_keeps_the_dialect_of_its_journal_and_a_new_one_is_safe_in_relea
             assert journal_of(queue.path)[-1] == reserves, name
 
 
-def test_a_queue_takes_the_dialect_that_it_is_given(tmp_path: Path) -> None:
+def test_queue_uses_the_given_dialect(tmp_path: Path) -> None:
     with Queue(tmp_path, "cars", dialect="documented") as queue:
         queue.put(b"one")
         queue.reserve()
         assert journal_of(queue.path) == ["addx one", "remove_tentative"]
 
 
-def test_each_operation_is_with_the_system_when_the_call_returns(make: MakeQueue) -> None:
+def test_each_operation_is_written_when_the_call_returns(make: MakeQueue) -> None:
     with make() as queue:
         sizes = [queue.path.stat().st_size]
         for step in (lambda: queue.put(b"12345"), queue.get, lambda: queue.put(b""), queue.reserve):
@@ -193,7 +193,7 @@ def test_each_operation_is_with_the_system_when_the_call_returns(make: MakeQueue
         assert sizes == [0, 26, 27, 48, 53]
 
 
-def test_operations_gather_when_they_are_told_to(make: MakeQueue) -> None:
+def test_operations_are_held_on_request(make: MakeQueue) -> None:
     with make(buffer_bytes=100) as queue:
         queue.put(b"x" * 50)
         assert queue.path.stat().st_size == 0
@@ -212,7 +212,7 @@ def test_operations_gather_when_they_are_told_to(make: MakeQueue) -> None:
 # --- reserving --------------------------------------------------------------------------------------------------------
 
 
-def test_an_open_item_is_neither_waiting_nor_gone(make: MakeQueue) -> None:
+def test_open_item_is_neither_waiting_nor_removed(make: MakeQueue) -> None:
     with make() as queue:
         queue.put_many([b"one", b"two"])
         item = queue.reserve()
@@ -225,7 +225,7 @@ def test_an_open_item_is_neither_waiting_nor_gone(make: MakeQueue) -> None:
         assert queue.get() == b"one"
 
 
-def test_a_confirmed_item_is_gone(make: MakeQueue) -> None:
+def test_confirmed_item_is_removed(make: MakeQueue) -> None:
     with make() as queue:
         queue.put(b"one")
         queue.confirm(queue.reserve().xid)
@@ -234,7 +234,7 @@ def test_a_confirmed_item_is_gone(make: MakeQueue) -> None:
         assert queue.get() is None
 
 
-def test_ids_count_up_and_are_not_used_again(make: MakeQueue) -> None:
+def test_ids_increase_and_are_not_reused(make: MakeQueue) -> None:
     with make() as queue:
         queue.put_many([b"x"] * 5)
         assert [queue.reserve().xid, queue.reserve().xid] == [1, 2]
@@ -245,7 +245,7 @@ def test_ids_count_up_and_are_not_used_again(make: MakeQueue) -> None:
         assert [item.xid for item in queue.reserve_many(2)] == [4, 5]
 
 
-def test_ids_wrap_around_without_0_and_those_that_are_open(tmp_path: Path) -> None:
+def test_ids_wrap_around_and_skip_0_and_open_ids(tmp_path: Path) -> None:
     write(tmp_path / "cars", *[addx(b"x")] * 5)
     with Writer(tmp_path / "cars") as writer:
         writer.save_xid(2**31 - 2)
@@ -255,7 +255,7 @@ def test_ids_wrap_around_without_0_and_those_that_are_open(tmp_path: Path) -> No
         assert [queue.reserve().xid for _ in range(2)] == [-1, 1]
 
 
-def test_an_item_that_has_a_name_is_reserved_under_it(tmp_path: Path) -> None:
+def test_item_with_an_id_is_reserved_under_it(tmp_path: Path) -> None:
     write(tmp_path / "cars", add_xid(7, b"seven"), addx(b"other"), add_xid(7, b"seven again"))
     with Queue(tmp_path, "cars") as queue:
         assert [(item.xid, item.data) for item in queue.reserve_many(3)] == [
@@ -293,7 +293,7 @@ def test_an_id_that_is_not_open_is_wrong_use_and_changes_nothing(make: MakeQueue
         assert list(queue) == [b"two"]
 
 
-def test_a_block_that_ends_well_confirms_and_one_that_raises_aborts(make: MakeQueue) -> None:
+def test_block_confirms_at_its_end_and_aborts_on_an_exception(make: MakeQueue) -> None:
     with make() as queue:
         queue.put(b"one")
         with pytest.raises(ZeroDivisionError), queue.reserve():
@@ -340,7 +340,7 @@ def test_only_reserved_items_are_context_managers(make: MakeQueue) -> None:
         assert (len(queue), queue.stats().open) == (0, 0)
 
 
-def test_a_loop_over_consume_confirms_each_item_when_it_asks_for_the_next(make: MakeQueue) -> None:
+def test_consume_loop_confirms_each_item_before_the_next(make: MakeQueue) -> None:
     with make() as queue:
         queue.put_many([b"one", b"two", b"three"])
         seen = [(item.data, len(queue), queue.stats().open) for item in queue.consume(timeout=0)]
@@ -349,7 +349,7 @@ def test_a_loop_over_consume_confirms_each_item_when_it_asks_for_the_next(make: 
 
 
 @pytest.mark.parametrize("leave", ["break", "raise", "close"])
-def test_a_loop_over_consume_that_is_left_aborts_the_item_it_has(leave: str, make: MakeQueue) -> None:
+def test_consume_loop_that_is_left_aborts_its_item(leave: str, make: MakeQueue) -> None:
     def loop(queue: Queue) -> None:
         for item in queue.consume():
             if item.data == b"two":
@@ -367,7 +367,7 @@ def test_a_loop_over_consume_that_is_left_aborts_the_item_it_has(leave: str, mak
         assert [(item.data, item.attempts) for item in queue.items()] == [(b"two", 1), (b"three", 0)]
 
 
-def test_a_loop_over_consume_ends_when_the_queue_is_closed_and_does_not_begin_on_a_closed_one(make: MakeQueue) -> None:
+def test_consume_loop_ends_when_the_queue_is_closed(make: MakeQueue) -> None:
     queue = make()
     found: list[bytes] = []
     thread = threading.Thread(target=lambda: found.extend(item.data for item in queue.consume()))
@@ -399,7 +399,7 @@ def test_items_are_there_when_the_queue_is_opened_again(make: MakeQueue) -> None
         assert len(queue) == 0
 
 
-def test_what_was_open_goes_back_to_the_head_in_its_order(make: MakeQueue) -> None:
+def test_open_items_return_to_the_head_in_order_at_opening(make: MakeQueue) -> None:
     with make() as queue:
         queue.put_many([b"one", b"two", b"three", b"four", b"five"])
         queue.reserve_many(4)
@@ -445,7 +445,7 @@ def test_damage_that_items_follow_stops_the_opening(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_a_newest_file_that_a_state_dump_has_ended_is_rotated(tmp_path: Path) -> None:
+def test_newest_file_that_ends_with_a_state_dump_is_rotated(tmp_path: Path) -> None:
     write(tmp_path / "cars", addx(b"one"), state_dump(4, 0))
     with Queue(tmp_path, "cars", dialect="documented") as queue:
         queue.put(b"two")
@@ -455,7 +455,7 @@ def test_a_newest_file_that_a_state_dump_has_ended_is_rotated(tmp_path: Path) ->
         assert list(drained(queue)) == [b"one", b"two"]
 
 
-def test_a_journal_of_a_released_kestrel_is_gone_on_with(tmp_path: Path) -> None:
+def test_journal_of_a_released_kestrel_is_continued(tmp_path: Path) -> None:
     path = write(
         tmp_path / "cars", addx(b"one"), addx(b"two"), addx(b"three"), reserve_as(5), confirm(5), reserve_as(6)
     )
@@ -537,7 +537,7 @@ def test_a_closed_queue_says_so(make: MakeQueue) -> None:
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a.b", "~a", "a~~b", "a+b+c", "+", "a+", "a\0b"])
-def test_names_that_could_mean_something_else_are_refused(tmp_path: Path, name: str) -> None:
+def test_ambiguous_names_are_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(WrongUse, match="no name of a queue"):
         Queue(tmp_path / "queues", name)
     assert not (tmp_path / "queues").exists()
@@ -555,7 +555,7 @@ def test_a_deleted_queue_leaves_no_file(make: MakeQueue) -> None:
         assert (len(queue), queue.stats().xid) == (0, 0)
 
 
-def test_flushing_removes_what_waits_and_leaves_what_is_open(make: MakeQueue) -> None:
+def test_clear_removes_waiting_items_and_keeps_open_ones(make: MakeQueue) -> None:
     with make() as queue:
         queue.put_many([b"alpha", b"beta", b"gamma"])
         item = queue.reserve()
@@ -637,7 +637,7 @@ def test_an_item_larger_than_the_format_allows_is_refused(make: MakeQueue) -> No
         assert list(queue) == [b"0123456789"]
 
 
-def test_large_items_come_back_whole(make: MakeQueue) -> None:
+def test_large_items_are_read_complete(make: MakeQueue) -> None:
     data = random.Random(5).randbytes(3_000_000)
     with make() as queue:
         queue.put(data)
@@ -647,7 +647,7 @@ def test_large_items_come_back_whole(make: MakeQueue) -> None:
 
 
 @pytest.mark.parametrize("moment", [5, 5.0, timedelta(seconds=5), datetime.fromtimestamp(1_700_000_005, UTC)])
-def test_the_journal_has_the_time_of_expiry(make: MakeQueue, moment: Any) -> None:
+def test_journal_stores_the_expiry_time(make: MakeQueue, moment: Any) -> None:
     with make(clock=Clock()) as queue:
         queue.put(b"one", expires=moment)
         (operation,) = Reader(queue.path)
@@ -659,14 +659,14 @@ BEFORE_ALL_DATES = datetime.min.replace(tzinfo=timezone(timedelta(hours=1)))
 
 
 @pytest.mark.parametrize("moment", ["soon", True, float("nan"), float("inf"), 1e300, b"5", BEFORE_ALL_DATES])
-def test_a_time_of_expiry_that_is_none_is_refused(make: MakeQueue, moment: Any) -> None:
+def test_invalid_expiry_time_is_refused(make: MakeQueue, moment: Any) -> None:
     with make() as queue:
         with pytest.raises(WrongUse):
             queue.put(b"one", expires=moment)
         assert len(queue) == 0
 
 
-def test_figures_of_a_queue(make: MakeQueue) -> None:
+def test_stats_of_a_queue(make: MakeQueue) -> None:
     clock = Clock()
     with make(clock=clock) as queue:
         queue.put_many([b"one", b"two", b"three"])

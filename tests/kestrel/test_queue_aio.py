@@ -51,8 +51,8 @@ def with_queue(directory: Path, work: Work, **options: Any) -> Any:
     return run(opened())
 
 
-async def comes_to_wait(queue: AsyncQueue, tasks: int = 1) -> None:
-    """Go on once so many tasks wait for an item."""
+async def wait_until_tasks_wait(queue: AsyncQueue, tasks: int = 1) -> None:
+    """Wait until this number of tasks waits for an item."""
     while queue.stats().waiting < tasks:
         await asyncio.sleep(0)
 
@@ -66,7 +66,7 @@ def _no_warnings(caplog: pytest.LogCaptureFixture) -> None:
 
 
 @SYNC
-def test_items_come_out_in_the_order_in_which_they_went_in(tmp_path: Path, sync: str) -> None:
+def test_items_are_read_in_the_order_of_their_puts(tmp_path: Path, sync: str) -> None:
     async def work(queue: AsyncQueue) -> None:
         await queue.put(b"one")
         assert await queue.put_many([b"two", b"three", b"four"]) == 3
@@ -102,7 +102,7 @@ def test_items_are_reserved_confirmed_and_aborted(tmp_path: Path, sync: str) -> 
         assert list(queue) == [b"one", b"three"]
 
 
-def test_a_loop_over_consume_confirms_what_it_has_done_and_aborts_the_rest(tmp_path: Path) -> None:
+def test_consume_loop_confirms_finished_items_and_aborts_the_rest(tmp_path: Path) -> None:
     async def work(queue: AsyncQueue) -> None:
         await queue.put_many([b"one", b"two", b"three"])
         async with aclosing(queue.consume()) as items:
@@ -127,7 +127,7 @@ async def _all_of(items: AsyncIterator[Item]) -> list[bytes]:
     return [item.data async for item in items]
 
 
-def test_a_queue_is_opened_by_await_as_well(tmp_path: Path) -> None:
+def test_queue_can_be_opened_by_await(tmp_path: Path) -> None:
     async def work() -> None:
         queue = await AsyncQueue.open(tmp_path, "cars", max_items=1)
         await queue.put(b"one")
@@ -161,7 +161,7 @@ def test_a_block_confirms_or_aborts(tmp_path: Path) -> None:
     with_queue(tmp_path, work)
 
 
-def test_flushing_sweeping_and_moving(tmp_path: Path) -> None:
+def test_async_queue_clears_sweeps_and_moves(tmp_path: Path) -> None:
     clock = Clock()
 
     async def work(queue: AsyncQueue) -> None:
@@ -184,7 +184,7 @@ def test_flushing_sweeping_and_moving(tmp_path: Path) -> None:
         assert list(old) == [b"one", b"two"]
 
 
-def test_limits_are_those_of_the_queue(tmp_path: Path) -> None:
+def test_async_queue_applies_the_limits_of_the_queue(tmp_path: Path) -> None:
     async def work(queue: AsyncQueue) -> None:
         await queue.put(b"one")
         with pytest.raises(Full):
@@ -203,7 +203,7 @@ def test_limits_are_those_of_the_queue(tmp_path: Path) -> None:
     with_queue(tmp_path, work, max_items=2, max_item_bytes=10)
 
 
-def test_reading_behind(tmp_path: Path) -> None:
+def test_async_queue_reads_behind(tmp_path: Path) -> None:
     async def work(queue: AsyncQueue) -> None:
         wanted = [b"%05d" % number for number in range(3000)]
         await queue.put_many(wanted)
@@ -214,11 +214,11 @@ def test_reading_behind(tmp_path: Path) -> None:
     with_queue(tmp_path, work, max_memory_bytes=2000)
 
 
-def test_what_is_put_to_a_parent_is_put_to_its_children(tmp_path: Path) -> None:
+def test_items_put_to_a_parent_are_put_to_its_children(tmp_path: Path) -> None:
     async def work(parent: AsyncQueue) -> None:
         async with AsyncQueue(tmp_path, "cars+audit", sync="always") as audit:
             waiting = asyncio.create_task(audit.get(None))
-            await comes_to_wait(audit)
+            await wait_until_tasks_wait(audit)
             await parent.put(b"one")
             await parent.put_many([b"two", b"three"])
             assert await waiting == b"one"
@@ -228,7 +228,7 @@ def test_what_is_put_to_a_parent_is_put_to_its_children(tmp_path: Path) -> None:
     with_queue(tmp_path, work, sync="always")
 
 
-def test_a_queue_in_a_line(tmp_path: Path) -> None:
+def test_queue_is_usable_in_one_expression(tmp_path: Path) -> None:
     async def work(queue: AsyncQueue) -> AsyncQueue:
         await queue.put_many([b"one", b"two", b"three"])
         await queue.reserve()
@@ -244,12 +244,12 @@ def test_a_queue_in_a_line(tmp_path: Path) -> None:
 
 
 @SYNC
-def test_tasks_that_wait_are_woken_in_their_order(tmp_path: Path, sync: str) -> None:
+def test_waiting_tasks_are_woken_in_order(tmp_path: Path, sync: str) -> None:
     async def work(queue: AsyncQueue) -> None:
         waiting = []
         for number in range(3):
             waiting.append(asyncio.create_task(queue.get(timeout=None)))
-            await comes_to_wait(queue, number + 1)
+            await wait_until_tasks_wait(queue, number + 1)
         await queue.put(b"one")
         assert await waiting[0] == b"one"
         assert queue.stats().waiting == 2
@@ -259,7 +259,7 @@ def test_tasks_that_wait_are_woken_in_their_order(tmp_path: Path, sync: str) -> 
     with_queue(tmp_path, work, sync=sync)
 
 
-def test_every_way_to_take_can_wait(tmp_path: Path) -> None:
+def test_every_read_method_can_wait(tmp_path: Path) -> None:
     async def work(queue: AsyncQueue) -> None:
         for take in (
             lambda: queue.get(None),
@@ -269,7 +269,7 @@ def test_every_way_to_take_can_wait(tmp_path: Path) -> None:
             lambda: queue.reserve(None).__aenter__(),
         ):
             waiting = asyncio.create_task(take())
-            await comes_to_wait(queue)
+            await wait_until_tasks_wait(queue)
             await queue.put(b"one")
             found = await waiting
             if isinstance(found, list):
@@ -279,12 +279,12 @@ def test_every_way_to_take_can_wait(tmp_path: Path) -> None:
     with_queue(tmp_path, work)
 
 
-def test_an_aborted_item_wakes_who_waits(tmp_path: Path) -> None:
+def test_aborted_item_wakes_a_waiting_reader(tmp_path: Path) -> None:
     async def work(queue: AsyncQueue) -> None:
         await queue.put(b"one")
         item = await queue.reserve()
         waiting = asyncio.create_task(queue.reserve(None))
-        await comes_to_wait(queue)
+        await wait_until_tasks_wait(queue)
         await queue.abort(item)
         again = await waiting
         assert (again.data, again.attempts) == (b"one", 1)
@@ -293,7 +293,7 @@ def test_an_aborted_item_wakes_who_waits(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("timeout", [0, 0.001, -1])
-def test_nothing_comes_in_time(tmp_path: Path, timeout: float) -> None:
+def test_wait_ends_at_the_timeout_without_an_item(tmp_path: Path, timeout: float) -> None:
     async def work(queue: AsyncQueue) -> None:
         assert await queue.get(timeout) is None
         assert await queue.get_many(2, timeout) == []
@@ -358,7 +358,7 @@ def test_128_tasks_share_their_syncs(tmp_path: Path) -> None:
     with_queue(tmp_path, work, sync="always", disk=disk)
 
 
-def test_what_is_acknowledged_is_durable(simulated_disk: SimulatedDisk) -> None:
+def test_acknowledged_calls_are_durable(simulated_disk: SimulatedDisk) -> None:
     async def work(queue: AsyncQueue) -> None:
         async def task(number: int) -> None:
             await queue.put(b"%d" % number)
@@ -387,7 +387,7 @@ def test_what_is_acknowledged_is_durable(simulated_disk: SimulatedDisk) -> None:
         handles._engines.clear()
 
 
-def test_a_put_returns_when_its_sync_is_done_and_the_loop_goes_on_meanwhile(tmp_path: Path) -> None:
+def test_put_returns_after_its_sync_and_does_not_block_the_loop(tmp_path: Path) -> None:
     disk = Gate()
 
     async def work() -> None:
@@ -449,12 +449,12 @@ def test_a_queue_that_is_not_open_says_so(tmp_path: Path) -> None:
 
 
 @SYNC
-def test_closing_wakes_all_who_wait(tmp_path: Path, sync: str) -> None:
+def test_closing_wakes_all_waiting_readers(tmp_path: Path, sync: str) -> None:
     async def work() -> None:
         async with AsyncQueue(tmp_path, "cars", sync=sync) as queue:
             waiting: list[asyncio.Task[Any]] = [asyncio.create_task(queue.get(None)) for _ in range(5)]
             waiting += [asyncio.create_task(queue.reserve(100)) for _ in range(5)]
-            await comes_to_wait(queue, 10)
+            await wait_until_tasks_wait(queue, 10)
         for outcome in await asyncio.gather(*waiting, return_exceptions=True):
             assert isinstance(outcome, Closed)
         Queue(tmp_path, "cars").close()
@@ -462,14 +462,14 @@ def test_closing_wakes_all_who_wait(tmp_path: Path, sync: str) -> None:
     run(work())
 
 
-def test_closing_a_child_of_an_open_parent_wakes_who_waits_and_gives_back_what_is_open(tmp_path: Path) -> None:
+def test_closing_a_child_of_an_open_parent_wakes_readers_and_aborts_open_items(tmp_path: Path) -> None:
     async def work(parent: AsyncQueue) -> None:
         audit = AsyncQueue(tmp_path, "cars+audit")
         async with audit:
             await parent.put_many([b"one", b"two"])
             await audit.reserve_many(2)
             waiting = asyncio.create_task(audit.get(None))
-            await comes_to_wait(audit)
+            await wait_until_tasks_wait(audit)
         with pytest.raises(Closed):
             await waiting
         await parent.put(b"three")
@@ -482,7 +482,7 @@ def test_closing_a_child_of_an_open_parent_wakes_who_waits_and_gives_back_what_i
     with_queue(tmp_path, work)
 
 
-def test_calls_that_are_being_synced_when_the_queue_is_closed_are_done(tmp_path: Path) -> None:
+def test_calls_being_synced_at_close_are_completed(tmp_path: Path) -> None:
     disk = Gate()
 
     async def work() -> None:
@@ -514,7 +514,7 @@ def test_a_deleted_queue_leaves_no_file(tmp_path: Path) -> None:
         waiting = asyncio.create_task(queue.get_many(1, None))
         assert await waiting == [b"one"]
         waiting = asyncio.create_task(queue.get_many(1, None))
-        await comes_to_wait(queue)
+        await wait_until_tasks_wait(queue)
         await queue.delete()
         with pytest.raises(Closed):
             await waiting
@@ -523,7 +523,7 @@ def test_a_deleted_queue_leaves_no_file(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == [".logwright"]
 
 
-def test_one_at_a_time(tmp_path: Path) -> None:
+def test_open_queue_cannot_be_opened_again(tmp_path: Path) -> None:
     async def work(queue: AsyncQueue) -> None:
         with pytest.raises(Locked):
             async with AsyncQueue(tmp_path, "cars"):
@@ -554,14 +554,14 @@ def test_another_event_loop_is_refused(tmp_path: Path) -> None:
     with_queue(tmp_path, work)
 
 
-def test_a_queue_that_has_outlived_its_loop_can_be_closed_and_opened_in_another(tmp_path: Path) -> None:
+def test_queue_of_an_ended_loop_can_be_closed_and_opened_in_another(tmp_path: Path) -> None:
     queue = AsyncQueue(tmp_path, "cars", sync="always")
 
     async def leave() -> None:
         await queue.__aenter__()
         await queue.put(b"one")
 
-    async def go_on() -> None:
+    async def keep_running() -> None:
         with pytest.raises(WrongUse, match="another event loop"):
             await queue.get()
         await queue.close()
@@ -569,13 +569,13 @@ def test_a_queue_that_has_outlived_its_loop_can_be_closed_and_opened_in_another(
             assert await queue.get() == b"one"
 
     run(leave())
-    run(go_on())
+    run(keep_running())
 
 
 # --- failing ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_failed_sync_is_told_to_all_and_ends_the_queue(tmp_path: Path) -> None:
+def test_failed_sync_is_raised_in_all_tasks_and_ends_the_queue(tmp_path: Path) -> None:
     disk: Any = FaultyDisk(REAL_DISK, 0, errno.EIO, forever=True, only=SYNCS)
 
     async def work() -> None:
@@ -584,11 +584,11 @@ def test_a_failed_sync_is_told_to_all_and_ends_the_queue(tmp_path: Path) -> None
         await queue.put(b"acknowledged")
         assert await queue.get() == b"acknowledged"
         waiting = asyncio.create_task(queue.get(None))
-        await comes_to_wait(queue)
-        await queue.put(b"for who waits")
-        assert await waiting == b"for who waits"
+        await wait_until_tasks_wait(queue)
+        await queue.put(b"for a waiter")
+        assert await waiting == b"for a waiter"
         waiting = asyncio.create_task(queue.get(None))
-        await comes_to_wait(queue)
+        await wait_until_tasks_wait(queue)
         disk._fail_at = disk.calls + 1
         outcomes = await asyncio.gather(*(queue.put(b"lost") for _ in range(5)), return_exceptions=True)
         assert all(isinstance(outcome, StorageFailed | Poisoned) for outcome in outcomes)
@@ -605,14 +605,14 @@ def test_a_failed_sync_is_told_to_all_and_ends_the_queue(tmp_path: Path) -> None
         assert set(queue) <= {b"lost"}
 
 
-def test_a_failed_write_wakes_who_waits(tmp_path: Path) -> None:
+def test_failed_write_wakes_a_waiting_task(tmp_path: Path) -> None:
     disk: Any = FaultyDisk(REAL_DISK, 0, errno.ENOSPC, forever=True, only={"write"})
 
     async def work() -> None:
         queue = AsyncQueue(tmp_path, "cars", disk=disk)
         await queue.__aenter__()
         waiting = [asyncio.create_task(queue.get(None)) for _ in range(3)]
-        await comes_to_wait(queue, 3)
+        await wait_until_tasks_wait(queue, 3)
         disk._fail_at = disk.calls + 1
         with pytest.raises(StorageFailed):
             await queue.put(b"no room")
@@ -623,7 +623,7 @@ def test_a_failed_write_wakes_who_waits(tmp_path: Path) -> None:
     run(work())
 
 
-def test_an_item_that_was_found_is_not_lost_when_others_cannot_be_moved(tmp_path: Path) -> None:
+def test_found_item_is_not_lost_when_others_cannot_be_moved(tmp_path: Path) -> None:
     clock = Clock()
 
     async def work(queue: AsyncQueue) -> None:
@@ -761,9 +761,7 @@ async def cancelled_once(disk: SimulatedDisk, taker: Any, situation: str, sync: 
 @pytest.mark.parametrize("sync", ["none", "always"])
 @pytest.mark.parametrize("situation", SITUATIONS)
 @pytest.mark.parametrize("taker", [takes_by_get, takes_by_get_many, takes_by_open, takes_in_a_block, aborts, puts])
-def test_a_task_cancelled_at_any_moment_loses_nothing_and_doubles_nothing(
-    taker: Any, situation: str, sync: str
-) -> None:
+def test_task_cancelled_at_any_moment_loses_and_duplicates_nothing(taker: Any, situation: str, sync: str) -> None:
     for is_late in (False, True):
         step = 1
         while True:
@@ -794,12 +792,12 @@ def test_a_cancelled_get_or_open_leaves_the_item_at_the_head(tmp_path: Path) -> 
     with_queue(tmp_path, work, sync="always", clock=Clock(), max_items=2)
 
 
-def test_a_cancelled_task_passes_its_turn_on(tmp_path: Path) -> None:
+def test_cancelled_task_passes_its_turn_to_the_next(tmp_path: Path) -> None:
     async def work(queue: AsyncQueue) -> None:
         first = asyncio.create_task(queue.get(None))
-        await comes_to_wait(queue)
+        await wait_until_tasks_wait(queue)
         second = asyncio.create_task(queue.get(None))
-        await comes_to_wait(queue, 2)
+        await wait_until_tasks_wait(queue, 2)
         await queue.put(b"one")  # the first one is woken by this
         first.cancel()
         assert await second == b"one"
@@ -808,7 +806,7 @@ def test_a_cancelled_task_passes_its_turn_on(tmp_path: Path) -> None:
     with_queue(tmp_path, work)
 
 
-def test_opening_that_is_cancelled_leaves_no_lock(tmp_path: Path) -> None:
+def test_cancelled_opening_leaves_no_lock(tmp_path: Path) -> None:
     async def work() -> None:
         for yields in range(6):
             task = asyncio.create_task(AsyncQueue(tmp_path, "cars").__aenter__())

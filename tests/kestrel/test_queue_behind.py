@@ -1,4 +1,4 @@
-"""Queues that do not fit into memory: reading behind, and the care for the journal while they are used."""
+"""Queues that do not fit into memory: reading behind, and the compaction of the journal meanwhile."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MakeQueue = Callable[..., Queue]
 
 @pytest.fixture
 def make(tmp_path: Path) -> MakeQueue:
-    """Opens the queue `cars` of this test, with little memory and without a thread unless it is told otherwise."""
+    """Opens the queue `cars` of this test, by default with little memory and without a thread."""
     return lambda **options: Queue(tmp_path, "cars", **{"max_memory_bytes": 300, "background": False, **options})
 
 
@@ -46,7 +46,7 @@ def numbers(first: int, last: int) -> list[bytes]:
 # --- reading behind ---------------------------------------------------------------------------------------------------
 
 
-def test_no_more_is_in_memory_than_may_be(make: MakeQueue) -> None:
+def test_memory_use_is_limited(make: MakeQueue) -> None:
     with make() as queue:
         for data in numbers(0, 500):
             queue.put(data)
@@ -58,7 +58,7 @@ def test_no_more_is_in_memory_than_may_be(make: MakeQueue) -> None:
         assert not queue.stats().reads_behind
 
 
-def test_small_items_do_not_fill_the_memory_with_what_they_cost_beside_their_data(make: MakeQueue) -> None:
+def test_overhead_of_small_items_counts_as_memory(make: MakeQueue) -> None:
     with make(max_memory_bytes=1 << 20) as queue:
         queue.put_many([b""] * 20_000)
         stats = queue.stats()
@@ -74,7 +74,7 @@ def test_an_item_larger_than_the_memory_is_read_alone(make: MakeQueue) -> None:
         assert list(drained(queue)) == [b"small", large, b"another", large, b"last"]
 
 
-def test_the_age_of_a_head_that_is_not_in_memory(make: MakeQueue) -> None:
+def test_age_of_a_head_that_is_not_in_memory_is_known(make: MakeQueue) -> None:
     clock = Clock()
     with make(max_memory_bytes=1, clock=clock) as queue:
         for _ in range(2):
@@ -84,7 +84,7 @@ def test_the_age_of_a_head_that_is_not_in_memory(make: MakeQueue) -> None:
         assert queue.stats().age_ms is None
 
 
-def test_putting_and_getting_at_the_same_time(make: MakeQueue) -> None:
+def test_put_and_get_alternate_while_reading_behind(make: MakeQueue) -> None:
     chance = random.Random(9)
     with make(max_journal_bytes=5000) as queue:
         put = got = 0
@@ -106,7 +106,7 @@ def test_operations_that_wait_to_be_written_are_written_before_they_are_read(mak
         assert list(drained(queue)) == numbers(0, 100)
 
 
-def test_what_comes_back_is_in_front_of_what_is_read_behind(make: MakeQueue) -> None:
+def test_aborted_items_precede_items_read_behind(make: MakeQueue) -> None:
     with make() as queue:
         queue.put_many(numbers(0, 60))
         items = queue.reserve_many(20)
@@ -118,7 +118,7 @@ def test_what_comes_back_is_in_front_of_what_is_read_behind(make: MakeQueue) -> 
         assert list(drained(queue)) == wanted
 
 
-def test_reading_behind_goes_past_a_state_dump(make: MakeQueue, tmp_path: Path) -> None:
+def test_reading_behind_continues_after_a_state_dump(make: MakeQueue, tmp_path: Path) -> None:
     write(tmp_path / "cars.5", *(addx(data) for data in numbers(0, 30)), state_dump(0, 1), addx(b"not this"))
     write(tmp_path / "cars", *(addx(data) for data in numbers(30, 60)))
     with make(dialect="documented") as queue:
@@ -136,7 +136,7 @@ def test_a_queue_that_fits_again_is_all_in_memory(make: MakeQueue) -> None:
         assert queue.stats().memory_items == 5
 
 
-def test_damage_that_appears_while_the_queue_is_open_is_told(make: MakeQueue, tmp_path: Path) -> None:
+def test_damage_that_appears_while_the_queue_is_open_is_raised(make: MakeQueue, tmp_path: Path) -> None:
     with make() as queue:
         for data in numbers(0, 100):
             queue.put(data)
@@ -150,7 +150,7 @@ def test_damage_that_appears_while_the_queue_is_open_is_told(make: MakeQueue, tm
 
 
 @pytest.mark.parametrize("take", [Queue.get_many, Queue.reserve_many])
-def test_what_was_taken_before_damage_is_handed_out_and_the_damage_told_by_the_next_call(
+def test_items_before_damage_are_returned_and_the_next_call_raises(
     make: MakeQueue, tmp_path: Path, take: Callable[[Queue, int], list[Any]]
 ) -> None:
     with make() as queue:
@@ -167,11 +167,11 @@ def test_what_was_taken_before_damage_is_handed_out_and_the_damage_told_by_the_n
             take(queue, 100)
         damaged.write_bytes(whole)
     with make() as queue:
-        behind = numbers(len(taken), 60)
-        assert list(drained(queue)) == (behind if take is Queue.get_many else taken + behind)
+        rest = numbers(len(taken), 60)
+        assert list(drained(queue)) == (rest if take is Queue.get_many else taken + rest)
 
 
-def test_a_file_that_was_changed_by_others_is_told(make: MakeQueue) -> None:
+def test_file_changed_by_others_is_detected(make: MakeQueue) -> None:
     with make(max_memory_bytes=3000) as queue:
         for data in numbers(0, 101):
             queue.put(data)
@@ -181,7 +181,7 @@ def test_a_file_that_was_changed_by_others_is_told(make: MakeQueue) -> None:
             list(drained(queue))
 
 
-def test_an_iteration_goes_on_while_the_files_are_packed(make: MakeQueue) -> None:
+def test_iteration_continues_while_files_are_packed(make: MakeQueue) -> None:
     with make() as queue:
         queue.put_many(numbers(0, 200))
         shown = iter(queue)
@@ -206,7 +206,7 @@ def test_files_are_rotated_when_they_are_large(make: MakeQueue) -> None:
         assert len(sizes) == queue.stats().journal_files
 
 
-def test_room_comes_back_as_a_backlog_is_taken(make: MakeQueue) -> None:
+def test_disk_space_is_freed_as_a_backlog_is_consumed(make: MakeQueue) -> None:
     with make(max_journal_bytes=1000) as queue:
         queue.put_many(numbers(0, 400))
         sizes = []
@@ -218,7 +218,7 @@ def test_room_comes_back_as_a_backlog_is_taken(make: MakeQueue) -> None:
         assert queue.stats().journal_files <= 3
 
 
-def test_a_journal_is_not_rewritten_when_that_would_not_help(make: MakeQueue) -> None:
+def test_journal_is_not_rewritten_if_that_frees_nothing(make: MakeQueue) -> None:
     with make(max_journal_bytes=100, max_memory_bytes=1 << 20) as queue:
         for number, data in enumerate(numbers(0, 100)):
             queue.put(data)
@@ -227,7 +227,7 @@ def test_a_journal_is_not_rewritten_when_that_would_not_help(make: MakeQueue) ->
 
 
 @pytest.mark.parametrize("dialect", ["documented", "kestrel2"])
-def test_a_rewritten_journal_says_the_same(make: MakeQueue, dialect: Any) -> None:
+def test_rewritten_journal_has_the_same_items(make: MakeQueue, dialect: Any) -> None:
     clock = Clock()
     with make(dialect=dialect, clock=clock, max_memory_bytes=1 << 20) as queue:
         queue.put_many(numbers(0, 10), expires=100)
@@ -247,7 +247,7 @@ def test_a_rewritten_journal_says_the_same(make: MakeQueue, dialect: Any) -> Non
         assert [(item.data, item.attempts) for item in queue.items()] == wanted
 
 
-def test_a_thread_packs_while_items_come_and_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_background_thread_packs_while_items_are_put_and_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compaction, "SMALL_BYTES", 0)
     packs = threading.Semaphore(0)
     finish = memory.Memory._finish_pack
@@ -272,7 +272,7 @@ def test_a_thread_packs_while_items_come_and_go(tmp_path: Path, monkeypatch: pyt
     assert journal_of(tmp_path / "cars") == []
 
 
-def test_the_thread_rotates_and_erases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_background_thread_rotates_and_erases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compaction, "SMALL_BYTES", 100)
     with Queue(tmp_path, "cars", max_memory_bytes=2000, max_journal_bytes=1 << 30, default_journal_bytes=500) as queue:
         queue.put_many(numbers(0, 1000))
@@ -309,7 +309,7 @@ def test_closing_does_not_wait_for_a_pack(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 class FullDisk(RealDisk):
-    """Has no room for new files while `is_full`."""
+    """Has no space for new files while `is_full`."""
 
     is_full = False
 
@@ -319,7 +319,7 @@ class FullDisk(RealDisk):
         return super().open(path, mode)
 
 
-def test_care_that_fails_is_put_off(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_failed_compaction_is_postponed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     disk = FullDisk()
     disk.is_full = True
     options: Any = {"default_journal_bytes": 200, "background": False, "disk": disk}
@@ -337,7 +337,7 @@ def test_care_that_fails_is_put_off(tmp_path: Path, caplog: pytest.LogCaptureFix
         assert queue.stats().journal_bytes < 200 + 42
 
 
-def test_where_no_greater_number_is_left_the_journal_is_not_rotated(
+def test_journal_is_not_rotated_without_a_greater_number(
     make: MakeQueue, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / f"cars.{10**20 - 1}").touch()
@@ -370,11 +370,11 @@ def test_a_write_that_fails_ends_the_queue_and_loses_nothing(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("kind", [Shelf, memory.Shelf])
-def test_what_the_system_refuses_to_write_is_told_with_the_path(kind: Any, tmp_path: Path) -> None:
+def test_failed_write_is_reported_with_the_path(kind: Any, tmp_path: Path) -> None:
     """The file is asked for its descriptor at every write: when it is closed, that number may be another file's."""
     failures: list[BaseException] = []
-    telling = type("Telling", (kind,), {"_write_failed": lambda self, error: failures.append(error)})
-    shelf = telling(0, 1, DOCUMENTED)
+    reporting = type("Reporting", (kind,), {"_write_failed": lambda self, error: failures.append(error)})
+    shelf = reporting(0, 1, DOCUMENTED)
     file = REAL_DISK.open(tmp_path / "cars", "create")
     shelf._file_size = 0
     shelf.write = file.write_at
@@ -388,7 +388,7 @@ def test_what_the_system_refuses_to_write_is_told_with_the_path(kind: Any, tmp_p
     assert ((tmp_path / "cars").read_bytes(), (tmp_path / "other").read_bytes()) == (b"\x01\x01", b"")
 
 
-def test_a_file_that_writes_in_its_own_way_is_let_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_write_of_a_file_is_not_bypassed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[bytes] = []
     write_at = RealFile.write_at
 
@@ -441,7 +441,7 @@ print(peak_bytes() - before)
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of a process's memory is read from /proc")
-def test_a_backlog_of_50_megabytes_takes_a_few(tmp_path: Path) -> None:
+def test_backlog_of_50_megabytes_takes_little_memory(tmp_path: Path) -> None:
     for step in ("put", "get"):
         done = subprocess.run(
             [sys.executable, "-c", LONG, str(tmp_path), step], capture_output=True, text=True, check=False
@@ -450,7 +450,7 @@ def test_a_backlog_of_50_megabytes_takes_a_few(tmp_path: Path) -> None:
         assert int(done.stdout) < 24 << 20, step
 
 
-def test_a_caretaker_does_what_it_is_asked_to_and_ends() -> None:
+def test_caretaker_runs_its_tasks_and_ends() -> None:
     done = threading.Semaphore(0)
     caretaker = compaction.Caretaker("cars", done.release)
     for _ in range(3):
@@ -469,7 +469,7 @@ def test_a_caretaker_does_what_it_is_asked_to_and_ends() -> None:
     assert not thread.is_alive()
 
 
-def test_a_caretaker_that_fails_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+def test_caretaker_continues_after_a_failure(caplog: pytest.LogCaptureFixture) -> None:
     tried = threading.Semaphore(0)
 
     def fail() -> None:

@@ -1,7 +1,7 @@
 """Power cuts, killed processes and failing disks at every step of every operation on a queue.
 
-What a queue has acknowledged is there afterwards, nothing is there twice, and the queue goes on. A scenario is a list
-of actions. What the queue is after each operation is found out first, by a journal that nobody cares for; then the
+What a queue has acknowledged is there afterwards, nothing is there twice, and the queue stays usable. A scenario is a
+list of actions. The queue after each operation is determined first, with a journal that is never compacted; then the
 actions are done again with limits that make it rotate, restate, rewrite and pack, and crashed at every point. `put a`
 adds an item, `open` reserves one, `confirm 1` and `abort 1` end the transaction 1, and so on.
 """
@@ -130,7 +130,7 @@ class Scenario:
         return Queue(HOME, "cars", sync=sync, disk=disk, **options)
 
     def run(self, disk: Disk, done: Callable[[int], None], *, sync: str = "always", closes: bool = True) -> None:
-        """Do the actions, and tell how many are done."""
+        """Do the actions, and report how many are done."""
         queue = self.opened(disk, sync)
         try:
             for count, action in enumerate(self.actions):
@@ -169,7 +169,7 @@ class Scenario:
         return queue
 
     def check(self, disk: SimulatedDisk, least: int | None = None, *, is_synced: bool = True) -> None:
-        """Open the queue after a crash, and find everything that was acknowledged, once, and going on."""
+        """Open the queue after a crash, and find everything that was acknowledged, once, and the queue usable."""
         done = max(disk.marks, default=0) if least is None else least
         first = self.ends[done] if is_synced else 0
         allowed = self.states[first : self.ends[min(done + 1, len(self.actions))] + 1]
@@ -241,7 +241,7 @@ def crashed(scenario: Scenario, sync: str = "always", disk: SimulatedDisk | None
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=IDS)
-def test_the_actions_lead_to_the_same_queue_whatever_becomes_of_the_journal(scenario: Scenario) -> None:
+def test_actions_lead_to_the_same_queue_whatever_happens_to_the_journal(scenario: Scenario) -> None:
     disk = SimulatedDisk()
     disk.make_directory(HOME)
     scenario.run(disk, disk.mark, closes=False)
@@ -250,7 +250,7 @@ def test_the_actions_lead_to_the_same_queue_whatever_becomes_of_the_journal(scen
 
 
 @pytest.mark.parametrize("memory_bytes", [1 << 20, 3000], ids=["one file", "rotated files"])
-def test_shrinking_erases_the_journal_of_an_empty_queue_and_of_no_other(memory_bytes: int) -> None:
+def test_shrinking_erases_only_the_journal_of_an_empty_queue(memory_bytes: int) -> None:
     disk = SimulatedDisk()
     disk.make_directory(HOME)
     with Queue(HOME, "cars", max_memory_bytes=memory_bytes, background=False, disk=disk) as queue:
@@ -263,19 +263,19 @@ def test_shrinking_erases_the_journal_of_an_empty_queue_and_of_no_other(memory_b
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=IDS)
-def test_a_power_cut_at_any_point_loses_nothing_and_doubles_nothing(scenario: Scenario) -> None:
+def test_power_cut_at_any_point_loses_and_duplicates_nothing(scenario: Scenario) -> None:
     for state in crashed(scenario).crash_states(most=24, fills=(), format="kestrel"):
         scenario.check(state)
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=IDS)
-def test_a_power_cut_without_syncs_leaves_the_queue_as_it_was_at_some_time(scenario: Scenario) -> None:
+def test_power_cut_without_syncs_leaves_an_earlier_state_of_the_queue(scenario: Scenario) -> None:
     for state in crashed(scenario, "none").crash_states(kinds=("order",), format="kestrel"):
         scenario.check(state, is_synced=False)
 
 
 @pytest.mark.parametrize("scenario", CARED, ids=[scenario.name for scenario in CARED])
-def test_names_that_reach_the_disk_in_any_order_lose_nothing(scenario: Scenario) -> None:
+def test_reordered_name_changes_lose_nothing(scenario: Scenario) -> None:
     for state in crashed(scenario).crash_states(most=12, fills=(), reorder_names=True, seed=1, format="kestrel"):
         scenario.check(state)
 
@@ -298,7 +298,7 @@ def test_a_power_cut_while_the_queue_is_opened_again_loses_nothing(scenario: Sce
 
 
 @pytest.mark.parametrize("scenario", CARED, ids=[scenario.name for scenario in CARED])
-def test_a_call_of_the_disk_that_fails_loses_nothing(scenario: Scenario) -> None:
+def test_failed_disk_call_loses_nothing(scenario: Scenario) -> None:
     def fresh() -> SimulatedDisk:
         disk = SimulatedDisk()
         disk.make_directory(HOME)
@@ -377,7 +377,7 @@ def test_a_power_cut_while_a_queue_is_deleted_leaves_it_or_an_empty_one(
 
 
 @pytest.mark.parametrize("kind", ["park", "expire"])
-def test_a_power_cut_while_items_move_leaves_each_of_them_somewhere(kind: str) -> None:
+def test_power_cut_while_items_move_keeps_each_of_them(kind: str) -> None:
     def opened(disk: SimulatedDisk, clock: Clock) -> Queue:
         limits: Any = {"expire_to": "other"} if kind == "expire" else {"max_attempts": 1, "park": "other"}
         return Queue(HOME, "cars", sync="always", background=False, clock=clock, disk=disk, **limits)

@@ -1,4 +1,4 @@
-"""Damage in a rotated file: whoever opens the journal for writing changes nothing, however torn the newest file is.
+"""Damage in a rotated file: opening the journal for writing changes nothing, however torn the newest file is.
 
 The rotated file is damaged in every way there is, and the newest one has a tail that a crash could have left. Where
 `verify` finds the damage, a `Queue` and a `Writer` refuse to open, say what to do, and leave every byte where it was;
@@ -54,7 +54,7 @@ from tests.support.trees import read_tree, write_tree
 
 HOME = Path("/queues")
 TORN = [b"\x02\x44\x00", b"\x7f", encoded([addx(b"an item that is cut short")])[:-3], bytes(2), b"\x06\x01"]
-"""What a crash may have left behind the last operation of the newest file."""
+"""What a crash may have left after the last operation of the newest file."""
 DIALECTS = {
     "documented": [
         save_xid(3),
@@ -90,7 +90,7 @@ def _no_warnings(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def files_of(rotated: bytes, torn: bytes) -> dict[str, bytes | None]:
-    """A journal of two rotated files, the second of which is sound, and the newest with something behind it."""
+    """A journal of two rotated files, the second one sound, and the newest followed by some bytes."""
     return {"cars.900": rotated, "cars.950": encoded([addx(b"between")]), "cars": encoded(NEWEST) + torn}
 
 
@@ -101,7 +101,7 @@ def with_files(files: dict[str, bytes | None]) -> SimulatedDisk:
 
 
 def visible(disk: SimulatedDisk) -> dict[str, bytes | None]:
-    """All files but those that only say who writes."""
+    """All files but the locks."""
     return {name: data for name, data in read_tree(disk, HOME).items() if not name.startswith(".logwright")}
 
 
@@ -162,7 +162,7 @@ def check_refused_or_sound(disk: SimulatedDisk, opener: Opener, dialect: Any) ->
 @OPENERS
 @pytest.mark.parametrize("kind", ["torn", "bits", "garbage", "lengths", "pieces", "fuzz"])
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_the_newest_file_is_never_cut_behind_a_damaged_one(dialect: Dialect, kind: str, opener: Opener) -> None:
+def test_newest_file_is_never_cut_after_a_damaged_one(dialect: Dialect, kind: str, opener: Opener) -> None:
     refused = 0
     for count, damaged in enumerate(damages(kind, DIALECTS[dialect])):
         disk = with_files(files_of(damaged.data, TORN[count % len(TORN)]))
@@ -175,7 +175,7 @@ def test_the_newest_file_is_never_cut_behind_a_damaged_one(dialect: Dialect, kin
 
 @OPENERS
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_the_same_where_the_dialect_has_to_be_found_out(dialect: Dialect, opener: Opener) -> None:
+def test_newest_file_is_never_cut_after_a_damaged_one_with_a_detected_dialect(dialect: Dialect, opener: Opener) -> None:
     refused = 0
     for kind in ("torn", "garbage", "pieces"):
         for count, damaged in enumerate(damages(kind, DIALECTS[dialect])):
@@ -210,7 +210,7 @@ def test_a_sound_newest_file_is_opened_by_a_writer_and_by_no_queue(opener: Opene
     assert visible(disk) == before
 
 
-def test_recovering_cuts_nothing_either() -> None:
+def test_recovery_cuts_nothing_after_a_damaged_file() -> None:
     disk = with_files(files_of(b"\x7f", b"\x7f"))
     before = visible(disk)
     with pytest.raises(DamagedJournal, match=r"cars\.900 @ 0: .*nothing was changed"):
@@ -220,7 +220,7 @@ def test_recovering_cuts_nothing_either() -> None:
 
 @OPENERS
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_what_the_error_says_helps(dialect: Dialect, opener: Opener) -> None:
+def test_repair_named_by_the_error_helps(dialect: Dialect, opener: Opener) -> None:
     rotated = encoded(DIALECTS[dialect])
     disk = with_files(files_of(rotated + b"\x7f\x7f", b"\x02\x44\x00"))
     with pytest.raises(DamagedJournal, match=re.escape(f"cars.900 @ {len(rotated)}: ")):
@@ -265,7 +265,7 @@ class _UnreadableFile:
 
 @OPENERS
 @pytest.mark.parametrize("name", ["cars.900", "cars.950"])
-def test_a_rotated_file_that_cannot_be_read_keeps_the_newest_one_as_it_is(name: str, opener: Opener) -> None:
+def test_unreadable_rotated_file_keeps_the_newest_one_unchanged(name: str, opener: Opener) -> None:
     disk = with_files(files_of(encoded(DIALECTS["documented"]), b"\x02\x44\x00"))
     before = visible(disk)
     worn: Any = UnreadableDisk(disk, name)
@@ -280,7 +280,7 @@ def test_a_rotated_file_that_cannot_be_read_keeps_the_newest_one_as_it_is(name: 
 
 @OPENERS
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_a_damaged_pack_costs_no_file_that_it_was_to_replace(dialect: Dialect, opener: Opener) -> None:
+def test_damaged_pack_removes_no_file_that_it_replaces(dialect: Dialect, opener: Opener) -> None:
     pack = encoded(DIALECTS[dialect])
     others = {"cars.900": encoded([addx(b"old")]), "cars.950": encoded([addx(b"older")]), "cars": encoded(NEWEST)}
     refused = 0
@@ -313,7 +313,7 @@ TEXTS = {
 
 @OPENERS
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
-def test_text_in_the_place_of_a_journal_is_refused_and_left_as_it_is(text: bytes, opener: Opener) -> None:
+def test_text_in_place_of_a_journal_is_refused_and_unchanged(text: bytes, opener: Opener) -> None:
     disk = with_files({"cars": text})
     for _ in range(2):
         with pytest.raises(DamagedJournal, match="nothing was changed"):
@@ -324,7 +324,7 @@ def test_text_in_the_place_of_a_journal_is_refused_and_left_as_it_is(text: bytes
 
 @OPENERS
 @pytest.mark.parametrize("bad", [bytes(100), b"\x89PNG\r\n\x1a\n", b"a" * 100 + b"\x07", b"a word\n"])
-def test_what_does_not_begin_like_a_journal_is_refused_and_left_as_it_is(bad: bytes, opener: Opener) -> None:
+def test_file_that_does_not_begin_like_a_journal_is_refused_and_unchanged(bad: bytes, opener: Opener) -> None:
     disk = with_files({"cars": bad})
     with pytest.raises(DamagedJournal, match="nothing was changed: run `logwright verify /queues/cars`"):
         opener(disk, "auto")
@@ -339,7 +339,7 @@ CUT_SHORT = [encoded([addx(b"an item that is cut short")])[:-3], b"\x02\x44\x00"
 
 @OPENERS
 @pytest.mark.parametrize("torn", CUT_SHORT, ids=range(len(CUT_SHORT)))
-def test_what_a_crash_may_have_left_of_a_new_journal_is_cut_and_kept(torn: bytes, opener: Opener) -> None:
+def test_crashed_start_of_a_new_journal_is_cut_and_kept(torn: bytes, opener: Opener) -> None:
     disk = with_files({"cars": torn})
     with opener(disk, "auto") as found:
         assert (found.recovered.start, found.recovered.end) == (0, len(torn))

@@ -49,7 +49,7 @@ def die(queue: Queue) -> None:
 @pytest.mark.parametrize(
     "name", ["walk three adds", "empty item", "add and remove", "flush", "restart", "interleaved transactions"]
 )
-def test_the_journal_is_byte_for_byte_that_of_the_original(name: str, tmp_path: Path) -> None:
+def test_journal_equals_the_original_byte_for_byte(name: str, tmp_path: Path) -> None:
     scenario = SCENARIOS[name]
     queue = opened(tmp_path)
     if name == "flush":
@@ -182,7 +182,7 @@ def test_a_graceful_shutdown_keeps_an_open_transaction(tmp_path: Path) -> None:
         assert list(queue) == [b"second"]
 
 
-def test_open_transactions_come_back_in_their_order(tmp_path: Path) -> None:
+def test_open_transactions_are_restored_in_order(tmp_path: Path) -> None:
     scenario = SCENARIOS["recover with open transactions"]
     (tmp_path / "q").write_bytes(bytes.fromhex(scenario["derived_hex"]))
     with opened(tmp_path) as queue:
@@ -291,7 +291,7 @@ def test_the_newest_file_is_rotated_before_the_add_that_follows(tmp_path: Path) 
     assert files == [1, 1, 2]
 
 
-def test_rotated_files_in_which_nothing_is_left_become_an_empty_one(tmp_path: Path) -> None:
+def test_finished_rotated_files_become_an_empty_one(tmp_path: Path) -> None:
     facts = FACTS["pack_old_files"]
     with Writer(tmp_path / "q", dialect="kestrel2") as writer:
         writer.addx(b"")

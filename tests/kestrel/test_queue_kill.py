@@ -1,9 +1,9 @@
 """kill -9 of processes that use a queue, hundreds of times: nothing acknowledged is lost, and nothing comes twice.
 
-A process tells before each call what it is about to do, and after it what came of it. So whoever has killed it knows
+A process reports each call before it and its result after it. So the test that has killed it knows
 the queue as it must be, but for the calls that were under way: each of those may have happened, or not, or in part.
 Limits are so small that the journal is rotated, rewritten and packed all the time; and some processes kill themselves
-right at one of those steps. Then the next process goes on with the same queue.
+right at one of those steps. Then the next process continues with the same queue.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _no_warnings(caplog: pytest.LogCaptureFixture) -> None:
 
 
 class Plan(NamedTuple):
-    """How a process is to end: after so many reports, or at a moment of its own."""
+    """How a process is to end: after a number of reports, or at its own moment."""
 
     reports: int
     moment: Moment | None = None
@@ -98,7 +98,7 @@ def until_killed(context: ForkServerContext, plan: Plan, *arguments: Any) -> lis
 
 
 def state_of(path: Path, dialect: Any) -> State:
-    """The queue as whoever opens it next will find it. Changes nothing."""
+    """The queue as the next opening will find it. Changes nothing."""
     reader = Reader(path, dialect=dialect)
     with reader.snapshot() as files:
         survey = Survey(reader, files)
@@ -232,14 +232,12 @@ def by_steps(seed: str) -> Iterator[Plan]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_killed_process_leaves_the_queue_that_it_has_told_of(
-    context: ForkServerContext, kind: str, tmp_path: Path
-) -> None:
+def test_killed_process_leaves_the_acknowledged_queue(context: ForkServerContext, kind: str, tmp_path: Path) -> None:
     kill_again_and_again(context, tmp_path / "queues", kind, by_reports(kind), KILLS)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if "ed" in kind])
-def test_a_process_killed_while_it_cares_for_its_journal_leaves_the_queue_that_it_has_told_of(
+def test_process_killed_during_compaction_leaves_the_acknowledged_queue(
     context: ForkServerContext, kind: str, tmp_path: Path
 ) -> None:
     kill_again_and_again(context, tmp_path / "queues", kind, by_steps(kind), 2 * len(STEPS))
@@ -247,7 +245,7 @@ def test_a_process_killed_while_it_cares_for_its_journal_leaves_the_queue_that_i
 
 @pytest.mark.torture
 @pytest.mark.parametrize("kind", KINDS)
-def test_many_more_killed_processes(context: ForkServerContext, kind: str, tmp_path: Path) -> None:
+def test_many_killed_processes_lose_nothing_acknowledged(context: ForkServerContext, kind: str, tmp_path: Path) -> None:
     kill_again_and_again(context, tmp_path / "reports", kind, by_reports(f"{kind} more"), 20 * KILLS)
     kill_again_and_again(context, tmp_path / "steps", kind, by_steps(f"{kind} more"), 20 * KILLS)
 
@@ -312,7 +310,7 @@ def kill_crews(context: ForkServerContext, directory: Path, kind: str, kills: in
     plans = by_reports(kind), by_steps(kind)
     for number in range(kills):
         plan = next(plans[number % 2])
-        # The numbers of a worker rise from process to process, and its name can be told from them.
+        # The numbers of a worker rise from process to process, and identify it.
         arguments = (str(directory), f"{kind} {number}", number * 10**8, workers, how, plan.moment, options)
         crew = Crew(state)
         crew.hear(until_killed(context, plan, *arguments))
@@ -323,13 +321,13 @@ def kill_crews(context: ForkServerContext, directory: Path, kind: str, kills: in
 
 
 @pytest.mark.parametrize("kind", CREWS)
-def test_a_process_of_many_workers_loses_nothing_when_it_is_killed(
-    context: ForkServerContext, kind: str, tmp_path: Path
-) -> None:
+def test_killed_process_with_many_workers_loses_nothing(context: ForkServerContext, kind: str, tmp_path: Path) -> None:
     kill_crews(context, tmp_path / "queues", kind, KILLS)
 
 
 @pytest.mark.torture
 @pytest.mark.parametrize("kind", CREWS)
-def test_many_more_killed_processes_of_many_workers(context: ForkServerContext, kind: str, tmp_path: Path) -> None:
+def test_many_killed_processes_with_many_workers_lose_nothing(
+    context: ForkServerContext, kind: str, tmp_path: Path
+) -> None:
     kill_crews(context, tmp_path / "queues", kind, 20 * KILLS)

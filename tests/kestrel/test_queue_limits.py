@@ -29,14 +29,14 @@ def clock() -> Clock:
 
 @pytest.fixture
 def make(tmp_path: Path, clock: Clock) -> MakeQueue:
-    """Opens a queue of this test, `cars` unless it is told otherwise."""
+    """Opens a queue of this test, by default `cars`."""
     return lambda name="cars", **options: Queue(tmp_path, name, clock=clock, **options)
 
 
 # --- how much ---------------------------------------------------------------------------------------------------------
 
 
-def test_no_more_items_than_there_may_be(make: MakeQueue) -> None:
+def test_number_of_items_is_limited(make: MakeQueue) -> None:
     with make(max_items=2) as queue:
         queue.put(b"one")
         queue.put(b"two")
@@ -48,7 +48,7 @@ def test_no_more_items_than_there_may_be(make: MakeQueue) -> None:
     assert journal_of(queue.path) == ["addx one", "addx two", "remove", "addx three"]
 
 
-def test_no_more_bytes_than_there_may_be(make: MakeQueue) -> None:
+def test_number_of_bytes_is_limited(make: MakeQueue) -> None:
     with make(max_bytes=10) as queue:
         queue.put(b"12345")
         with pytest.raises(Full):
@@ -60,7 +60,7 @@ def test_no_more_bytes_than_there_may_be(make: MakeQueue) -> None:
         assert len(queue) == 3
 
 
-def test_many_items_go_in_all_or_none(make: MakeQueue) -> None:
+def test_put_many_is_all_or_nothing(make: MakeQueue) -> None:
     with make(max_items=3) as queue:
         queue.put(b"one")
         with pytest.raises(Full):
@@ -70,16 +70,16 @@ def test_many_items_go_in_all_or_none(make: MakeQueue) -> None:
         assert len(queue) == 3
 
 
-def test_what_is_open_takes_no_room(make: MakeQueue) -> None:
+def test_open_items_do_not_count(make: MakeQueue) -> None:
     with make(max_items=1) as queue:
         queue.put(b"one")
         item = queue.reserve()
         queue.put(b"two")
         queue.abort(item.xid)
-        assert list(queue) == [b"one", b"two"], "it comes back, whatever the limit is"
+        assert list(queue) == [b"one", b"two"], "it returns, whatever the limit is"
 
 
-def test_the_oldest_go_when_that_is_wanted(make: MakeQueue) -> None:
+def test_oldest_items_are_dropped_on_request(make: MakeQueue) -> None:
     with make(max_items=2, discard_old_when_full=True) as queue:
         queue.put_many([b"one", b"two", b"three", b"four"])
         assert list(queue) == [b"three", b"four"]
@@ -92,7 +92,7 @@ def test_the_oldest_go_when_that_is_wanted(make: MakeQueue) -> None:
         assert list(queue) == [b"1234567"]
 
 
-def test_the_oldest_go_also_when_they_are_not_in_memory(make: MakeQueue) -> None:
+def test_oldest_items_are_dropped_even_if_not_in_memory(make: MakeQueue) -> None:
     with make(max_items=20, discard_old_when_full=True, max_memory_bytes=100, background=False) as queue:
         for number in range(100):
             queue.put(b"%020d" % number)
@@ -101,7 +101,7 @@ def test_the_oldest_go_also_when_they_are_not_in_memory(make: MakeQueue) -> None
         assert [int(data) for data in drained(queue)] == list(range(80, 100))
 
 
-def test_expired_items_make_room(make: MakeQueue, clock: Clock) -> None:
+def test_expired_items_free_space(make: MakeQueue, clock: Clock) -> None:
     with make(max_items=2) as queue:
         queue.put_many([b"one", b"two"], expires=5)
         clock.now += 6
@@ -118,7 +118,7 @@ def test_expired_items_make_room(make: MakeQueue, clock: Clock) -> None:
         assert list(queue) == [b"five", b"six"]
 
 
-def test_limits_are_those_of_the_last_opening(make: MakeQueue) -> None:
+def test_limits_of_the_last_opening_apply(make: MakeQueue) -> None:
     with make() as queue:
         queue.put_many([b"x" * 100] * 10)
     with make(max_items=2, max_item_bytes=10) as queue:
@@ -135,13 +135,13 @@ def test_limits_are_those_of_the_last_opening(make: MakeQueue) -> None:
 @pytest.mark.parametrize(
     "expires", [5, 4.9, timedelta(seconds=5), datetime.fromtimestamp(1_700_000_005, UTC), datetime(2000, 1, 1)]
 )
-def test_an_item_expires(make: MakeQueue, clock: Clock, expires: Any) -> None:
+def test_item_expires_at_its_time(make: MakeQueue, clock: Clock, expires: Any) -> None:
     with make() as queue:
         queue.put(b"brief", expires=expires)
         queue.put(b"lasting")
         clock.now += 5
         assert list(queue) == [b"lasting"]
-        assert len(queue) == 2, "it is there until somebody asks for an item"
+        assert len(queue) == 2, "it is there until an item is requested"
         assert queue.get() == b"lasting"
         assert (len(queue), queue.stats().expired) == (0, 1)
     assert journal_of(queue.path) == []
@@ -158,7 +158,7 @@ def test_an_item_does_not_expire_before_its_time(make: MakeQueue, clock: Clock) 
 
 
 @pytest.mark.parametrize("ask", ["get", "peek", "reserve"])
-def test_expired_items_are_passed_over(make: MakeQueue, clock: Clock, ask: str) -> None:
+def test_expired_items_are_skipped(make: MakeQueue, clock: Clock, ask: str) -> None:
     with make() as queue:
         queue.put_many([b"one", b"two", b"three"], expires=1)
         queue.put(b"four")
@@ -168,7 +168,7 @@ def test_expired_items_are_passed_over(make: MakeQueue, clock: Clock, ask: str) 
         assert queue.stats().expired == 3
 
 
-def test_many_are_taken_without_the_expired_ones(make: MakeQueue, clock: Clock) -> None:
+def test_get_many_skips_expired_items(make: MakeQueue, clock: Clock) -> None:
     with make() as queue:
         for number in range(6):
             queue.put(b"%d" % number, expires=1 if number % 2 else None)
@@ -178,7 +178,7 @@ def test_many_are_taken_without_the_expired_ones(make: MakeQueue, clock: Clock) 
         assert len(queue) == 0 or queue.get() is None
 
 
-def test_a_sweep_drops_what_has_expired_at_the_head(make: MakeQueue, clock: Clock) -> None:
+def test_sweep_drops_expired_items_at_the_head(make: MakeQueue, clock: Clock) -> None:
     with make() as queue:
         queue.put_many([b"one", b"two"], expires=1)
         queue.put(b"three")
@@ -190,7 +190,7 @@ def test_a_sweep_drops_what_has_expired_at_the_head(make: MakeQueue, clock: Cloc
         assert queue.sweep() == 0
 
 
-def test_a_thread_sweeps_if_it_is_told_to(make: MakeQueue, clock: Clock) -> None:
+def test_background_thread_sweeps_on_request(make: MakeQueue, clock: Clock) -> None:
     with make(sweep_seconds=0.001, expire_to="old") as queue, make("old") as old:
         queue.put(b"one", expires=1)
         clock.now += 2
@@ -229,7 +229,7 @@ def test_an_item_of_unknown_age_is_as_old_as_the_opening(make: MakeQueue, clock:
         assert queue.peek() is None
 
 
-def test_an_expired_item_that_comes_back_is_dropped(make: MakeQueue, clock: Clock) -> None:
+def test_aborted_item_that_has_expired_is_dropped(make: MakeQueue, clock: Clock) -> None:
     with make() as queue:
         queue.put(b"one", expires=5)
         item = queue.reserve()
@@ -238,7 +238,7 @@ def test_an_expired_item_that_comes_back_is_dropped(make: MakeQueue, clock: Cloc
         assert queue.get() is None
 
 
-def test_expired_items_move_where_they_are_told_to(make: MakeQueue, clock: Clock) -> None:
+def test_expired_items_move_to_the_configured_queue(make: MakeQueue, clock: Clock) -> None:
     with make(expire_to="old") as queue:
         queue.put_many([b"one", b"two"], expires=5)
         queue.put(b"three")
@@ -266,7 +266,7 @@ def test_very_many_items_expire_at_once(make: MakeQueue, clock: Clock) -> None:
             assert [int(data) for data in drained(old)] == list(range(3500))
 
 
-def test_a_queue_that_cannot_be_reached_keeps_the_items_here(make: MakeQueue, clock: Clock, tmp_path: Path) -> None:
+def test_unavailable_target_keeps_the_items_in_their_queue(make: MakeQueue, clock: Clock, tmp_path: Path) -> None:
     with make(expire_to="old") as queue:
         queue.put(b"one", expires=5)
         clock.now += 6
@@ -279,7 +279,7 @@ def test_a_queue_that_cannot_be_reached_keeps_the_items_here(make: MakeQueue, cl
 
 
 @pytest.mark.parametrize("limit", ["max_items", "max_bytes", "max_item_bytes"])
-def test_items_move_whatever_the_limits_are_where_they_go(limit: str, make: MakeQueue, clock: Clock) -> None:
+def test_items_move_regardless_of_the_limits_of_the_target(limit: str, make: MakeQueue, clock: Clock) -> None:
     with make(expire_to="old", max_attempts=1, park="old") as queue, make("old", **{limit: 3}) as old:
         queue.put_many([b"1", b"22", b"four", b"4", b"55"], expires=5)
         clock.now += 6
@@ -294,7 +294,7 @@ def test_items_move_whatever_the_limits_are_where_they_go(limit: str, make: Make
         old.put(b"new")
 
 
-def test_items_that_move_make_the_oldest_go_where_that_is_wanted(make: MakeQueue, clock: Clock) -> None:
+def test_moved_items_drop_the_oldest_of_the_target_on_request(make: MakeQueue, clock: Clock) -> None:
     limits: dict[str, Any] = {"max_items": 3, "max_bytes": 9, "max_item_bytes": 8, "discard_old_when_full": True}
     with make(expire_to="old") as queue, make("old", **limits) as old:
         queue.put_many([b"1", b"2", b"3", b"4"], expires=5)
@@ -376,7 +376,7 @@ def test_readers_that_die_count_as_attempts(make: MakeQueue) -> None:
             assert list(parked) == [b"deadly"]
 
 
-def test_parked_items_come_back(make: MakeQueue, clock: Clock) -> None:
+def test_parked_items_can_be_unparked(make: MakeQueue, clock: Clock) -> None:
     with make(max_attempts=1) as queue:
         assert queue.unpark() == 0
         for number in range(5):
@@ -394,7 +394,7 @@ def test_parked_items_come_back(make: MakeQueue, clock: Clock) -> None:
         assert len(parked) == 0
 
 
-def test_what_does_not_fit_stays_parked(make: MakeQueue) -> None:
+def test_items_that_do_not_fit_stay_parked(make: MakeQueue) -> None:
     with make(max_attempts=1, max_items=2) as queue:
         for number in range(3):
             queue.put(b"%d" % number)
@@ -407,7 +407,7 @@ def test_what_does_not_fit_stays_parked(make: MakeQueue) -> None:
             assert list(parked) == [b"2"]
 
 
-def test_an_item_that_cannot_be_parked_comes_back_to_the_head(make: MakeQueue, tmp_path: Path) -> None:
+def test_item_that_cannot_be_parked_returns_to_the_head(make: MakeQueue, tmp_path: Path) -> None:
     with make(max_attempts=1) as queue:
         queue.put(b"bad")
         with Writer(tmp_path / "cars_parked"):
@@ -421,7 +421,7 @@ def test_an_item_that_cannot_be_parked_comes_back_to_the_head(make: MakeQueue, t
             assert list(parked) == [b"bad"]
 
 
-def test_an_item_on_its_way_is_not_open_to_others(make: MakeQueue) -> None:
+def test_item_being_moved_is_not_visible_to_others(make: MakeQueue) -> None:
     with make(max_attempts=1) as queue:
         queue.put(b"bad")
         item = queue.reserve()
@@ -435,7 +435,7 @@ def test_an_item_on_its_way_is_not_open_to_others(make: MakeQueue) -> None:
 # --- fan-out ----------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_put_to_a_parent_is_put_to_its_children(make: MakeQueue) -> None:
+def test_items_put_to_a_parent_are_put_to_its_children(make: MakeQueue) -> None:
     with make("orders") as parent, make("orders+audit") as audit, make("orders+mail") as mail:
         parent.put(b"one")
         parent.put_many([b"two", b"three"])
@@ -447,7 +447,7 @@ def test_what_is_put_to_a_parent_is_put_to_its_children(make: MakeQueue) -> None
         assert len(parent) == 3
 
 
-def test_children_that_nobody_has_opened_get_everything_too(make: MakeQueue) -> None:
+def test_unopened_children_get_all_items(make: MakeQueue) -> None:
     with make("orders+audit"):
         pass
     with make("orders") as parent:
@@ -460,7 +460,7 @@ def test_children_that_nobody_has_opened_get_everything_too(make: MakeQueue) -> 
         assert list(audit) == [b"two", b"three"]
 
 
-def test_a_child_begins_with_what_comes_after_it(make: MakeQueue) -> None:
+def test_child_starts_with_items_put_after_its_creation(make: MakeQueue) -> None:
     with make("orders") as parent:
         parent.put(b"before")
         with make("orders+audit") as audit:
@@ -468,7 +468,7 @@ def test_a_child_begins_with_what_comes_after_it(make: MakeQueue) -> None:
             assert list(audit) == [b"after"]
 
 
-def test_a_deleted_child_gets_nothing_any_more(make: MakeQueue, tmp_path: Path) -> None:
+def test_deleted_child_gets_no_more_items(make: MakeQueue, tmp_path: Path) -> None:
     with make("orders") as parent:
         audit = make("orders+audit")
         parent.put(b"one")
@@ -478,7 +478,7 @@ def test_a_deleted_child_gets_nothing_any_more(make: MakeQueue, tmp_path: Path) 
         assert list(parent) == [b"one", b"two"]
 
 
-def test_a_child_that_is_full_refuses_for_the_whole_family(make: MakeQueue) -> None:
+def test_full_child_makes_the_parent_refuse_items(make: MakeQueue) -> None:
     with make("orders") as parent, make("orders+audit", max_items=1) as audit:
         parent.put(b"one")
         with pytest.raises(Full, match=r"orders\+audit"):
@@ -488,14 +488,14 @@ def test_a_child_that_is_full_refuses_for_the_whole_family(make: MakeQueue) -> N
         parent.put(b"two")
 
 
-def test_a_child_of_another_process_stops_the_parent(make: MakeQueue, tmp_path: Path) -> None:
+def test_child_locked_by_another_process_stops_the_parent(make: MakeQueue, tmp_path: Path) -> None:
     with Writer(tmp_path / "orders+audit"), pytest.raises(Locked):
         make("orders")
     with make("orders") as parent:
         parent.put(b"one")
 
 
-def test_a_child_that_cannot_be_opened_again_is_not_passed_over(make: MakeQueue, tmp_path: Path) -> None:
+def test_child_that_cannot_be_reopened_is_not_skipped(make: MakeQueue, tmp_path: Path) -> None:
     make("orders+audit").close()
     with make("orders") as queue:
         queue._handle._children["orders+audit"].close()  # as after a failure
@@ -510,14 +510,14 @@ def test_a_child_that_cannot_be_opened_again_is_not_passed_over(make: MakeQueue,
             assert (list(queue), list(audit)) == ([b"two"], [b"two"])
 
 
-def test_a_child_alone_is_a_queue_like_any_other(make: MakeQueue) -> None:
+def test_child_can_be_used_as_an_ordinary_queue(make: MakeQueue) -> None:
     with make("orders+audit") as audit:
         audit.put(b"one")
     with make("orders+audit") as audit:
         assert audit.get() == b"one"
 
 
-def test_names_that_only_look_like_a_child_are_none(make: MakeQueue) -> None:
+def test_names_similar_to_a_child_are_not_children(make: MakeQueue) -> None:
     with make("order+s"), make("orders"), make("orders2+x") as other:
         pass
     with make("orders") as parent:
@@ -526,14 +526,14 @@ def test_names_that_only_look_like_a_child_are_none(make: MakeQueue) -> None:
         assert (len(other), len(another)) == (0, 0)
 
 
-def test_the_children_are_as_durable_as_the_parent(make: MakeQueue) -> None:
+def test_children_have_the_sync_policy_of_the_parent(make: MakeQueue) -> None:
     with make("orders", sync="always", buffer_bytes=10_000) as parent:
         make("orders+audit", buffer_bytes=10_000).close()
         parent.put(b"one")
         assert (parent.path.parent / "orders+audit").stat().st_size == 24
 
 
-def test_threads_put_to_families_without_waiting_for_each_other(make: MakeQueue) -> None:
+def test_threads_put_to_different_parents_without_waiting(make: MakeQueue) -> None:
     with make("orders") as parent, make("orders+audit") as audit:
 
         def put(letter: bytes) -> None:
@@ -552,7 +552,7 @@ def _no_warnings(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.ERROR, logger="logwright")
 
 
-def test_a_parked_queue_of_a_child_is_no_child(make: MakeQueue, tmp_path: Path) -> None:
+def test_parked_queue_of_a_child_is_not_a_child(make: MakeQueue, tmp_path: Path) -> None:
     with make("orders+audit", max_attempts=1) as audit:
         audit.put(b"bad")
         fail(audit)
@@ -563,7 +563,7 @@ def test_a_parked_queue_of_a_child_is_no_child(make: MakeQueue, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("stray", ["cars+", "cars+red+small", "cars+~~"])
-def test_a_stray_file_that_is_no_child_does_not_keep_a_queue_from_opening(tmp_path: Path, stray: str) -> None:
+def test_stray_file_does_not_prevent_opening_a_queue(tmp_path: Path, stray: str) -> None:
     (tmp_path / stray).write_bytes(b"")
     with Queue(tmp_path, "cars") as queue, Queue(tmp_path, "cars+red") as child:
         queue.put(b"for both")

@@ -128,7 +128,7 @@ class Model:
             self.items.insert(0, replace(item, attempts=item.attempts + 1))
 
     def park(self, xids: list[int]) -> None:
-        """What an abort parks, in the order in which it was told."""
+        """What an abort parks, in the order of the call."""
         for xid in xids:
             if self.open[xid].attempts + 1 >= self.options.get("max_attempts", 10**9):
                 self.parked.append(self.open[xid].data)
@@ -351,7 +351,7 @@ class TestQueueAgainstTheModel(machine(150, 40)):  # type: ignore[misc]
 
 
 @pytest.mark.skipif(not COMPILED, reason="these are the loops that are not compiled")
-def test_the_same_is_true_without_compiled_loops() -> None:
+def test_queue_matches_the_model_without_compiled_loops() -> None:
     command = [
         sys.executable,
         "-m",

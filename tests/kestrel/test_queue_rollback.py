@@ -1,4 +1,4 @@
-"""A write that fails half-way leaves nothing of the call that was told so: no item is lost, and none is there twice."""
+"""A write that fails half-way leaves nothing of the failed call: no item is lost, and none is there twice."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def disks(kinds: Iterable[str]) -> Iterator[FaultyDisk[SimulatedDisk]]:
 
 @ALL_CALLS
 @pytest.mark.parametrize("sync", ["none", "always"])
-def test_a_call_that_failed_for_want_of_space_has_changed_nothing(sync: str, call: Call, done: list[bytes]) -> None:
+def test_call_that_fails_without_space_changes_nothing(sync: str, call: Call, done: list[bytes]) -> None:
     failures = 0
     for disk in disks({"write"}):
         try:
@@ -61,9 +61,7 @@ def test_a_call_that_failed_for_want_of_space_has_changed_nothing(sync: str, cal
 
 
 @pytest.mark.parametrize("name", ["get_many", "reserve_many", "put_many"])
-def test_a_call_that_is_interrupted_while_it_writes_has_changed_nothing(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_call_interrupted_during_a_write_changes_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     write_at = SimulatedFile.write_at
 
     def interrupted(file: SimulatedFile, position: int, data: Buffer) -> int:
@@ -81,7 +79,7 @@ def test_a_call_that_is_interrupted_while_it_writes_has_changed_nothing(
 
 
 @pytest.mark.parametrize("sync", ["none", "always"])
-def test_a_queue_that_could_not_be_deleted_for_want_of_space_has_all_its_items(sync: str) -> None:
+def test_failed_delete_without_space_keeps_all_items(sync: str) -> None:
     failures = 0
     for disk in disks(NEEDS_SPACE):
         try:

@@ -1,4 +1,4 @@
-"""The queue and many threads: each item goes to one of them, nobody waits in vain, and nobody waits for ever."""
+"""The queue and many threads: each item goes to one of them, every waiting thread is woken, and none waits forever."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def _no_warnings(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.ERROR, logger="logwright")
 
 
-def come_to_wait(queue: Queue, threads: int = 1) -> None:
-    """Go on once so many threads wait for an item."""
+def wait_until_threads_wait(queue: Queue, threads: int = 1) -> None:
+    """Wait until this number of threads waits for an item."""
     until(lambda: queue.stats().waiting >= threads)
 
 
@@ -134,7 +134,7 @@ def test_each_item_goes_to_one_thread_and_in_the_order_of_its_producer(
         assert queue.get() is None
 
 
-def test_what_is_left_is_in_the_order_of_its_producers(make: MakeQueue) -> None:
+def test_remaining_items_are_in_the_order_of_their_producers(make: MakeQueue) -> None:
     with make(**SMALL) as queue:
         results([in_a_thread(partial(produce, queue, name, 300)) for name in range(4)])
     with make() as queue:
@@ -143,7 +143,7 @@ def test_what_is_left_is_in_the_order_of_its_producers(make: MakeQueue) -> None:
         assert [number for producer, number in left if producer == name] == list(range(300))
 
 
-def test_threads_that_abort_what_others_open_lose_nothing(make: MakeQueue) -> None:
+def test_threads_that_abort_items_of_others_lose_nothing(make: MakeQueue) -> None:
     with make() as queue:
         queue.put_many([b"%d" % number for number in range(50)])
 
@@ -173,7 +173,7 @@ def test_only_one_of_many_threads_can_confirm(make: MakeQueue) -> None:
         assert list(queue) == [b"two"]
 
 
-def test_a_full_queue_refuses_until_somebody_takes(make: MakeQueue) -> None:
+def test_full_queue_refuses_items_until_one_is_removed(make: MakeQueue) -> None:
     with make(max_items=5) as queue:
         taken: list[bytes] = []
 
@@ -239,7 +239,7 @@ def test_a_closed_child_of_an_open_parent_is_closed(make: MakeQueue) -> None:
         parent.put_many([b"one", b"two", b"three"])
         audit.reserve_many(2)
         waiting = [in_a_thread(lambda: audit.get_many(5, timeout=None) and audit.get(timeout=None))]
-        come_to_wait(audit)
+        wait_until_threads_wait(audit)
         audit.close()
         with pytest.raises(Closed):
             waiting[0].result(DEADLINE_SECONDS)
@@ -255,7 +255,7 @@ def test_a_closed_child_of_an_open_parent_is_closed(make: MakeQueue) -> None:
             assert found == [(b"one", 1), (b"two", 1), (b"four", 0)]
 
 
-def test_a_child_is_as_durable_as_whoever_opens_it_asks_for(make: MakeQueue) -> None:
+def test_child_has_the_sync_policy_it_is_opened_with(make: MakeQueue) -> None:
     make("orders+audit").close()
     for parents in ({"sync": "always"}, {"buffer_bytes": 10_000}):
         with make("orders", **parents), make("orders+audit") as audit:
@@ -274,25 +274,25 @@ def test_a_child_is_as_durable_as_whoever_opens_it_asks_for(make: MakeQueue) -> 
 # --- waiting ----------------------------------------------------------------------------------------------------------
 
 
-def test_who_waits_gets_what_comes(make: MakeQueue) -> None:
+def test_waiting_reader_gets_an_arriving_item(make: MakeQueue) -> None:
     with make() as queue:
         waiting = [in_a_thread(lambda: queue.get(timeout=None)) for _ in range(5)]
-        come_to_wait(queue, 5)
+        wait_until_threads_wait(queue, 5)
         queue.put(b"0")
         queue.put_many([b"1", b"2"])
         item_data = {b"0", b"1", b"2"}
-        come_to_wait(queue, 2)
+        wait_until_threads_wait(queue, 2)
         queue.put_many([b"3", b"4"])
         assert set(results(waiting)) == item_data | {b"3", b"4"}
         assert queue.stats().waiting == 0
 
 
-def test_an_aborted_item_wakes_who_waits(make: MakeQueue) -> None:
+def test_aborted_item_wakes_a_waiting_reader(make: MakeQueue) -> None:
     with make() as queue:
         queue.put(b"one")
         item = queue.reserve()
         waiting = in_a_thread(lambda: queue.reserve(timeout=None))
-        come_to_wait(queue)
+        wait_until_threads_wait(queue)
         queue.abort(item)
         again = waiting.result(DEADLINE_SECONDS)
         assert again is not None
@@ -300,7 +300,7 @@ def test_an_aborted_item_wakes_who_waits(make: MakeQueue) -> None:
 
 
 @pytest.mark.parametrize("timeout", [0, -1, 0.001])
-def test_nothing_comes_in_time(make: MakeQueue, timeout: float) -> None:
+def test_wait_ends_at_the_timeout_without_an_item(make: MakeQueue, timeout: float) -> None:
     with make() as queue:
         assert queue.get(timeout) is None
         with pytest.raises(Empty):
@@ -309,11 +309,11 @@ def test_nothing_comes_in_time(make: MakeQueue, timeout: float) -> None:
         assert queue.stats().waiting == 0
 
 
-def test_a_timeout_may_be_as_long_as_one_likes(make: MakeQueue) -> None:
+def test_timeout_may_be_arbitrarily_long(make: MakeQueue) -> None:
     with make() as queue:
         for timeout in (1e9, 1e30, float("inf")):
             waiting = in_a_thread(partial(queue.get, timeout))
-            come_to_wait(queue)
+            wait_until_threads_wait(queue)
             queue.put(b"one")
             assert waiting.result(DEADLINE_SECONDS) == b"one"
 
@@ -336,7 +336,7 @@ def test_32_threads_share_their_syncs(make: MakeQueue) -> None:
         assert sorted(int(data) for data in queue.get_many(50)) == list(range(32))
 
 
-def test_calls_that_are_being_synced_when_the_queue_is_closed_are_done(make: MakeQueue) -> None:
+def test_calls_being_synced_at_close_are_completed(make: MakeQueue) -> None:
     disk = Gate()
     disk.opened.set()
     queue = make(sync="always", disk=disk)
@@ -359,11 +359,11 @@ def test_calls_that_are_being_synced_when_the_queue_is_closed_are_done(make: Mak
 
 @pytest.mark.parametrize("sync", ["none", "always"])
 @pytest.mark.parametrize("end", [Queue.close, Queue.delete])
-def test_closing_wakes_all_who_wait(make: MakeQueue, end: Callable[[Queue], None], sync: str) -> None:
+def test_closing_wakes_all_waiting_readers(make: MakeQueue, end: Callable[[Queue], None], sync: str) -> None:
     queue = make(sync=sync)
     waiting: list[Future[Any]] = [in_a_thread(lambda: queue.get(timeout=None)) for _ in range(4)]
     waiting += [in_a_thread(lambda: queue.reserve_many(3, timeout=1000)) for _ in range(4)]
-    come_to_wait(queue, 8)
+    wait_until_threads_wait(queue, 8)
     end(queue)
     for thread in waiting:
         with pytest.raises(Closed, match="closed"):
@@ -371,7 +371,7 @@ def test_closing_wakes_all_who_wait(make: MakeQueue, end: Callable[[Queue], None
     make().close()
 
 
-def test_threads_at_work_when_the_queue_is_closed_end_with_a_clear_error(make: MakeQueue) -> None:
+def test_threads_using_a_closed_queue_get_a_clear_error(make: MakeQueue) -> None:
     for _ in range(20):
         queue = make()
         acknowledged: list[set[bytes]] = [set() for _ in range(4)]
@@ -397,11 +397,11 @@ def test_threads_at_work_when_the_queue_is_closed_end_with_a_clear_error(make: M
             assert set(chain(*acknowledged)) == set(found)
 
 
-def test_a_failed_write_wakes_all_who_wait(make: MakeQueue) -> None:
+def test_failed_write_wakes_all_waiting_readers(make: MakeQueue) -> None:
     disk: Any = FaultyDisk(REAL_DISK, 0, errno.ENOSPC, forever=True, only={"write"})
     queue = make(disk=disk)
     waiting = [in_a_thread(lambda: queue.get(timeout=None)) for _ in range(3)]
-    come_to_wait(queue, 3)
+    wait_until_threads_wait(queue, 3)
     disk._fail_at = disk.calls + 1
     with pytest.raises(StorageFailed):
         queue.put(b"no room")
@@ -411,11 +411,11 @@ def test_a_failed_write_wakes_all_who_wait(make: MakeQueue) -> None:
     queue.close()
 
 
-def test_a_sync_that_fails_in_the_background_wakes_all_who_wait(make: MakeQueue) -> None:
+def test_failed_background_sync_wakes_all_waiting_readers(make: MakeQueue) -> None:
     disk: Any = FaultyDisk(REAL_DISK, 0, errno.EIO, forever=True, only={"sync"})
     queue = make(disk=disk, sync=interval(1))
     waiting = [in_a_thread(lambda: queue.get(timeout=None)) for _ in range(3)]
-    come_to_wait(queue, 3)
+    wait_until_threads_wait(queue, 3)
     disk._fail_at = disk.calls + 1
     for thread in waiting:
         with pytest.raises(Poisoned):
@@ -466,7 +466,7 @@ def test_a_fork_cannot_delete_the_queue_of_its_parent(make: MakeQueue) -> None:
 # --- items that move --------------------------------------------------------------------------------------------------
 
 
-def test_closing_does_not_wait_for_a_thread_that_waits_for_it(make: MakeQueue) -> None:
+def test_closing_does_not_deadlock_with_a_waiting_thread(make: MakeQueue) -> None:
     clock = Clock()
     queue = make(clock=clock, expire_to="old", sweep_seconds=0.001)
     queue.put(b"one", expires=5)
@@ -481,7 +481,7 @@ def test_closing_does_not_wait_for_a_thread_that_waits_for_it(make: MakeQueue) -
         assert list(old) == [b"one"]
 
 
-def test_items_that_expire_while_threads_take_and_queues_close_are_somewhere(make: MakeQueue) -> None:
+def test_items_expiring_during_reads_and_closes_are_kept(make: MakeQueue) -> None:
     clock = Clock()
     taken: list[bytes] = []
     for turn in range(15):
@@ -505,14 +505,14 @@ def test_items_that_expire_while_threads_take_and_queues_close_are_somewhere(mak
     assert len(everything) == len(set(everything)) == 15 * 50
 
 
-def test_an_item_that_was_found_is_not_lost_when_others_cannot_be_moved(make: MakeQueue, tmp_path: Path) -> None:
+def test_found_item_is_not_lost_when_others_cannot_be_moved(make: MakeQueue, tmp_path: Path) -> None:
     clock = Clock()
     with make(clock=clock, expire_to="other", max_items=4) as queue:
         queue.put(b"old", expires=5)
         queue.put_many([b"one", b"two", b"three"])
         clock.now += 6
         with Writer(tmp_path / "other"):
-            queue.put(b"four")  # what expired makes room, and that is done
+            queue.put(b"four")  # expired items free space, and that is done
             assert queue.get() == b"one"
             item = queue.reserve()
             assert (item.data, queue.get_many(5), queue.stats().moved) == (b"two", [b"three", b"four"], 0)
@@ -528,7 +528,7 @@ def test_an_item_that_was_found_is_not_lost_when_others_cannot_be_moved(make: Ma
 # --- what one would expect --------------------------------------------------------------------------------------------
 
 
-def test_items_can_be_confirmed_and_aborted_by_themselves(make: MakeQueue) -> None:
+def test_items_have_confirm_and_abort_methods(make: MakeQueue) -> None:
     with make() as queue:
         queue.put_many([b"one", b"two", b"three"])
         first, second, third = queue.reserve_many(3)
@@ -538,7 +538,7 @@ def test_items_can_be_confirmed_and_aborted_by_themselves(make: MakeQueue) -> No
         assert list(queue) == [b"two"]
 
 
-def test_a_block_leaves_alone_what_was_decided_in_it(make: MakeQueue) -> None:
+def test_with_block_keeps_a_decision_made_inside_it(make: MakeQueue) -> None:
     with make() as queue:
         queue.put_many([b"one", b"two"])
         with queue.reserve() as item:
@@ -549,7 +549,7 @@ def test_a_block_leaves_alone_what_was_decided_in_it(make: MakeQueue) -> None:
         assert (list(queue), queue.stats().open) == ([b"two"], 0)
 
 
-def test_a_queue_in_a_line(make: MakeQueue, tmp_path: Path) -> None:
+def test_queue_is_usable_in_one_expression(make: MakeQueue, tmp_path: Path) -> None:
     with make() as queue:
         queue.put_many([b"one", b"two", b"three"])
         queue.reserve()

@@ -23,7 +23,7 @@ NAMES: list[Any] = [b"a", None, 5, "a\ud800", "", "a/b", LONGEST + "oo", "a" * 2
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_no_name_opens_no_queue(name: Any, tmp_path: Path) -> None:
+def test_invalid_name_opens_no_queue(name: Any, tmp_path: Path) -> None:
     for make in (Queue, AsyncQueue):
         with pytest.raises(WrongUse, match=r"is no name of a queue|is too long for the name of a queue"):
             make(tmp_path, name)
@@ -39,7 +39,7 @@ def test_what_is_no_name_opens_no_queue(name: Any, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_longest_name_is_rotated_packed_cut_and_kept(tmp_path: Path) -> None:
+def test_longest_name_can_be_rotated_packed_cut_and_kept(tmp_path: Path) -> None:
     with Queue(tmp_path, LONGEST, max_memory_bytes=1, background=False) as queue:
         for data in (b"a", b"b", b"c"):
             queue.put(data)
@@ -57,7 +57,7 @@ def test_the_longest_name_is_rotated_packed_cut_and_kept(tmp_path: Path) -> None
         assert list(queue) == [b"a", b"b", b"c"]
 
 
-def test_a_name_that_leaves_no_room_for_where_items_are_parked_is_told_at_once(tmp_path: Path) -> None:
+def test_name_too_long_for_parking_is_reported_at_once(tmp_path: Path) -> None:
     with pytest.raises(WrongUse, match="is too long for the name of a queue"):
         Queue(tmp_path, LONGEST, max_attempts=3)
     with Queue(tmp_path, LONGEST, max_attempts=3, park="elsewhere") as queue:
@@ -75,13 +75,13 @@ NO_SECONDS: list[Any] = ["x", True, math.nan, 0, b"1", []]
         *({name: 1.5} for name in ("max_items", "max_attempts", "max_memory_bytes", "buffer_bytes")),
     ],
 )
-def test_options_that_make_no_sense(options: dict[str, Any], tmp_path: Path) -> None:
+def test_invalid_option_values_are_refused(options: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(WrongUse):
         Queue(tmp_path, "cars", **options)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_interval_that_is_no_number_is_refused() -> None:
+def test_interval_that_is_not_a_number_is_refused() -> None:
     with pytest.raises(WrongUse, match="a sync interval of '100' ms makes no sense"):
         interval("100")  # type: ignore[arg-type]
 
@@ -109,7 +109,7 @@ ASKED: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("call", ASKED)
-def test_calls_that_make_no_sense_change_nothing(call: str, tmp_path: Path) -> None:
+def test_invalid_calls_change_nothing(call: str, tmp_path: Path) -> None:
     with Queue(tmp_path, "cars", max_attempts=3) as queue:
         queue.put_many([b"a", b"b"])
         queue.reserve()
@@ -130,7 +130,7 @@ def test_calls_that_make_no_sense_change_nothing(call: str, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("most", [-1, 1.5, True, "1"])
-def test_no_such_number_of_items_is_put_back(most: Any, tmp_path: Path) -> None:
+def test_invalid_number_of_items_to_unpark_is_refused(most: Any, tmp_path: Path) -> None:
     write(tmp_path / "cars")
     path = write(tmp_path / "cars_parked", addx(b"a"))
     with pytest.raises(WrongUse):
@@ -147,7 +147,7 @@ def moves_to(option: Literal["expire_to", "park"], queue: str) -> Moves:
 
 
 @pytest.mark.parametrize("option", ["expire_to", "park"])
-def test_items_do_not_move_to_the_own_child(option: Literal["expire_to", "park"], tmp_path: Path) -> None:
+def test_items_do_not_move_to_a_child_of_their_queue(option: Literal["expire_to", "park"], tmp_path: Path) -> None:
     """It would be opened with its parent's limits at the next start, and would have to move its items to itself."""
     with pytest.raises(WrongUse, match=r"cannot move to news\+late, which gets all of them"):
         Queue(tmp_path, "news", max_attempts=2, **moves_to(option, "news+late"))
@@ -156,7 +156,7 @@ def test_items_do_not_move_to_the_own_child(option: Literal["expire_to", "park"]
         assert list(child) == [b"a"]
 
 
-def test_whatever_a_fork_asks_for_is_refused(tmp_path: Path) -> None:
+def test_every_call_in_a_fork_is_refused(tmp_path: Path) -> None:
     with Queue(tmp_path, "cars", max_attempts=3) as queue:
         queue.put(b"a")
         calls: list[Callable[[], Any]] = [
@@ -187,7 +187,7 @@ def test_whatever_a_fork_asks_for_is_refused(tmp_path: Path) -> None:
 # --- looking at a state of the past -----------------------------------------------------------------------------------
 
 
-def test_a_state_is_asked_for_between_operations(tmp_path: Path) -> None:
+def test_state_is_available_between_operations(tmp_path: Path) -> None:
     write(tmp_path / "cars.904", addx(b"A"), addx(b"B"))
     reader = Reader(write(tmp_path / "cars", RESERVE, addx(b"C")))
     second = reader.find_place("cars.904@22")

@@ -1,4 +1,4 @@
-"""Reading the journal of a queue: in order, from anywhere, past damage, and as the queue that it stands for."""
+"""Reading the journal of a queue: in order, from anywhere, past damage, and as a queue."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def cars(tmp_path: Path) -> Path:
     return write(tmp_path / "cars", D)
 
 
-def test_the_files_are_read_as_one(cars: Path) -> None:
+def test_files_are_read_as_one_journal(cars: Path) -> None:
     assert list(Reader(cars)) == [A, B, REMOVE, C, D]
     assert [(item.file, item.span.start, item.span.end) for item in Reader(cars).scan()] == [
         ("cars.50", 0, 22),
@@ -47,13 +47,13 @@ def test_the_files_are_read_as_one(cars: Path) -> None:
     ]
 
 
-def test_a_newest_file_that_is_missing_is_no_error(cars: Path) -> None:
+def test_missing_newest_file_is_no_error(cars: Path) -> None:
     cars.unlink()
     assert list(Reader(cars)) == [A, B, REMOVE, C]
     assert Reader(cars).next == 100 << 64
 
 
-def test_a_rotated_name_or_another_is_that_file_alone(cars: Path) -> None:
+def test_path_of_one_file_reads_only_that_file(cars: Path) -> None:
     assert list(Reader(cars.with_name("cars.100"))) == [C]
     other = write(cars.with_name("copy.bin"), A)
     assert list(Reader(other)) == [A]
@@ -61,7 +61,7 @@ def test_a_rotated_name_or_another_is_that_file_alone(cars: Path) -> None:
         Reader(cars.with_name("bikes"))
 
 
-def test_reading_from_a_number_and_up_to_one(cars: Path) -> None:
+def test_reading_is_limited_by_numbers(cars: Path) -> None:
     reader = Reader(cars)
     assert list(reader.operations(22)) == [B, REMOVE, C, D]
     assert list(reader.operations(23)) == [REMOVE, C, D]
@@ -72,7 +72,7 @@ def test_reading_from_a_number_and_up_to_one(cars: Path) -> None:
     assert reader.count(22, (100 << 64) + 1) == 4
 
 
-def test_a_place_is_a_file_and_a_position(cars: Path) -> None:
+def test_position_is_a_file_and_an_offset(cars: Path) -> None:
     reader = Reader(cars)
     assert reader.find_place("cars.100@5") == (50 << 64) + 5
     assert reader.find_place("cars @ 22") == (100 << 64) + 22
@@ -83,7 +83,7 @@ def test_a_place_is_a_file_and_a_position(cars: Path) -> None:
         reader.find_place("cars@first")
 
 
-def test_the_last_operations_are_given_oldest_first(cars: Path) -> None:
+def test_last_operations_are_returned_oldest_first(cars: Path) -> None:
     reader = Reader(cars)
     assert [item.record for item in reader.last(3)] == [REMOVE, C, D]
     assert [item.record for item in reader.last(99)] == [A, B, REMOVE, C, D]
@@ -92,7 +92,7 @@ def test_the_last_operations_are_given_oldest_first(cars: Path) -> None:
         reader.last(-1)
 
 
-def test_a_time_is_found_where_an_item_has_it(tmp_path: Path) -> None:
+def test_time_is_found_by_the_items(tmp_path: Path) -> None:
     early, late, earlier = (addx(b"", added=ADDED + add) for add in (1, 5, 3))
     path = write(tmp_path / "cars", REMOVE, early, late, earlier)
     reader = Reader(path)
@@ -104,7 +104,7 @@ def test_a_time_is_found_where_an_item_has_it(tmp_path: Path) -> None:
 # --- damage ---------------------------------------------------------------------------------------------------------
 
 
-def test_damage_is_raised_shown_or_left_out(cars: Path) -> None:
+def test_damage_is_raised_returned_or_skipped(cars: Path) -> None:
     (cars.with_name("cars.100")).write_bytes(b"\x7f\x01\x01" + encoded([C]))
     with pytest.raises(DamagedJournal) as raised:
         list(Reader(cars))
@@ -114,13 +114,13 @@ def test_damage_is_raised_shown_or_left_out(cars: Path) -> None:
     assert list(Reader(cars).operations(mode="dropmalformed")) == [A, B, REMOVE, C, D]
 
 
-def test_reading_goes_on_at_an_item_and_makes_up_no_removal(tmp_path: Path) -> None:
+def test_reading_continues_at_an_item_and_invents_no_removal(tmp_path: Path) -> None:
     path = write(tmp_path / "cars", A, tail=b"\x7f" + encoded([REMOVE, confirm(1), B, REMOVE]))
     found = list(Reader(path).operations(mode="permissive"))
     assert found == [A, Damage("cars", 22, 29, "there is no operation 127"), B, REMOVE]
 
 
-def test_an_item_of_long_ago_is_believed_if_all_the_rest_can_be_read(tmp_path: Path) -> None:
+def test_old_item_is_accepted_if_all_the_rest_is_readable(tmp_path: Path) -> None:
     old = addx(b"old", added=5)
     path = write(tmp_path / "cars", A, tail=b"\x7f" + encoded([old, REMOVE]))
     assert list(Reader(path).operations(mode="dropmalformed")) == [A, old, REMOVE]
@@ -131,7 +131,7 @@ def test_an_item_of_long_ago_is_believed_if_all_the_rest_can_be_read(tmp_path: P
 @pytest.mark.parametrize(
     "tail", [b"\x7f", b"\x02\x10", encoded([B])[:-1], bytes(40), b"\x06\x01", b"\x7f" * 30 + b"\x01"]
 )
-def test_what_no_item_follows_is_a_torn_tail_of_the_newest_file(tail: bytes, tmp_path: Path) -> None:
+def test_bad_bytes_without_a_following_item_are_a_torn_tail_of_the_newest_file(tail: bytes, tmp_path: Path) -> None:
     path = write(tmp_path / "cars", A, tail=tail)
     reader = Reader(path)
     assert list(reader) == [A]
@@ -141,7 +141,7 @@ def test_what_no_item_follows_is_a_torn_tail_of_the_newest_file(tail: bytes, tmp
 
 
 @pytest.mark.parametrize("bit", [0, 4, 5, 6, 7])
-def test_a_bad_bit_among_removals_is_no_torn_tail(bit: int, tmp_path: Path) -> None:
+def test_bad_bit_among_removals_is_not_a_torn_tail(bit: int, tmp_path: Path) -> None:
     whole = encoded([addx(b"item")] * 60 + [REMOVE] * 60)
     for position in range(
         len(whole) - 60, len(whole) - (9 if bit == 0 else 2)
@@ -157,7 +157,7 @@ def test_a_bad_bit_among_removals_is_no_torn_tail(bit: int, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("bad", [bytes(200), b"some text that was put here\n" * 10], ids=["zeros", "text"])
-def test_a_queue_that_was_overwritten_from_its_beginning_is_no_torn_tail(bad: bytes, tmp_path: Path) -> None:
+def test_queue_overwritten_from_its_beginning_is_not_a_torn_tail(bad: bytes, tmp_path: Path) -> None:
     path = tmp_path / "cars"
     path.write_bytes(bad)
     (problem,) = Reader(path).verify().problems
@@ -170,13 +170,13 @@ def test_a_queue_that_was_overwritten_from_its_beginning_is_no_torn_tail(bad: by
     assert path.read_bytes() == bad
 
 
-def test_in_a_rotated_file_it_is_damage(cars: Path) -> None:
+def test_incomplete_end_of_a_rotated_file_is_damage(cars: Path) -> None:
     cars.with_name("cars.100").write_bytes(encoded([C])[:-1])
     found = [item for item in Reader(cars).operations(mode="permissive") if isinstance(item, Damage)]
     assert [(item.file, item.start, item.kind) for item in found] == [("cars.100", 0, "malformed")]
 
 
-def test_an_item_larger_than_the_buffer_is_read_and_passed(tmp_path: Path) -> None:
+def test_item_larger_than_the_buffer_is_read_and_skipped(tmp_path: Path) -> None:
     large = addx(bytes(range(256)) * (READ_BYTES // 128))
     path = write(tmp_path / "cars", A, large, B, REMOVE)
     assert list(Reader(path)) == [A, large, B, REMOVE]
@@ -191,10 +191,10 @@ def test_a_size_beyond_the_file_costs_no_memory(tmp_path: Path) -> None:
     assert Reader(path).count() == 1
 
 
-# --- while somebody writes ------------------------------------------------------------------------------------------
+# --- during writes --------------------------------------------------------------------------------------------------
 
 
-def test_files_that_are_rotated_and_packed_meanwhile_are_read_as_they_were(tmp_path: Path) -> None:
+def test_files_rotated_and_packed_during_a_read_are_read_unchanged(tmp_path: Path) -> None:
     with Writer(tmp_path / "cars") as writer:
         for number in range(3):
             for item in range(20_000):
@@ -208,10 +208,10 @@ def test_files_that_are_rotated_and_packed_meanwhile_are_read_as_they_were(tmp_p
     assert [int(operation.data) for operation in found] == list(range(60_000))  # type: ignore[attr-defined]
 
 
-# --- what it stands for ---------------------------------------------------------------------------------------------
+# --- the state of the queue -----------------------------------------------------------------------------------------
 
 
-def test_the_state_is_the_queue(cars: Path) -> None:
+def test_state_is_that_of_the_queue(cars: Path) -> None:
     write(cars, RESERVE, D, RESERVE, unremove(1), confirm(2), addx(b"E", expires=ADDED + 5))
     assert Reader(cars).state() == {
         "items": [
@@ -229,7 +229,7 @@ def test_an_item_of_starling_has_no_time(tmp_path: Path) -> None:
     assert Reader(path).state()["items"] == [{"data": "eA==", "added": None, "expires": 60_000, "xid": 0}]
 
 
-def test_the_state_before_an_operation(cars: Path) -> None:
+def test_state_before_an_operation(cars: Path) -> None:
     reader = Reader(cars)
 
     def items(at: int) -> list[bytes]:
@@ -245,7 +245,7 @@ def test_the_state_before_an_operation(cars: Path) -> None:
         reader.state(7 << 64)
 
 
-def test_differences_are_told_by_the_places_of_items(cars: Path) -> None:
+def test_differences_list_the_positions_of_items(cars: Path) -> None:
     write(cars, RESERVE, D)
     reader = Reader(cars)
     changes = reader.diff(44, reader.next)
@@ -272,7 +272,7 @@ def test_the_history_of_an_item(cars: Path) -> None:
         Reader(cars).history("cars.50@44")
 
 
-def test_replay_goes_on_behind_damage(tmp_path: Path) -> None:
+def test_replay_continues_after_damage(tmp_path: Path) -> None:
     path = write(tmp_path / "cars", A, tail=b"\x7f" + encoded([B, REMOVE]))
     assert [item.data for item in Reader(path).queue_state().items] == [b"B"]
     with pytest.raises(DamagedJournal):
@@ -318,7 +318,7 @@ def test_queues_are_recognised_by_names_and_bytes(cars: Path) -> None:
     assert evidence.score == 3
 
 
-def test_an_empty_file_is_one_only_in_company(tmp_path: Path) -> None:
+def test_empty_file_is_a_queue_only_beside_other_queues(tmp_path: Path) -> None:
     (tmp_path / "cars").touch()
     with pytest.raises(UnknownFormat):
         detect(tmp_path / "cars")
@@ -330,7 +330,7 @@ def test_an_empty_file_is_one_only_in_company(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("data", [b"PAR1", b"# text\n", bytes(100), b"\x01\x01\x7f", b"\xff"])
-def test_other_files_are_none(data: bytes, tmp_path: Path) -> None:
+def test_other_files_are_not_queues(data: bytes, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(data)
     assert looks_like(REAL_DISK, tmp_path / "file") is None
     assert looks_like(REAL_DISK, tmp_path) is None

@@ -40,13 +40,13 @@ def repaired(path: Path) -> list[Operation]:
     return operations
 
 
-def test_a_sound_queue_needs_nothing(tmp_path: Path) -> None:
+def test_sound_queue_needs_no_repair(tmp_path: Path) -> None:
     found = plan(write(tmp_path / "cars", A, REMOVE))
     assert (found.empty, found.left) == (True, ())
     assert apply(tmp_path / "cars", found) is None
 
 
-def test_a_torn_tail_is_cut_off_and_kept(tmp_path: Path) -> None:
+def test_torn_tail_is_cut_and_kept_by_repair(tmp_path: Path) -> None:
     path = write(tmp_path / "cars", A, tail=encoded([B])[:-4])
     assert plan(path).steps == (Cut("cars", 31, 59, "only 28 of the operation's 32 bytes are there"),)
     assert plan(path).left == ()
@@ -55,7 +55,7 @@ def test_a_torn_tail_is_cut_off_and_kept(tmp_path: Path) -> None:
     assert encoded([B])[:-4] in kept
 
 
-def test_bad_bytes_in_the_middle_go_and_the_rest_stays(tmp_path: Path) -> None:
+def test_bad_bytes_in_the_middle_are_removed_and_the_rest_kept(tmp_path: Path) -> None:
     bad = b"\x7f some noise \xff"
     path = write(tmp_path / "cars", A, tail=bad + encoded([B, REMOVE]))
     found = plan(path)
@@ -73,7 +73,7 @@ def test_bad_bytes_in_the_middle_go_and_the_rest_stays(tmp_path: Path) -> None:
     assert repaired(path) == [A, B, REMOVE]
 
 
-def test_the_end_of_a_rotated_file_is_cut_off_and_told(tmp_path: Path) -> None:
+def test_damaged_end_of_a_rotated_file_is_cut_and_reported(tmp_path: Path) -> None:
     (tmp_path / "cars.50").write_bytes(encoded([A, B])[:-1])
     path = write(tmp_path / "cars", C)
     assert [(loss.file, loss.position, loss.bytes) for loss in plan(path).losses] == [("cars.50", 31, 31)]
@@ -81,7 +81,7 @@ def test_the_end_of_a_rotated_file_is_cut_off_and_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("bit", range(3, 8))
-def test_an_opcode_is_restored_where_the_rest_of_the_item_is_there(bit: int, tmp_path: Path) -> None:
+def test_opcode_is_restored_if_the_rest_of_the_item_is_intact(bit: int, tmp_path: Path) -> None:
     path = tmp_path / "cars"
     path.write_bytes(flip_bit(encoded([A, B, REMOVE, C]), 8 * 31 + bit))
     (step,) = plan(path).steps
@@ -93,7 +93,7 @@ def test_an_opcode_is_restored_where_the_rest_of_the_item_is_there(bit: int, tmp
 
 
 @pytest.mark.parametrize("bit", [0, 2])  # a 3 and a 6: they read well, and the size of the item follows
-def test_an_opcode_that_became_another_one_is_taken_out_with_its_item(bit: int, tmp_path: Path) -> None:
+def test_changed_opcode_is_removed_with_its_item(bit: int, tmp_path: Path) -> None:
     path = tmp_path / "cars"
     path.write_bytes(flip_bit(encoded([A, B, REMOVE, C]), 8 * 31 + bit))
     (loss,) = plan(path).losses
@@ -106,7 +106,7 @@ TOO_SMALL = (0, 1, 3)
 
 
 @pytest.mark.parametrize("bit", [4, *range(21, 32)])
-def test_a_size_that_no_item_can_have_is_restored_where_only_one_explains_all_bytes(bit: int, tmp_path: Path) -> None:
+def test_impossible_size_is_restored_if_only_one_value_explains_all_bytes(bit: int, tmp_path: Path) -> None:
     path = tmp_path / "cars"
     operations = [A, B, addx(b"a longer item"), REMOVE, C, addx(b"last")]
     path.write_bytes(flip_bit(encoded(operations), 8 * 32 + bit))
@@ -117,7 +117,7 @@ def test_a_size_that_no_item_can_have_is_restored_where_only_one_explains_all_by
 
 
 @pytest.mark.parametrize("bit", TOO_SMALL)
-def test_an_item_that_reads_well_is_never_made_longer(bit: int, tmp_path: Path) -> None:
+def test_valid_item_is_never_extended(bit: int, tmp_path: Path) -> None:
     path = tmp_path / "cars"
     data = encoded([A, B, C, C])
     path.write_bytes(flip_bit(data, 8 * 32 + bit))
@@ -128,7 +128,7 @@ def test_an_item_that_reads_well_is_never_made_longer(bit: int, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("bit", [2, 5, 6])
-def test_an_item_that_has_swallowed_others_is_taken_out_and_they_stay(bit: int, tmp_path: Path) -> None:
+def test_item_that_swallowed_others_is_removed_and_they_are_kept(bit: int, tmp_path: Path) -> None:
     path = tmp_path / "cars"
     items = [addx(b"item number %d" % number) for number in range(6)]
     path.write_bytes(flip_bit(encoded([A, B, *items]), 8 * 32 + bit))
@@ -137,14 +137,14 @@ def test_an_item_that_has_swallowed_others_is_taken_out_and_they_stay(bit: int, 
     assert repaired(path) == [A, *items]
 
 
-def test_a_removal_is_never_restored_as_it_may_have_been_another(tmp_path: Path) -> None:
+def test_removal_is_never_restored(tmp_path: Path) -> None:
     path = tmp_path / "cars"
     for operation in (REMOVE, confirm(5)):
         path.write_bytes(flip_bit(encoded([B, operation, C]), 8 * 32 + 6))
         assert [type(step) for step in plan(path).steps] == [Create, Remove, Rename]
 
 
-def test_where_two_sizes_would_do_none_is_restored(tmp_path: Path) -> None:
+def test_ambiguous_size_is_not_restored(tmp_path: Path) -> None:
     path = tmp_path / "cars"
     path.write_bytes(flip_bit(encoded([A, REMOVE, C]), 8 * 4 + 7))  # it may end before the removal or after it
     (loss,) = plan(path).losses
@@ -152,19 +152,19 @@ def test_where_two_sizes_would_do_none_is_restored(tmp_path: Path) -> None:
     assert repaired(path) == [C]
 
 
-def test_where_two_opcodes_would_do_none_is_restored(tmp_path: Path) -> None:
+def test_ambiguous_opcode_is_not_restored(tmp_path: Path) -> None:
     path = tmp_path / "cars"
     path.write_bytes(flip_bit(encoded([A, REMOVE, C]), 8 * 31 + 6))  # or the size before it should be one more
     assert [type(step) for step in plan(path).steps] == [Create, Remove, Rename]
 
 
-def test_an_item_is_not_made_longer_over_a_sector_of_zeros(tmp_path: Path) -> None:
+def test_item_is_not_extended_over_a_sector_of_zeros(tmp_path: Path) -> None:
     path = write(tmp_path / "cars", A, tail=bytes(64) + encoded([B]))
     assert [type(step) for step in plan(path).steps] == [Create, Remove, Rename]
     assert repaired(path) == [A, B]
 
 
-def test_only_what_explains_the_rest_of_the_file_is_restored(tmp_path: Path) -> None:
+def test_field_is_restored_only_if_it_explains_the_rest_of_the_file(tmp_path: Path) -> None:
     operations = [A, B, C, addx(b"fourth"), addx(b"fifth"), addx(b"sixth")]
     path = tmp_path / "cars"
     path.write_bytes(flip_bit(flip_bit(encoded(operations), 8 * 31 + 7), 8 * 94 + 7))
@@ -175,7 +175,7 @@ def test_only_what_explains_the_rest_of_the_file_is_restored(tmp_path: Path) -> 
     assert repaired(path) == [A, C, *operations[3:]]
 
 
-def test_a_tail_is_never_mended_into_a_shorter_item(tmp_path: Path) -> None:
+def test_tail_is_never_repaired_into_a_shorter_item(tmp_path: Path) -> None:
     whole = encoded([A, addx(bytes(range(64)))])
     path = tmp_path / "cars"
     path.write_bytes(whole[:-32])  # with one bit less its size would fit
@@ -183,7 +183,7 @@ def test_a_tail_is_never_mended_into_a_shorter_item(tmp_path: Path) -> None:
     assert repaired(path) == [A]
 
 
-def test_a_repair_holds_the_writers_lock(tmp_path: Path) -> None:
+def test_repair_holds_the_lock_of_the_writer(tmp_path: Path) -> None:
     path = write(tmp_path / "cars", A, tail=b"\x7f" + encoded([B]))
     found = plan(path)
     with pytest.raises(DamagedJournal, match="this is no torn tail; nothing was changed: run `logwright verify"):

@@ -74,7 +74,7 @@ def twin(request: pytest.FixtureRequest) -> Any:
     return request.param
 
 
-def test_items_leave_in_the_order_in_which_they_came(twin: Any) -> None:
+def test_items_are_replayed_in_order(twin: Any) -> None:
     queue = Queue(twin, ADD, ADD, ADD, REMOVE)
     assert (queue.items, queue.open, queue.replay.xid, len(queue.replay)) == ([1, 2], {}, 0, 2)
 
@@ -84,13 +84,13 @@ def test_a_reservation_gets_the_next_id(twin: Any) -> None:
     assert (queue.items, queue.open, queue.replay.xid) == ([2], {1: 0, 2: 1}, 2)
 
 
-def test_the_next_id_leaves_out_0_and_those_that_are_open_and_wraps(twin: Any) -> None:
+def test_next_id_skips_0_and_open_ids_and_wraps(twin: Any) -> None:
     queue = Queue(twin, *[ADD] * 6, RESERVE, save_xid(2**31 - 1), RESERVE, save_xid(-1), RESERVE, save_xid(0), RESERVE)
     assert queue.open == {1: 0, -(2**31): 1, 2: 2, 3: 3}
     assert queue.replay.xid == 3
 
 
-def test_an_item_that_came_with_an_id_is_reserved_under_it_once(twin: Any) -> None:
+def test_item_added_with_an_id_is_reserved_under_it_once(twin: Any) -> None:
     queue = Queue(twin, save_xid(9), add_xid(5, b""), RESERVE)
     assert (queue.open, queue.replay.xid) == ({5: 1}, 9)
     queue.add(unremove(5))
@@ -105,18 +105,18 @@ def test_an_item_with_an_id_that_is_not_reserved_yet_keeps_it(twin: Any) -> None
     assert queue.add(RESERVE, RESERVE).open == {5: 0, 1: 1}
 
 
-def test_an_id_that_is_named_and_taken_makes_an_item_get_the_next(twin: Any) -> None:
+def test_item_with_a_taken_id_gets_the_next_one(twin: Any) -> None:
     queue = Queue(twin, add_xid(1, b""), add_xid(1, b""), RESERVE, RESERVE)
     assert (queue.open, queue.anomalies) == ({1: 0, 2: 1}, [(3, "open_already")])
 
 
-def test_a_reservation_under_an_id_of_its_own_sets_the_last_used_one(twin: Any) -> None:
+def test_reservation_with_an_explicit_id_sets_the_last_id(twin: Any) -> None:
     queue = Queue(twin, ADD, ADD, reserve_as(6), RESERVE)
     assert (queue.open, queue.replay.xid) == ({6: 0, 7: 1}, 7)
     assert Queue(twin, add_xid(3, b""), reserve_as(8)).open == {8: 0}
 
 
-def test_what_is_put_back_is_at_the_head(twin: Any) -> None:
+def test_aborted_items_are_at_the_head(twin: Any) -> None:
     queue = Queue(twin, ADD, ADD, ADD, RESERVE, RESERVE, unremove(1))
     assert queue.items == [0, 2]
     assert queue.add(unremove(2)).items == [1, 0, 2]
@@ -129,7 +129,7 @@ def test_continue_finishes_one_item_and_adds_another(twin: Any) -> None:
     assert Queue(twin, continue_(7, b"")).items == [0]
 
 
-def test_what_does_not_fit_changes_nothing_and_is_told(twin: Any) -> None:
+def test_invalid_operation_changes_nothing_and_is_reported(twin: Any) -> None:
     queue = Queue(twin, REMOVE, RESERVE, reserve_as(4), unremove(1), confirm(2), ADD, reserve_as(3), ADD, reserve_as(3))
     assert (queue.items, queue.open, queue.replay.xid) == ([7], {3: 5}, 3)
     assert queue.anomalies == [
@@ -159,7 +159,7 @@ def test_a_journal_of_anomalies_costs_no_memory(twin: Any) -> None:
     assert len(queue.replay.anomalies) == MOST_ANOMALIES
 
 
-def test_an_item_is_watched_from_its_coming_to_its_going(twin: Any) -> None:
+def test_item_is_traced_from_add_to_removal(twin: Any) -> None:
     queue = Queue(twin, ADD, ADD, RESERVE, RESERVE, unremove(2), RESERVE, confirm(3), REMOVE, watch=1)
     assert [(position, EVENTS[what], xid) for _, position, what, xid in queue.replay.events] == [
         (1, "added", 0),
@@ -171,7 +171,7 @@ def test_an_item_is_watched_from_its_coming_to_its_going(twin: Any) -> None:
     assert [EVENTS[what] for _, _, what, _ in Queue(twin, ADD, REMOVE, watch=0).replay.events] == ["added", "removed"]
 
 
-def test_many_reservations_are_found_again(twin: Any) -> None:
+def test_many_reservations_are_found(twin: Any) -> None:
     queue = Queue(twin, *[ADD] * 3000, *[RESERVE] * 3000)
     queue.add(*[confirm(xid) for xid in range(1, 3001) if xid % 7])
     assert sorted(queue.open) == list(range(7, 3001, 7))
@@ -190,12 +190,12 @@ def golden(name: str) -> list[Operation]:
     return scenario_operations(scenario)
 
 
-def test_golden_rewritten_file_stands_for_its_open_items_and_its_queue(twin: Any) -> None:
+def test_golden_rewritten_file_contains_its_open_items_and_its_queue(twin: Any) -> None:
     queue = Queue(twin, *golden("rewrite with open items and queue"))
     assert (queue.open, queue.items) == ({6: 0, 7: 2, 8: 4}, [6, 7, 8])
 
 
-def test_golden_recovery_puts_open_items_back_in_their_order(twin: Any) -> None:
+def test_golden_recovery_returns_open_items_in_order(twin: Any) -> None:
     operations = golden("recover with open transactions")
     queue = Queue(twin, *operations, unremove(3), unremove(1))
     assert [operations[index].data for index in queue.items] == [b"one", b"three", b"five"]
@@ -206,7 +206,7 @@ def test_golden_recovery_puts_open_items_back_in_their_order(twin: Any) -> None:
     ("name", "items"),
     [("interleaved transactions", []), ("continue", [b"two"]), ("restart", [b"second"]), ("flush", [])],
 )
-def test_golden_queues_are_what_the_original_finds(twin: Any, name: str, items: list[bytes]) -> None:
+def test_golden_queues_match_the_original(twin: Any, name: str, items: list[bytes]) -> None:
     operations = golden(name)
     queue = Queue(twin, *operations)
     assert ([operations[index].data for index in queue.items], queue.open) == (items, {})

@@ -1,4 +1,4 @@
-"""Files of queues written anew from rows of tables have the bytes that they had."""
+"""Files of queues written from rows of tables have the original bytes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def files_of(directory: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("dialect", ["documented", "kestrel2"])
 @pytest.mark.parametrize("seed", range(20))
-def test_a_random_queue_comes_back_byte_for_byte(seed: int, dialect: str, tmp_path: Path) -> None:
+def test_random_queue_is_restored_byte_for_byte(seed: int, dialect: str, tmp_path: Path) -> None:
     dice = random.Random(f"{dialect} {seed}")
     path = random_queue(tmp_path / "source", "cars", dice, dialect)
     assert Reader(path).count() == Reader(path, dialect=dialect).count(), "or the test says nothing"  # type: ignore[arg-type]
@@ -50,7 +50,7 @@ def test_a_random_queue_comes_back_byte_for_byte(seed: int, dialect: str, tmp_pa
 
 
 @pytest.mark.parametrize("scenario", FACTS["scenarios"], ids=lambda scenario: scenario["name"])
-def test_the_journals_of_the_original_come_back_byte_for_byte(scenario: dict[str, Any], tmp_path: Path) -> None:
+def test_journals_of_the_original_are_restored_byte_for_byte(scenario: dict[str, Any], tmp_path: Path) -> None:
     source = write(tmp_path / "source" / "cars", *scenario_operations(scenario))
     if not restore(events_of(source), tmp_path / "target"):
         FileWriter(tmp_path / "target", "cars").finish()  # as is done for every file that the table `files` has
@@ -58,11 +58,11 @@ def test_the_journals_of_the_original_come_back_byte_for_byte(scenario: dict[str
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_behind_damage_the_queue_is_in_the_same_state_and_what_is_missing_is_told(seed: int, tmp_path: Path) -> None:
+def test_restore_after_damage_keeps_the_state_and_reports_missing_bytes(seed: int, tmp_path: Path) -> None:
     dice = random.Random(seed)
     path = random_queue(tmp_path / "source", "cars", dice, "documented", lively=True)
-    behind = encoded([addx(b"behind") for _ in range(5)])
-    path.write_bytes((path.read_bytes() if path.exists() else b"") + b"\xee" * 9 + behind)
+    following = encoded([addx(b"behind") for _ in range(5)])
+    path.write_bytes((path.read_bytes() if path.exists() else b"") + b"\xee" * 9 + following)
     before = Reader(path, dialect="documented")
     written = restore(events_of(path), tmp_path / "target")
     after = Reader(tmp_path / "target" / "cars", dialect="documented")
@@ -73,7 +73,7 @@ def test_behind_damage_the_queue_is_in_the_same_state_and_what_is_missing_is_tol
     assert before.total_bytes() - after.total_bytes() == 9
 
 
-def test_files_that_were_read_under_the_name_of_the_newest_get_the_name_that_they_have_now() -> None:
+def test_files_read_as_the_newest_get_their_current_name() -> None:
     names = [("cars", 0), ("cars.904", 0), ("cars", 904), ("cars", 950), ("bikes", 0), ("vans.7", 0), ("old", None)]
     assert RESTORE.settled(names) == {
         ("cars", 0): "cars.904",
@@ -86,7 +86,7 @@ def test_files_that_were_read_under_the_name_of_the_newest_get_the_name_that_the
     }
 
 
-def test_the_name_of_a_file_says_its_queue_and_leads_nowhere_else() -> None:
+def test_file_name_gives_its_queue_and_no_other_path() -> None:
     assert [RESTORE.part_of(name) for name in ("cars", "cars.904", "cars.950.pack", "my.queue.bak")] == [
         "cars",
         "cars",
@@ -98,7 +98,7 @@ def test_the_name_of_a_file_says_its_queue_and_leads_nowhere_else() -> None:
             RESTORE.is_single_file(name)
 
 
-def test_rows_that_are_no_file_are_refused(tmp_path: Path) -> None:
+def test_invalid_file_rows_are_refused(tmp_path: Path) -> None:
     write(tmp_path / "cars.50", addx(b"A"), addx(b"B"))
     rows = events_of(write(tmp_path / "cars", addx(b"C"), addx(b"D")))
     one, two = rows.slice(0, 2), rows.slice(2, 2)
@@ -122,13 +122,13 @@ def test_rows_that_are_no_file_are_refused(tmp_path: Path) -> None:
         RESTORE.write_consumers(tmp_path, "cars", {"billing": 5})
 
 
-def test_an_end_that_is_not_in_the_tables_is_missing(tmp_path: Path) -> None:
+def test_end_absent_from_the_tables_is_missing(tmp_path: Path) -> None:
     written = restore(events_of(write(tmp_path / "cars", addx(b"A"))), tmp_path / "target")
     assert RESTORE.missing(written, {"cars": 22}) == []
     assert RESTORE.missing(written, {"cars": 60, "bikes": 5}) == [Missing("cars", 22, 60)]
 
 
-def test_what_a_task_has_written_is_durable_with_its_name(tmp_path: Path, simulated_disk: SimulatedDisk) -> None:
+def test_files_written_by_a_task_are_durable_with_their_names(tmp_path: Path, simulated_disk: SimulatedDisk) -> None:
     rows = events_of(write(tmp_path / "cars", addx(b"A"), addx(b"B")))
     writer = FileWriter(Path("/journal"), "cars", disk=simulated_disk)
     for batch in rows.to_batches():

@@ -1,4 +1,4 @@
-"""Where a stream of a queue goes on: behind what it has read, or behind what is gone, and then it says so."""
+"""Where a stream of a queue resumes: after what it has read, or after what was removed, which it reports."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def mark(path: Path, number: int) -> str:
     return SPLITS.mark(Reader(path), "cars", number)
 
 
-def test_it_goes_on_where_it_was_also_when_the_file_was_rotated(tmp_path: Path) -> None:
+def test_stream_resumes_after_its_file_was_rotated(tmp_path: Path) -> None:
     path = write(tmp_path / "cars", addx(b"A"), addx(b"B"))
     known = mark(path, 22)
     assert len(known) == 24
@@ -38,7 +38,7 @@ def test_it_goes_on_where_it_was_also_when_the_file_was_rotated(tmp_path: Path) 
     assert resume(path, rotated << 64, "") == (rotated << 64, "")
 
 
-def test_what_was_packed_before_it_was_read_is_gone_and_it_goes_on_behind_the_pack(tmp_path: Path) -> None:
+def test_stream_resumes_after_a_pack_of_unread_operations(tmp_path: Path) -> None:
     path = write(tmp_path / "cars", addx(b"A"), addx(b"B"))
     numbers = [0, 22, 44]
     marks = [mark(path, number) for number in numbers]
@@ -61,7 +61,7 @@ def test_what_was_packed_before_it_was_read_is_gone_and_it_goes_on_behind_the_pa
     assert resume(path, second << 64, "") == (second << 64, "")
 
 
-def test_a_pack_without_a_file_behind_it_has_been_read_or_has_not(tmp_path: Path) -> None:
+def test_stream_resumes_at_a_pack_without_a_following_file(tmp_path: Path) -> None:
     path = tmp_path / "cars"
     write(tmp_path / "cars.50", addx(b"A"))
     assert resume(path, 50 << 64, "") == (50 << 64, "")
@@ -69,7 +69,7 @@ def test_a_pack_without_a_file_behind_it_has_been_read_or_has_not(tmp_path: Path
     assert (following, bool(reason)) == (50 << 64, True)
 
 
-def test_a_newest_file_that_was_written_anew_is_read_from_its_beginning(tmp_path: Path) -> None:
+def test_rewritten_newest_file_is_read_from_its_beginning(tmp_path: Path) -> None:
     with Queue(tmp_path, "cars", default_journal_bytes=100) as queue:
         queue.put_many([b"%d" % number for number in range(20)])
         queue.sync()
@@ -85,7 +85,7 @@ def test_a_newest_file_that_was_written_anew_is_read_from_its_beginning(tmp_path
 
 
 @pytest.mark.parametrize("rotated", [False, True])
-def test_what_was_rewritten_before_it_was_read_is_gone_wherever_one_stood(tmp_path: Path, rotated: bool) -> None:
+def test_stream_reports_operations_rewritten_before_they_were_read(tmp_path: Path, rotated: bool) -> None:
     path = tmp_path / "cars"
     with Writer(path) as writer:
         for number in range(10):
@@ -101,14 +101,14 @@ def test_what_was_rewritten_before_it_was_read_is_gone_wherever_one_stood(tmp_pa
             writer.addx(b"A" * 100)
         writer.addx(b"z")
         writer.rewrite()
-        behind = writer.last_timestamp << 64
+        expected = writer.last_timestamp << 64
         writer.addx(b"after")
     following, reason = resume(path, at, known)
-    assert (following, "went before they were read" in reason) == (behind, True)
+    assert (following, "went before they were read" in reason) == (expected, True)
     assert [item.data for item in Reader(path).records(following)] == [b"after"]
 
 
-def test_a_split_whose_bytes_are_others_now_says_so(tmp_path: Path) -> None:
+def test_split_of_changed_bytes_raises_an_error(tmp_path: Path) -> None:
     path = write(tmp_path / "cars", addx(b"A"), addx(b"B"))
     (split,) = SPLITS.plan(Reader(path))
     with Writer(path) as writer:
@@ -119,7 +119,7 @@ def test_a_split_whose_bytes_are_others_now_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_so_many_operations_are_so_many(seed: int, tmp_path: Path) -> None:
+def test_advance_counts_operations(seed: int, tmp_path: Path) -> None:
     dice = random.Random(seed)
     operations = lively_operations(dice, "documented", 60)
     write(tmp_path / "cars.50", *operations[:25])

@@ -1,4 +1,4 @@
-"""Following queues while somebody writes to them."""
+"""Following queues while a writer appends."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.kestrel.samples import ADDED, REMOVE, addx, encoded, reserve_as, writ
 A, B, C = addx(b"A"), addx(b"B"), addx(b"C")
 
 
-def test_what_is_there_and_what_comes_is_seen_once_across_files(tmp_path: Path) -> None:
+def test_existing_and_new_operations_are_read_once_across_files(tmp_path: Path) -> None:
     write(tmp_path / "cars.50", A)
     path = write(tmp_path / "cars", B)
     with Scanner(path, timeout=0) as scanner:
@@ -34,7 +34,7 @@ def test_what_is_there_and_what_comes_is_seen_once_across_files(tmp_path: Path) 
         assert list(scanner) == [REMOVE, A]
 
 
-def test_it_begins_with_a_number(tmp_path: Path) -> None:
+def test_following_starts_at_a_number(tmp_path: Path) -> None:
     write(tmp_path / "cars.50", A, B)
     path = write(tmp_path / "cars", C)
     assert list(Scanner(path, 22, timeout=0)) == [B, C]
@@ -49,7 +49,7 @@ def test_an_incomplete_operation_is_waited_for(tmp_path: Path) -> None:
         assert list(scanner) == [B, C]
 
 
-def test_it_waits_for_another_thread(tmp_path: Path) -> None:
+def test_scanner_waits_for_another_thread(tmp_path: Path) -> None:
     with Writer(tmp_path / "cars") as writer, Scanner(tmp_path / "cars", timeout=30) as scanner:
 
         def append() -> None:
@@ -91,18 +91,18 @@ def test_files_that_were_packed_unread_are_a_gap(tmp_path: Path) -> None:
     write(tmp_path / "cars.100", B)
     path = write(tmp_path / "cars", C)
     scanner = Scanner(path, 50 << 64, timeout=0)
-    behind = Scanner(path, 50 << 64, timeout=0, mode="permissive")
+    later = Scanner(path, 50 << 64, timeout=0, mode="permissive")
     with Writer(path) as writer:
         writer.pack()
     with pytest.raises(Gap, match="were packed before they were read"):
         list(scanner)
-    found = [item.kind if isinstance(item, Damage) else item.record for item in behind.located()]
+    found = [item.kind if isinstance(item, Damage) else item.record for item in later.located()]
     assert found == ["gap", C]
     with Scanner(path, 100 << 64, timeout=0) as read:
         assert list(read) == [C], "what was read to its end may be packed"
 
 
-def test_a_file_that_becomes_shorter_is_told(tmp_path: Path) -> None:
+def test_shortened_file_is_reported(tmp_path: Path) -> None:
     path = write(tmp_path / "cars", A, B)
     with Scanner(path, timeout=0) as scanner:
         assert len(list(scanner)) == 2
@@ -111,7 +111,7 @@ def test_a_file_that_becomes_shorter_is_told(tmp_path: Path) -> None:
             list(scanner)
 
 
-def test_the_dialect_may_show_while_it_is_followed(tmp_path: Path) -> None:
+def test_dialect_may_become_known_while_following(tmp_path: Path) -> None:
     path = write(tmp_path / "cars", A)
     with Scanner(path, timeout=0) as scanner:
         assert list(scanner) == [A]

@@ -60,7 +60,7 @@ def test_splits_of_any_size_give_every_operation_and_every_damage_once(seed: int
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_stream_reads_on_where_it_stopped(seed: int, tmp_path: Path) -> None:
+def test_stream_continues_where_it_stopped(seed: int, tmp_path: Path) -> None:
     chance = random.Random(seed)
     reader = Reader(damaged_queue(tmp_path, chance), dialect="documented")
     whole = [item for item in flat(reader.chunks(mode="permissive")) if getattr(item, "kind", "") != "torn_tail"]
@@ -76,7 +76,7 @@ def test_a_stream_reads_on_where_it_stopped(seed: int, tmp_path: Path) -> None:
     assert [item for item in found if getattr(item, "kind", "") != "torn_tail"] == whole
 
 
-def test_a_split_is_found_again_when_its_file_was_rotated(tmp_path: Path) -> None:
+def test_split_is_found_after_its_file_was_rotated(tmp_path: Path) -> None:
     path = write(tmp_path / "cars", *[addx(b"%d" % number) for number in range(10)])
     reader = Reader(path)
     planned = SPLITS.plan(reader, 50)
@@ -87,7 +87,7 @@ def test_a_split_is_found_again_when_its_file_was_rotated(tmp_path: Path) -> Non
     assert found == [b"%d" % number for number in range(10)]
 
 
-def test_a_split_of_what_was_packed_says_so(tmp_path: Path) -> None:
+def test_split_of_a_packed_file_raises_an_error(tmp_path: Path) -> None:
     write(tmp_path / "cars.50", addx(b"A"))
     write(tmp_path / "cars.100", addx(b"B"))
     path = write(tmp_path / "cars", addx(b"C"))
@@ -104,7 +104,7 @@ def test_a_split_of_what_was_packed_says_so(tmp_path: Path) -> None:
     assert len(read(Reader(path), planned[2:])) == 1
 
 
-def test_queues_are_parts(tmp_path: Path) -> None:
+def test_each_queue_is_a_part(tmp_path: Path) -> None:
     write(tmp_path / "bikes", addx(b"A"), REMOVE)
     write(tmp_path / "cars.50", addx(b"B"))
     reader = QueuesReader(tmp_path)
@@ -116,7 +116,7 @@ def test_queues_are_parts(tmp_path: Path) -> None:
     assert SPLITS.extent(reader.open("bikes")) == {"bikes": (0, 23)}, "a queue alone is a part by its name as well"
 
 
-def test_a_torn_tail_is_told_by_the_last_split(tmp_path: Path) -> None:
+def test_torn_tail_is_reported_by_the_last_split(tmp_path: Path) -> None:
     path = write(tmp_path / "cars", addx(b"A"), tail=b"\x02")
     (split,) = SPLITS.plan(Reader(path))
     assert split.behind is not None

@@ -28,7 +28,7 @@ from tests.support.trees import read_file, read_tree, write_file
 
 KESTREL = KestrelStaging()
 FIRST, SECOND, NONE, ALL = KESTREL.first, KESTREL.second, KESTREL.none, KESTREL.everything
-stage, queues, behind, publish_two = KESTREL.stage, KESTREL.contents, KESTREL.placed, KESTREL.publish_two
+stage, queues, placed, publish_two = KESTREL.stage, KESTREL.contents, KESTREL.placed, KESTREL.publish_two
 FAR = 9_000_000_000_000_000
 """The number of a rotated file from a time when the clock was far ahead."""
 
@@ -37,7 +37,7 @@ def files(disk: Disk, queue: str, root: Path = ROOT) -> list[str]:
     return [file.name for file in list_files(disk, root, queue).files]
 
 
-def test_a_batch_is_one_rotated_file_for_each_queue_behind_what_was_there() -> None:
+def test_batch_is_one_rotated_file_per_queue_after_existing_files() -> None:
     disk = KESTREL.with_journals()
     (before, _) = files(disk, "cars")
     done = publish_two(disk)
@@ -55,7 +55,7 @@ def test_a_batch_is_one_rotated_file_for_each_queue_behind_what_was_there() -> N
     assert disk.list_directory(STAGING) == ["sink.lck"]
 
 
-def test_the_queue_hands_out_what_it_had_and_then_the_batch(tmp_path: Path) -> None:
+def test_queue_delivers_existing_items_and_then_the_batch(tmp_path: Path) -> None:
     with Queue(tmp_path, "cars", sync="always") as queue:
         queue.put_many([b"one", b"two", b"three"])
         assert queue.get() == b"one"
@@ -67,7 +67,7 @@ def test_the_queue_hands_out_what_it_had_and_then_the_batch(tmp_path: Path) -> N
         assert queue.get_many(9) == [b"two", b"three", b"four", b"five", b"six"]
 
 
-def test_the_number_is_greater_than_every_one_before_also_when_the_clock_has_gone_back() -> None:
+def test_number_exceeds_all_earlier_ones_even_if_the_clock_moves_back() -> None:
     disk = KESTREL.with_journals()
     write_file(disk, ROOT / f"cars.{FAR}", encode(Operation("addx", added=1, data=b"of the future")))
     for number in range(1, 4):
@@ -77,7 +77,7 @@ def test_the_number_is_greater_than_every_one_before_also_when_the_clock_has_gon
     assert [item[0] for item in queues(disk)["cars"][-3:]] == [b"batch 1", b"batch 2", b"batch 3"]
 
 
-def test_where_no_greater_number_is_left_nothing_is_published() -> None:
+def test_nothing_is_published_without_a_greater_number() -> None:
     disk = KESTREL.with_journals()
     write_file(disk, ROOT / f"cars.{10**20 - 2}", b"")
     with pytest.raises(WrongUse, match=rf"cars\.{10**20 - 1}: there is no greater number"):
@@ -101,7 +101,7 @@ def test_items_without_a_time_get_one_and_without_an_expiry_never_expire() -> No
     assert before <= (first[1] or 0) <= (second[1] or 0) <= time.time_ns() // 1_000_000
 
 
-def test_rows_go_to_the_queue_that_they_name_and_others_to_the_default() -> None:
+def test_rows_go_to_their_queue_or_the_default() -> None:
     disk = KESTREL.empty()
     task = Stage(ROOT, "run", 0, QueuesTarget("rest"), disk=disk)
     task.append_batch(pa.record_batch({"queue": ["cars", None, "cars"], "data": [b"a", b"b", b"c"]}))
@@ -112,7 +112,7 @@ def test_rows_go_to_the_queue_that_they_name_and_others_to_the_default() -> None
     }
 
 
-def test_who_follows_a_queue_sees_each_item_of_a_batch_once() -> None:
+def test_follower_reads_each_item_of_a_batch_once() -> None:
     disk = KESTREL.with_journals()
     with Scanner(ROOT, timeout=0, disk=disk) as scanner:
         assert len(list(scanner)) == 7
@@ -152,7 +152,7 @@ def test_names_that_the_original_forbids_are_refused(name: str) -> None:
     assert read_tree(disk, ROOT) == {}
 
 
-def test_a_name_that_would_be_too_long_once_rotated_and_packed_is_refused(tmp_path: Path) -> None:
+def test_name_too_long_for_rotation_and_packing_is_refused(tmp_path: Path) -> None:
     longest = "ö" * (MAX_NAME_BYTES // 2)
     with pytest.raises(WrongUse, match=f"is too long for the name of a queue: {MAX_NAME_BYTES} bytes at most"):
         QueuesTarget(longest + "oo")
@@ -162,11 +162,11 @@ def test_a_name_that_would_be_too_long_once_rotated_and_packed_is_refused(tmp_pa
     longest_of_its_files = tmp_path / f"{longest}.{10**20 - 1}.pack"
     longest_of_its_files.write_bytes(encode(Operation("save_xid", 0)))
     with Queue(tmp_path, longest) as queue:
-        assert len(queue) == 0, "the pack stands for all of it"
+        assert len(queue) == 0, "the pack contains all of it"
 
 
 @pytest.mark.parametrize("queue", [None, ""])
-def test_a_row_without_a_queue_is_refused_where_there_is_no_default(queue: str | None) -> None:
+def test_row_without_a_queue_is_refused_without_a_default(queue: str | None) -> None:
     task = Stage(ROOT, "run", 0, QueuesTarget(), disk=KESTREL.empty())
     with pytest.raises(WrongUse, match="a row names no queue"):
         task.append_batch(pa.record_batch({"queue": pa.array([queue], pa.string()), "data": [b"x"]}))
@@ -174,7 +174,7 @@ def test_a_row_without_a_queue_is_refused_where_there_is_no_default(queue: str |
         task.append_batch(pa.record_batch({"data": [b"x"]}))
 
 
-def test_a_torn_tail_of_the_newest_file_is_cut_off_and_kept_before_the_batch_comes_behind_it() -> None:
+def test_torn_tail_of_the_newest_file_is_cut_and_kept_before_the_batch() -> None:
     disk = KESTREL.with_journals()
     whole = read_file(disk, ROOT / "cars")
     write_file(disk, ROOT / "cars", whole + encode(Operation("addx", added=9, data=b"torn"))[:-1])
@@ -184,7 +184,7 @@ def test_a_torn_tail_of_the_newest_file_is_cut_off_and_kept_before_the_batch_com
     assert kept.startswith(f"cars.@{len(whole)}.")
 
 
-def test_a_newest_file_that_is_damaged_is_left_alone_and_nothing_is_published() -> None:
+def test_damaged_newest_file_is_left_alone_and_nothing_is_published() -> None:
     disk = KESTREL.with_journals()
     item = encode(Operation("addx", added=1_700_000_000_000, data=b"item"))
     write_file(disk, ROOT / "cars", item + b"\xff" + item + item)
@@ -195,7 +195,7 @@ def test_a_newest_file_that_is_damaged_is_left_alone_and_nothing_is_published() 
     assert {name: data for name, data in read_tree(disk, ROOT).items() if not name.startswith(".logwright")} == before
 
 
-def test_a_pack_that_a_crash_has_interrupted_is_finished_first() -> None:
+def test_interrupted_pack_is_finished_first() -> None:
     disk = KESTREL.with_journals()
     with Writer(ROOT / "cars", disk=disk) as writer:
         last = writer.rotate()
@@ -204,7 +204,7 @@ def test_a_pack_that_a_crash_has_interrupted_is_finished_first() -> None:
     )
     write_file(disk, ROOT / f"cars.{last}.pack", state)
     publish_two(disk)
-    expected = behind({"cars": [(b"waits", 3, None), (b"newest", 5, None)], "dogs": NONE["dogs"]}, FIRST, SECOND)
+    expected = placed({"cars": [(b"waits", 3, None), (b"newest", 5, None)], "dogs": NONE["dogs"]}, FIRST, SECOND)
     assert queues(disk) == expected
     assert files(disk, "cars")[0] == f"cars.{last}"
 
@@ -225,7 +225,7 @@ class ForeignWriter(Writer):
         return Lock.acquire(self._disk, self.directory / ".logwright" / f"{self.queue}.lck")
 
 
-def test_what_a_foreign_writer_does_before_the_recovery_happens_to_the_items_that_it_saw() -> None:
+def test_foreign_writes_before_recovery_apply_to_the_items_visible_then() -> None:
     disk = KESTREL.with_journals()
     publish_two(disk)
     for state in disk.process_kills(format="kestrel"):
@@ -244,7 +244,7 @@ def test_what_a_foreign_writer_does_before_the_recovery_happens_to_the_items_tha
         assert queues(state)["cars"] == expected, state.story
 
 
-def test_a_directory_that_is_also_a_root_of_messages_has_both_kinds_of_batches_completed() -> None:
+def test_directory_that_is_also_a_sej_root_completes_both_kinds_of_batches() -> None:
     disk = KESTREL.committed()
     target = ShardsTarget()
     task = target.stage(ROOT, "messages", 0, disk=disk)

@@ -1,4 +1,4 @@
-"""What a journal stands for, in little memory: the rules against a plain model, surveys, and what packs say."""
+"""Replaying a journal in little memory: the rules against a plain model, surveys, and packs."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def next_free(xid: int, taken: dict[int, tuple[int, int]]) -> int:
 
 @pytest.mark.parametrize("twin", TWINS.values(), ids=TWINS)
 @given(files=st.lists(st.lists(STEPS, max_size=60), max_size=3))
-def test_a_replay_knows_the_queue_that_the_rules_give(twin: Any, files: list[list[tuple[str, int]]]) -> None:
+def test_replay_matches_the_rules_of_the_queue(twin: Any, files: list[list[tuple[str, int]]]) -> None:
     found, model = replayed(twin, files), Model(files)
     assert found.items() == [item for item, _, _ in model.queue]
     assert found.front() == [(item, attempts) for item, _, attempts in model.queue if attempts]
@@ -158,7 +158,7 @@ def test_interpreted_and_compiled_rules_agree(files: list[list[tuple[str, int]]]
 
 
 @given(files=st.lists(st.lists(STEPS, max_size=60), max_size=3))
-def test_interpreted_and_compiled_rules_tell_the_same_changes(files: list[list[tuple[str, int]]]) -> None:
+def test_interpreted_and_compiled_rules_report_the_same_changes(files: list[list[tuple[str, int]]]) -> None:
     queues = [twin() for twin in TWINS.values()]
     for steps in files:
         for queue in queues:
@@ -168,7 +168,7 @@ def test_interpreted_and_compiled_rules_tell_the_same_changes(files: list[list[t
 
 
 @pytest.mark.parametrize("twin", TWINS.values(), ids=TWINS)
-def test_many_reservations_are_kept_apart(twin: Any) -> None:
+def test_many_reservations_are_replayed(twin: Any) -> None:
     chance = random.Random(4)
     xids = list(range(1, 5001))
     chance.shuffle(xids)
@@ -181,7 +181,7 @@ def test_many_reservations_are_kept_apart(twin: Any) -> None:
 
 
 @pytest.mark.parametrize("twin", TWINS.values(), ids=TWINS)
-def test_attempts_are_how_often_an_item_was_put_back(twin: Any) -> None:
+def test_attempts_count_the_aborts_of_an_item(twin: Any) -> None:
     again = [("remove_tentative", 0), ("unremove", 1), ("save_xid", 0)]
     found = replayed(twin, [[("addx", 0), ("addx", 0), *again * 3, ("remove_tentative", 0), ("remove_tentative", 0)]])
     assert found.open() == [(1, 0, 3), (2, 1, 0)]
@@ -192,7 +192,7 @@ def test_attempts_are_how_often_an_item_was_put_back(twin: Any) -> None:
 
 
 @pytest.mark.parametrize("twin", TWINS.values(), ids=TWINS)
-def test_what_makes_no_sense_is_refused(twin: Any) -> None:
+def test_invalid_operations_are_refused(twin: Any) -> None:
     with pytest.raises(ValueError, match="as many"):
         twin().add(b"\x02", array("i"), array("q", [0]), 30)
     with pytest.raises(ValueError, match="no operation 77"):
@@ -242,7 +242,7 @@ def test_items_are_found_by_their_number(tmp_path: Path, monkeypatch: pytest.Mon
     files.__exit__(None, None, None)
 
 
-def test_what_follows_a_state_dump_is_not_in_the_run(tmp_path: Path) -> None:
+def test_operations_after_a_state_dump_are_not_in_the_run(tmp_path: Path) -> None:
     write(tmp_path / "cars.7", addx(b"one"), state_dump(3, 1), add_xid(2, b"not this"), addx(b"nor this"))
     write(tmp_path / "cars", addx(b"two"))
     survey, files = survey_of(tmp_path / "cars", dialect="documented")
@@ -288,7 +288,7 @@ def state_with_attempts(disk: SimulatedDisk, dialect: Any) -> Any:
 
 @pytest.mark.parametrize("dialect", ["documented", "kestrel2"])
 @given(operations=JOURNAL)
-def test_a_pack_stands_for_the_same_queue_attempts_included(dialect: Any, operations: list[Operation]) -> None:
+def test_pack_replays_to_the_same_queue_with_attempts(dialect: Any, operations: list[Operation]) -> None:
     if dialect == "kestrel2":
         operations = [OTHER_DIALECT.get(operation, operation) for operation in operations]
     disk = SimulatedDisk()
@@ -304,19 +304,19 @@ def test_a_pack_stands_for_the_same_queue_attempts_included(dialect: Any, operat
 
 
 @pytest.mark.parametrize("dialect", [DOCUMENTED, KESTREL2])
-def test_an_item_that_fails_for_ever_does_not_fill_the_pack(dialect: int) -> None:
+def test_item_that_always_fails_does_not_fill_the_pack(dialect: int) -> None:
     item = addx(b"x" * 100)
     (said,) = {len(b"".join(state_operations(7, [(7, item, times)], [], dialect))) for times in (10**6, 10**9)}
     assert said < 12 * MOST_ATTEMPTS + 200
 
 
-def test_a_pack_of_nothing_is_an_empty_file() -> None:
+def test_pack_of_an_empty_queue_is_an_empty_file() -> None:
     assert b"".join(state_operations(0, [], [], DOCUMENTED)) == b""
     assert b"".join(state_operations(0, [], [], KESTREL2)) == b""
     assert b"".join(state_operations(5, [], [], DOCUMENTED)) == encoded([save_xid(5)])
     assert b"".join(state_operations(5, [], [], KESTREL2)) == encoded([save_xid(5)])
 
 
-def test_what_is_reserved_begins_a_pack() -> None:
+def test_reserved_items_begin_a_pack() -> None:
     said = b"".join(state_operations(9, [(4, addx(b"four"), 0), (2, addx(b"two"), 0)], [], DOCUMENTED))
     assert said == encoded([save_xid(9), add_xid(4, b"four"), RESERVE, add_xid(2, b"two"), RESERVE])

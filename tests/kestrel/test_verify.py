@@ -27,7 +27,7 @@ def test_a_sound_queue_has_neither_problems_nor_anomalies(tmp_path: Path) -> Non
     assert (report.sound, report.records, report.bytes, report.anomalies) == (True, 5, 51, [])
 
 
-def test_what_does_not_fit_the_queue_is_an_anomaly_at_its_position(tmp_path: Path) -> None:
+def test_operation_that_does_not_fit_the_queue_is_an_anomaly(tmp_path: Path) -> None:
     write(tmp_path / "cars.50", REMOVE, A, REMOVE)
     report = Reader(write(tmp_path / "cars", RESERVE, confirm(7), unremove(8))).verify()
     assert report.sound
@@ -39,7 +39,7 @@ def test_what_does_not_fit_the_queue_is_an_anomaly_at_its_position(tmp_path: Pat
     ]
 
 
-def test_every_damage_is_a_problem_with_where_reading_goes_on(tmp_path: Path) -> None:
+def test_every_damage_is_a_problem_with_the_position_where_reading_continues(tmp_path: Path) -> None:
     (tmp_path / "cars.50").write_bytes(b"\x7f" + encoded([A]) + b"\x7f\x7f" + encoded([B]) + b"\x0a")
     report = Reader(write(tmp_path / "cars", A, tail=b"\x02\x10")).verify()
     assert not report.sound
@@ -58,7 +58,7 @@ def test_every_damage_is_a_problem_with_where_reading_goes_on(tmp_path: Path) ->
     assert report.records == 3
 
 
-def test_what_lies_beside_the_files_is_told(tmp_path: Path) -> None:
+def test_leftover_files_are_reported(tmp_path: Path) -> None:
     for name in ("cars.50", "cars.50.pack", "cars.60", "cars.060", "cars~~70", "cars.crc", "cars", "bikes.x"):
         write(tmp_path / name, A)
     report = Reader(tmp_path / "cars").verify()
@@ -71,7 +71,7 @@ def test_what_lies_beside_the_files_is_told(tmp_path: Path) -> None:
     ]
 
 
-def test_no_writer_is_promised_for_a_pack_while_a_file_is_damaged(tmp_path: Path) -> None:
+def test_unfinished_pack_stays_while_a_file_is_damaged(tmp_path: Path) -> None:
     write(tmp_path / "cars.50", A)
     pack = write(tmp_path / "cars.50.pack", A, B, tail=b"\x7f")
     write(tmp_path / "cars", A)
@@ -90,7 +90,7 @@ def test_no_writer_is_promised_for_a_pack_while_a_file_is_damaged(tmp_path: Path
         assert len(queue) == 3
 
 
-def test_what_cannot_be_read_is_a_problem_and_hides_nothing(tmp_path: Path) -> None:
+def test_unreadable_file_is_a_problem_and_hides_nothing(tmp_path: Path) -> None:
     (tmp_path / "cars.50").mkdir()
     (tmp_path / "cars.60").symlink_to("nowhere")
     report = Reader(write(tmp_path / "cars", A)).verify()
@@ -98,7 +98,7 @@ def test_what_cannot_be_read_is_a_problem_and_hides_nothing(tmp_path: Path) -> N
     assert report.records == 1
 
 
-def test_operations_behind_a_state_dump_are_told_once(tmp_path: Path) -> None:
+def test_operations_after_a_state_dump_are_reported_once(tmp_path: Path) -> None:
     report = Reader(write(tmp_path / "cars", A, state_dump(1, 0), B, REMOVE, REMOVE)).verify()
     assert kinds(report.anomalies) == [("cars", 31, "behind_state_dump")]
 
@@ -112,7 +112,7 @@ def test_very_many_anomalies_are_counted_and_not_all_listed(tmp_path: Path) -> N
 # --- inspect --------------------------------------------------------------------------------------------------------
 
 
-def test_a_summary_says_what_is_there(tmp_path: Path) -> None:
+def test_summary_describes_the_queue(tmp_path: Path) -> None:
     write(tmp_path / "cars.50", A)
     write(tmp_path / "cars.7", B)
     write(tmp_path / "cars.50.pack", B)
@@ -132,7 +132,7 @@ def test_a_summary_says_what_is_there(tmp_path: Path) -> None:
     assert (summary.details["dead"], summary.details["temporary"]) == (["cars.7", "cars.50"], ["cars~~1"])
 
 
-def test_a_summary_of_a_damaged_queue_says_so(tmp_path: Path) -> None:
+def test_summary_of_a_damaged_queue_reports_the_damage(tmp_path: Path) -> None:
     summary = Reader(write(tmp_path / "cars", A, tail=b"\x7f" + encoded([B]))).summary()
     assert summary.damaged
     assert summary.health == "damaged at cars @ 22: there is no operation 127"

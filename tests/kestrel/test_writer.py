@@ -36,7 +36,7 @@ def rotated(path: Path) -> list[str]:
     return sorted(file.name for file in path.parent.iterdir() if file.name.startswith(f"{path.name}."))
 
 
-def test_each_call_appends_one_operation_and_tells_its_position(tmp_path: Path) -> None:
+def test_each_call_appends_one_operation_and_returns_its_position(tmp_path: Path) -> None:
     path = tmp_path / "new" / "cars"
     with Writer(path, dialect="kestrel2") as writer:
         assert writer.addx(b"A", added=ADDED) == 0
@@ -65,7 +65,7 @@ def test_each_call_appends_one_operation_and_tells_its_position(tmp_path: Path) 
     ]
 
 
-def test_an_item_is_added_now_unless_told_otherwise(tmp_path: Path) -> None:
+def test_item_is_added_now_by_default(tmp_path: Path) -> None:
     before = next_timestamp(0)
     with Writer(tmp_path / "cars") as writer:
         writer.addx(b"A")
@@ -73,7 +73,7 @@ def test_an_item_is_added_now_unless_told_otherwise(tmp_path: Path) -> None:
     assert before <= (operation.added or 0) <= next_timestamp(0)
 
 
-def test_what_the_format_cannot_hold_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
+def test_values_that_the_format_cannot_hold_are_refused_unwritten(tmp_path: Path) -> None:
     with Writer(tmp_path / "cars") as writer:
         calls: list[Callable[[], object]] = [
             lambda: writer.addx(b"", 0),
@@ -93,13 +93,13 @@ def test_what_the_format_cannot_hold_is_refused_and_nothing_is_written(tmp_path:
 
 
 @pytest.mark.parametrize("name", ["a.b", "a~b", "a+b+c", "+", "cars.904"])
-def test_names_that_no_queue_can_have_are_refused(name: str, tmp_path: Path) -> None:
+def test_invalid_queue_names_are_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(WrongUse, match="is no name of a queue"):
         Writer(tmp_path / name)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_one_writer_at_a_time_and_each_queue_for_itself(tmp_path: Path) -> None:
+def test_one_writer_per_queue(tmp_path: Path) -> None:
     with Writer(tmp_path / "cars") as writer, Writer(tmp_path / "bikes"):
         with pytest.raises(Locked):
             Writer(tmp_path / "cars")
@@ -117,7 +117,7 @@ def test_a_forked_child_cannot_write(tmp_path: Path) -> None:
         writer._process = os.getpid()
 
 
-def test_threads_share_what_they_append(tmp_path: Path) -> None:
+def test_threads_append_to_one_journal(tmp_path: Path) -> None:
     with Writer(tmp_path / "cars", sync="always") as writer:
 
         def add(name: int) -> None:
@@ -149,7 +149,7 @@ def test_opening_cuts_a_torn_tail_and_keeps_it(tmp_path: Path) -> None:
     assert recover(path).cut is None
 
 
-def test_opening_removes_what_is_temporary_and_finishes_a_pack(tmp_path: Path) -> None:
+def test_opening_removes_temporary_files_and_finishes_a_pack(tmp_path: Path) -> None:
     write(tmp_path / "cars.50", addx(b"dead"))
     write(tmp_path / "cars.100", addx(b"dead as well"))
     write(tmp_path / "cars.100.pack", addx(b"A"))
@@ -166,7 +166,7 @@ def test_opening_removes_what_is_temporary_and_finishes_a_pack(tmp_path: Path) -
     assert not (tmp_path / "cars~~3001").exists()
 
 
-def test_behind_a_state_dump_a_new_file_is_begun(tmp_path: Path) -> None:
+def test_new_file_starts_after_a_state_dump(tmp_path: Path) -> None:
     path = write(tmp_path / "cars", addx(b"A"), state_dump(1, 0))
     with Writer(path) as writer:
         writer.addx(b"B", added=ADDED)
@@ -177,7 +177,7 @@ def test_behind_a_state_dump_a_new_file_is_begun(tmp_path: Path) -> None:
 # --- dialects -------------------------------------------------------------------------------------------------------
 
 
-def test_a_journal_goes_on_in_its_dialect(tmp_path: Path) -> None:
+def test_journal_continues_in_its_dialect(tmp_path: Path) -> None:
     path = write(tmp_path / "cars", addx(b"A"), reserve_as(1))
     with Writer(path) as writer:
         writer.continue_(1, b"B", added=ADDED)
@@ -186,13 +186,13 @@ def test_a_journal_goes_on_in_its_dialect(tmp_path: Path) -> None:
     assert list(Reader(path)) == [addx(b"A"), reserve_as(1), continue_(1, b"B")]
 
 
-def test_a_dialect_that_shows_in_a_rotated_file_counts(tmp_path: Path) -> None:
+def test_dialect_of_a_rotated_file_applies(tmp_path: Path) -> None:
     write(tmp_path / "cars.50", addx(b"A"), state_dump(1, 0))
     with Writer(tmp_path / "cars") as writer, pytest.raises(WrongUse, match="is of the dialect kestrel2"):
         writer.remove_tentative_xid(1)
 
 
-def test_a_journal_that_is_neither_becomes_what_is_written_first(tmp_path: Path) -> None:
+def test_journal_without_a_dialect_gets_that_of_the_first_write(tmp_path: Path) -> None:
     path = write(tmp_path / "cars", addx(b"A"))
     with Writer(path) as writer:
         writer.remove_tentative_xid(7)
@@ -227,7 +227,7 @@ def test_rotating_begins_another_file(tmp_path: Path) -> None:
     assert list(Reader(path)) == [addx(b"A"), addx(b"B")]
 
 
-def test_a_clock_that_went_back_makes_no_smaller_name(tmp_path: Path) -> None:
+def test_clock_moved_back_makes_no_smaller_name(tmp_path: Path) -> None:
     future = next_timestamp(0) + 10**9
     write(tmp_path / f"cars.{future}", addx(b"A"))
     with Writer(tmp_path / "cars") as writer:
@@ -258,7 +258,7 @@ STATES = {
 
 
 @pytest.mark.parametrize("operations", STATES.values(), ids=STATES)
-def test_a_rewritten_journal_stands_for_the_same_queue(operations: list[Operation], tmp_path: Path) -> None:
+def test_rewritten_journal_replays_to_the_same_queue(operations: list[Operation], tmp_path: Path) -> None:
     path = write(tmp_path / "cars", *operations)
     before = Reader(path).state()
     dialect = Reader(path).verdict.settle()
@@ -272,7 +272,7 @@ def test_a_rewritten_journal_stands_for_the_same_queue(operations: list[Operatio
     assert (tmp_path / "cars").stat().st_size == 1
 
 
-def test_a_pack_begins_with_what_rebuilds_the_state(tmp_path: Path) -> None:
+def test_pack_begins_with_operations_that_rebuild_the_state(tmp_path: Path) -> None:
     path = write(tmp_path / "cars", addx(b"A"), addx(b"B"), addx(b"C"), save_xid(5), RESERVE)
     with Writer(path) as writer:
         writer.rewrite()
@@ -300,7 +300,7 @@ def test_only_files_up_to_a_number_are_packed(tmp_path: Path) -> None:
     assert Reader(path).state() == before
 
 
-def test_damage_is_not_packed_away(tmp_path: Path) -> None:
+def test_damage_prevents_packing(tmp_path: Path) -> None:
     write(tmp_path / "cars.50", addx(b"A"), tail=b"\x7f")
     path = write(tmp_path / "cars", addx(b"B"))
     with Writer(path) as writer, pytest.raises(DamagedJournal, match="there is no operation 127"):

@@ -149,7 +149,7 @@ def test_a_single_column_is_the_same_as_among_the_others(name: str) -> None:
     assert one.column(name).equals(all_of_them.column(name))
 
 
-def test_only_what_is_asked_for_is_decoded() -> None:
+def test_only_requested_columns_are_decoded() -> None:
     chunk = chunk_of(some_messages(3))
     found = kernel.columns(chunk.data, chunk.start, chunk.stop, 3, columns.want_bits(["key", "file", "size"]))
     there = [field.name for field in fields(found) if getattr(found, field.name) is not None]

@@ -147,7 +147,7 @@ def test_what_is_no_metadata(text: str, reason: str) -> None:
         (1, "a", 2**64),
     ],
 )
-def test_what_the_format_cannot_hold_is_refused(t: Any, k: Any, o: Any) -> None:
+def test_values_that_the_format_cannot_hold_are_refused(t: Any, k: Any, o: Any) -> None:
     with pytest.raises(WrongUse):
         codec.pack_entry(t, k, o)
 

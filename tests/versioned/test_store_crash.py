@@ -185,7 +185,7 @@ def test_a_power_cut_without_syncs_leaves_the_store_as_it_was_at_some_time(scena
 
 
 @pytest.mark.parametrize("scenario", ROTATED, ids=[scenario.name for scenario in ROTATED])
-def test_names_that_reach_the_disk_in_any_order_lose_nothing(scenario: Scenario) -> None:
+def test_reordered_name_changes_lose_nothing(scenario: Scenario) -> None:
     for state in crashed(scenario).crash_states(most=12, reorder_names=True, seed=1, format="versioned"):
         scenario.check(state)
 
@@ -229,7 +229,7 @@ def test_power_cut_after_a_kill_keeps_the_promises_of_the_next_process(
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=IDS)
-def test_a_call_of_the_disk_that_fails_loses_nothing(scenario: Scenario) -> None:
+def test_failed_disk_call_loses_nothing(scenario: Scenario) -> None:
     for disk in every_fault(fresh, format="versioned"):
         done = [0]
         with contextlib.suppress(LogwrightError):

@@ -114,5 +114,5 @@ def test_a_killed_process_leaves_every_change_that_it_acknowledged(
 
 @pytest.mark.torture
 @pytest.mark.parametrize(("sync", "options"), KINDS)
-def test_many_more_killed_processes(tmp_path: Path, sync: str, options: dict[str, Any]) -> None:
+def test_many_killed_processes_lose_nothing_acknowledged(tmp_path: Path, sync: str, options: dict[str, Any]) -> None:
     assert kill_again_and_again(tmp_path, sync, options, 30 * KILLS) > 1000

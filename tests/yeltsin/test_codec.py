@@ -62,20 +62,20 @@ def test_a_transaction_is_encoded_and_decoded(record: Transaction, encoded: str)
 
 
 @CASE
-def test_byte_by_byte_more_is_needed_until_all_are_there(record: Transaction, encoded: str) -> None:
+def test_decoding_byte_by_byte_needs_more_until_complete(record: Transaction, encoded: str) -> None:
     data = bytes.fromhex(encoded)
     for size in range(len(data)):
         assert codec.decode(data[:size]) is NEED_MORE
 
 
 @CASE
-def test_bytes_before_and_behind_do_not_matter(record: Transaction, encoded: str) -> None:
+def test_bytes_before_and_after_are_ignored(record: Transaction, encoded: str) -> None:
     data = bytes.fromhex(encoded)
     assert codec.decode(b"\x7f\x7f" + data + b"\x7f", 2) == (record, Span(2, 2 + len(data)))
 
 
 @pytest.mark.parametrize(("operation", "reason"), MALFORMED.values(), ids=MALFORMED)
-def test_what_cannot_be_an_operation_is_told_with_its_position(operation: str, reason: str) -> None:
+def test_malformed_operation_is_reported_with_its_position(operation: str, reason: str) -> None:
     with pytest.raises(Malformed) as raised:
         codec.decode(b"\x7f" + bytes.fromhex(HEAD + "01" + operation) + bytes(32), 1)
     assert (raised.value.position, raised.value.reason) == (26, reason)
@@ -96,7 +96,7 @@ WRONG: dict[str, tuple[Transaction, type[Exception]]] = {
 
 
 @pytest.mark.parametrize(("record", "error"), WRONG.values(), ids=WRONG)
-def test_what_the_format_cannot_hold_is_refused(record: Transaction, error: type[Exception]) -> None:
+def test_values_that_the_format_cannot_hold_are_refused(record: Transaction, error: type[Exception]) -> None:
     with pytest.raises(error):
         codec.encode(record)
 

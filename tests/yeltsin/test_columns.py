@@ -105,7 +105,7 @@ def test_what_a_63_bit_number_cannot_hold_is_null_on_spark(tmp_path: Path) -> No
     assert all(tables.COLUMNS.column(batch, field.name).type == field.type for field in tables.TYPED)  # type: ignore[union-attr]
 
 
-def test_a_table_becomes_the_same_journal_again(tmp_path: Path) -> None:
+def test_table_becomes_the_same_journal(tmp_path: Path) -> None:
     items = [
         *numbered(20),
         transaction(data=b"nothing else"),

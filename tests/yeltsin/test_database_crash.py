@@ -121,7 +121,7 @@ def test_a_power_cut_during_the_recovery_loses_nothing(story: Story) -> None:
     ],
     ids=str,
 )
-def test_a_call_of_the_disk_that_fails_loses_nothing(story: Story) -> None:
+def test_failed_disk_call_loses_nothing(story: Story) -> None:
     before = begun(story)
     for disk in every_fault(before.copy, format="yeltsin"):
         done = [0]
