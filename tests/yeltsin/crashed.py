@@ -1,7 +1,7 @@
 """Disks on which the stories of databases happen, and what is asked of a database after a crash.
 
 It holds what one of the transactions has left, none earlier than the last one that was acknowledged; its lists are
-whole; opening it once more changes nothing; and it goes on.
+whole; opening it once more changes nothing; and it stays usable.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class Undone(Exception):
 
 @functools.cache
 def pattern(number: int, size: int) -> bytes:
-    """Bytes that tell by whom they were written, without zeros among them."""
+    """Bytes that identify their writer, without zeros."""
     return bytes((number * 29 + at // 64 * 7 + 1) % 251 + 1 for at in range(size))
 
 
@@ -117,7 +117,7 @@ class Story:
         return Database(TABLE, JOURNAL, sync=sync, checkpoint_bytes=self.checkpoint_bytes, disk=disk)
 
     def run(self, disk: Disk, done: Callable[[int], None], sync: str = "always") -> None:
-        """Make the transactions, and tell how many are done."""
+        """Make the transactions, and report how many are done."""
         database = self.opened(disk, sync)
         try:
             for number, actions in enumerate(self.transactions):

@@ -143,7 +143,7 @@ JOURNAL_CALLS: dict[str, tuple[Callable[[TransactionJournal], object], int]] = {
 
 
 def journalling(name: str, settings: dict[str, Any], directory: Path, interrupt: Interrupt) -> None:
-    """A journal of three transactions, two of which wait to be written."""
+    """A journal of three transactions; two wait to be written."""
     call, appends = JOURNAL_CALLS[name]
     journal = TransactionJournal(directory / "journal", **settings)
     journal.append([])

@@ -1,7 +1,7 @@
-"""A process that makes transactions for ever and tells how many it has made, to be killed by a test.
+"""A process that makes transactions forever and reports their number, to be killed by a test.
 
 The transaction of a number writes that number into all pages but the oldest, one of them new, and removes the oldest
-when there are four: so the numbers in the pages tell how many transactions have happened, and whether one did in part.
+when there are four: so the numbers in the pages show how many transactions have happened, and whether one did in part.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ def numbered(count: int, *, flags: int = COMPLETE) -> list[Transaction]:
 
 
 def linked(transactions: Iterable[Transaction], *, gap_bytes: int = 0) -> tuple[list[Transaction], list[int]]:
-    """The transactions with their links, one behind the other, and where each of them begins."""
+    """The consecutive transactions with their links, and where each of them begins."""
     found: list[Transaction] = []
     starts: list[int] = []
     at = HEADER_BYTES

@@ -1,7 +1,7 @@
 """Journals of page transactions as the contract tests see them.
 
-A record is a transaction without its links, and whatever lies between its end and the next one: that belongs to nobody,
-and a journal is sound with it, but none of its bytes may be lost sight of.
+A record is a transaction without its links, and the unused bytes between its end and the next one: a journal is sound
+with them, but none of them may be lost.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ _NOWHERE = 2**64 - 1
 
 @dataclass(frozen=True)
 class Kept:
-    """A transaction, and the bytes behind it that belong to nobody."""
+    """A transaction, and the unused bytes after it."""
 
     transaction: Transaction
-    behind: bytes = b""
+    tail: bytes = b""
 
 
 def _linked(records: list[Kept]) -> tuple[list[bytes], list[int]]:
@@ -66,11 +66,11 @@ def _linked(records: list[Kept]) -> tuple[list[bytes], list[int]]:
     found: list[bytes] = []
     starts = [HEADER_BYTES]
     for kept in records:
-        starts.append(starts[-1] + len(codec.encode(kept.transaction)) + len(kept.behind))
+        starts.append(starts[-1] + len(codec.encode(kept.transaction)) + len(kept.tail))
     for number, kept in enumerate(records):
         previous = starts[number - 1] if number else 0
         following = starts[number + 1] if number + 1 < len(records) else 0
-        found.append(codec.encode(replace(kept.transaction, previous=previous, next=following)) + kept.behind)
+        found.append(codec.encode(replace(kept.transaction, previous=previous, next=following)) + kept.tail)
     return found, starts
 
 
@@ -310,7 +310,7 @@ def _alone(record: Transaction) -> Transaction:
 
 
 def _kept(disk: Disk, home: Path, found: Located, following: Located | Damage) -> Kept:
-    """A transaction with what lies between it and the next one, if that comes right behind it."""
+    """A transaction with the bytes before the next one, if that follows directly."""
     end = found.span.end if isinstance(following, Damage) else following.span.start
     between = read_file(disk, home / FILE)[found.span.end : end] if end > found.span.end else b""
     return Kept(_alone(found.record), between)
@@ -337,7 +337,7 @@ def _uniform(size: int) -> list[Kept]:
 
 
 def _starts_in(data: bytes) -> list[int]:
-    """Where transactions begin that lie one behind the other, whatever their links say."""
+    """Where consecutive transactions begin, whatever their links say."""
     starts: list[int] = []
     at = HEADER_BYTES
     try:
@@ -407,7 +407,7 @@ def _hostile_journals(subject: YeltsinSubject) -> dict[str, Make]:
         "half a header": file(whole[:11]),
         "all zeros": file(bytes(300_000)),
         "all ones": file(b"\xff" * 300_000),
-        "zeros behind the signature": file(b"JRNL" + bytes(300_000)),
+        "zeros after the signature": file(b"JRNL" + bytes(300_000)),
         "the first in the header": link(4, 4),
         "the first past the end": link(4, 2**63),
         "the last past the end": link(12, 2**64 - 1),

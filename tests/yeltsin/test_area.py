@@ -36,7 +36,7 @@ def opened(path: Path, data: Buffer) -> CountedFile:
 
 @pytest.mark.parametrize("mapped", [True, False])
 @pytest.mark.parametrize("seed", range(20))
-def test_bytes_in_many_places_are_there_and_nothing_else_has_changed(
+def test_scattered_writes_change_only_their_bytes(
     seed: int, mapped: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chance = random.Random(seed)
@@ -56,7 +56,7 @@ def test_bytes_in_many_places_are_there_and_nothing_else_has_changed(
     assert (tmp_path / "file").read_bytes() == model
 
 
-def test_places_that_are_near_are_written_together_and_others_are_not(tmp_path: Path) -> None:
+def test_nearby_ranges_are_written_together_and_others_are_not(tmp_path: Path) -> None:
     file = opened(tmp_path / "file", bytes(3 << 20))
     write_places(file, [])
     assert file.written == []
@@ -73,7 +73,7 @@ def test_places_that_are_near_are_written_together_and_others_are_not(tmp_path: 
 
 
 @pytest.mark.parametrize("mapped", [True, False])
-def test_a_file_grows_by_storing_and_by_zeros_and_can_be_cut(tmp_path: Path, mapped: bool) -> None:
+def test_file_grows_by_writes_and_zeros_and_can_be_truncated(tmp_path: Path, mapped: bool) -> None:
     path = tmp_path / "file"
     found = Area(opened(path, b"abc"), mapped=mapped)
     found.store(5, b"def")
@@ -85,7 +85,7 @@ def test_a_file_grows_by_storing_and_by_zeros_and_can_be_cut(tmp_path: Path, map
     found.close()
 
 
-def test_zeros_that_there_is_no_space_for_are_taken_off_again(tmp_path: Path) -> None:
+def test_zeros_without_space_are_removed_again(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"abc")
     disk = FaultyDisk(REAL_DISK, 1, partial=True, only=WRITES)

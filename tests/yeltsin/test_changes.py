@@ -69,7 +69,7 @@ def test_modifications_are_read_back_written_to_the_journal_and_made_in_the_tabl
 
 @pytest.mark.parametrize("twin", [pytest.param(changes, id="plain"), pytest.param(kernel, id="compiled")])
 @pytest.mark.parametrize("seed", range(4))
-def test_one_modification_at_once_is_what_a_transaction_of_one_is(twin: Any, seed: int) -> None:
+def test_single_modification_equals_a_transaction_of_one(twin: Any, seed: int) -> None:
     table, journal = bytearray(golden("append3")), bytearray(encode_header(0, 0)) + bytes(4 << 20)
     expected = bytearray(table), bytearray(journal)
     end, previous = 20, 0
@@ -84,7 +84,7 @@ def test_one_modification_at_once_is_what_a_transaction_of_one_is(twin: Any, see
     assert (table, journal) == expected
 
 
-def test_the_compiled_way_at_once_stores_nothing_beyond_the_memory_that_there_is() -> None:
+def test_compiled_single_modification_writes_within_its_memory() -> None:
     if not COMPILED:
         pytest.skip("the kernel is not built")
     table, journal = bytearray(golden("new")), bytearray(encode_header(0, 0)) + bytes(200)
@@ -113,7 +113,7 @@ def test_the_compiled_way_at_once_stores_nothing_beyond_the_memory_that_there_is
     assert (bytes(table), bytes(journal)) == kept
 
 
-def test_the_compiled_way_stores_nothing_beyond_the_memory_that_there_is() -> None:
+def test_compiled_modification_writes_within_its_memory() -> None:
     if not COMPILED:
         pytest.skip("the kernel is not built")
     table, journal = bytearray(golden("new")), bytearray(encode_header(0, 0)) + bytes(200)

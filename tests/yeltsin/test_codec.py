@@ -106,7 +106,7 @@ def test_the_largest_modification_has_131_082_bytes() -> None:
     assert int.from_bytes(data[26:30], "little") == 131_082
 
 
-def test_the_outcome_is_told_by_the_end_and_the_redo_by_the_flag() -> None:
+def test_end_gives_the_outcome_and_flag_gives_the_redo() -> None:
     ends: list[Any] = [(0xFF, 1), (0xFF, 0), (0xFE, 0), (None, 0)]
     found = [transaction(end=end, flags=flags) for end, flags in ends]
     assert [item.outcome for item in found] == ["completed", "completed", "rolled_back", "incomplete"]
@@ -116,7 +116,7 @@ def test_the_outcome_is_told_by_the_end_and_the_redo_by_the_flag() -> None:
 # --- the header -------------------------------------------------------------------------------------------------------
 
 
-def test_an_empty_journal_is_what_the_original_has_written() -> None:
+def test_empty_journal_equals_that_of_the_original() -> None:
     data = (GOLDEN / "journal_empty.jrnl").read_bytes()
     assert codec.encode_header(0, 0) == data == journal([])
     assert codec.decode_header(data) == (0, 0)
@@ -129,7 +129,7 @@ def test_the_header_has_the_first_and_the_last_offset() -> None:
     assert all(codec.decode_header(data[:size]) is NEED_MORE for size in range(20))
 
 
-def test_other_bytes_are_no_header() -> None:
+def test_other_bytes_are_not_a_header() -> None:
     with pytest.raises(Malformed, match="begins with b'JRNL'"):
         codec.decode_header(b"JRNK" + bytes(16))
     with pytest.raises(Malformed, match="begins with b'JRNL'"):
@@ -147,13 +147,13 @@ def test_operations_up_to_the_next_transaction_without_an_end_are_incomplete() -
     assert codec.decode(data[20:], 0, base=20) == (record, Span(0, starts[1] - 20))
 
 
-def test_no_operation_goes_beyond_the_next_transaction() -> None:
+def test_no_operation_extends_beyond_the_next_transaction() -> None:
     data = codec.encode(Transaction(0, 40, CREATED, 0, (modify(b"abc", b"def"),)))
     with pytest.raises(Malformed, match="beyond 40, where the next transaction begins"):
         codec.decode(data)
 
 
-def test_a_walk_passes_what_lies_one_behind_the_other() -> None:
+def test_walk_reads_consecutive_transactions() -> None:
     data = journal(numbered(20))
     _, starts = linked(numbered(20))
     size, last = len(data), starts[-1]
@@ -167,7 +167,7 @@ def test_a_walk_passes_what_lies_one_behind_the_other() -> None:
     assert codec.walk(data, starts[5], size, 0, 0, last) == (starts[5], 0, codec.ASTRAY, 0)
 
 
-def test_a_walk_stops_behind_a_transaction_that_another_one_does_not_follow() -> None:
+def test_walk_stops_after_a_transaction_without_a_successor() -> None:
     data = journal(numbered(3), gap_bytes=8)
     _, starts = linked(numbered(3), gap_bytes=8)
     assert codec.walk(data, 20, len(data), 0, 0, starts[-1]) == (starts[1] - 8, 1, codec.JUMP, starts[0])
@@ -195,7 +195,7 @@ def test_hopping_never_goes_backwards_or_beyond_the_end(target: int) -> None:
     assert codec.walk(data, 20, len(data), 0, 0, starts[2])[1:] == (2, codec.JUMP, starts[1])
 
 
-def test_the_last_transaction_does_not_end_where_its_next_says() -> None:
+def test_end_of_the_last_transaction_does_not_depend_on_its_next_link() -> None:
     items, starts = linked([*numbered(2), transaction(modify(b"a", b"b"), modify(b"b", b"c"))])
     data = bytearray(journal(items))
     data[starts[2] + 8 : starts[2] + 16] = (starts[2] + 25 + 19).to_bytes(8, "little")
@@ -205,14 +205,14 @@ def test_the_last_transaction_does_not_end_where_its_next_says() -> None:
     assert codec.walk(data, 20, len(data), 0, 0, starts[2]) == (len(data), 3, codec.JUMP, starts[2])
 
 
-def test_operations_are_skimmed_as_far_as_their_heads_are_at_hand() -> None:
+def test_operations_are_skimmed_up_to_the_last_available_head() -> None:
     data = codec.encode(transaction(modify(bytes(50), bytes(50)), Remove(30, 0), data=b"bye"))
-    behind = 25 + 117
-    assert codec.skim(data, 25, len(data), -1) == (len(data), codec.CLEAN, 0xFF, behind + 21)
-    assert codec.skim(data, 25, 60, -1) == (behind, codec.INCOMPLETE, 0, behind)
-    assert codec.skim(data, 25, behind + 5, -1) == (behind + 21, codec.INCOMPLETE, 0, behind + 21)
-    assert codec.skim(data, 25, len(data), behind) == (behind, codec.CLEAN, 0, behind)
-    assert codec.skim(data, 25, len(data), behind - 1) == (25, codec.MALFORMED, 0, 25)
+    second = 25 + 117
+    assert codec.skim(data, 25, len(data), -1) == (len(data), codec.CLEAN, 0xFF, second + 21)
+    assert codec.skim(data, 25, 60, -1) == (second, codec.INCOMPLETE, 0, second)
+    assert codec.skim(data, 25, second + 5, -1) == (second + 21, codec.INCOMPLETE, 0, second + 21)
+    assert codec.skim(data, 25, len(data), second) == (second, codec.CLEAN, 0, second)
+    assert codec.skim(data, 25, len(data), second - 1) == (25, codec.MALFORMED, 0, 25)
     assert codec.skim(data, 24, len(data), -1)[1] == codec.MALFORMED
 
 

@@ -60,7 +60,7 @@ def test_every_operation_is_a_row(tmp_path: Path) -> None:
     assert table["timestamp"].cast(pa.int64()).to_pylist()[:3] == [CREATED, CREATED + 1, CREATED + 1]
 
 
-def test_any_columns_in_any_order_and_in_small_batches(tmp_path: Path) -> None:
+def test_any_columns_can_be_read_in_any_order_and_small_batches(tmp_path: Path) -> None:
     path = write(tmp_path / "t.jrnl", *numbered(500))
     names = ["after", "op", "transaction", "file", "position", "size"]
     found = pa.Table.from_batches(arrow.batches(path, names, batch_bytes=1000)).to_pylist()
@@ -76,7 +76,7 @@ def test_any_columns_in_any_order_and_in_small_batches(tmp_path: Path) -> None:
         assert arrow.to_arrow(path, [name]).num_rows == len(rows)
 
 
-def test_outcomes_flags_and_parquet(tmp_path: Path) -> None:
+def test_outcomes_and_flags_survive_parquet(tmp_path: Path) -> None:
     write(
         tmp_path / "t.jrnl",
         transaction(modify(b"a", b"b"), end=0xFE, flags=0x82),
@@ -97,7 +97,7 @@ def test_outcomes_flags_and_parquet(tmp_path: Path) -> None:
     ]
 
 
-def test_what_a_63_bit_number_cannot_hold_is_null_on_spark(tmp_path: Path) -> None:
+def test_numbers_beyond_63_bits_are_null_on_spark(tmp_path: Path) -> None:
     path = write(tmp_path / "t.jrnl", transaction(Allocate(2**64 - 1, 2**63, 5), timestamp=2**62))
     batch = next(iter(Reader(path).batches(tables.COLUMNS.sources(tables.TYPED.names, sharded=False))))
     found = {name: tables.COLUMNS.column(batch, name).to_pylist()[0] for name in tables.TYPED.names}  # type: ignore[union-attr]
@@ -120,7 +120,7 @@ def test_table_becomes_the_same_journal(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "u.jrnl").read_bytes() == path.read_bytes()
 
 
-def test_rows_that_are_no_operations_are_refused(tmp_path: Path) -> None:
+def test_invalid_operation_rows_are_refused(tmp_path: Path) -> None:
     for rows, message in (
         ([{"value": b"x"}], "there is no op, or no page, among value"),
         ([{"op": "shuffle", "page": 1}], "row 0: 'shuffle' is no operation"),

@@ -202,7 +202,7 @@ def check(written: Written, damaged: Traced) -> bool:
 
 
 def check_damages(round: int, damages: int) -> int:
-    """Check so many damages; how many of them were repaired."""
+    """Check `damages` damages; how many of them were repaired."""
     repaired = 0
     for case in range(damages):
         seed = f"{round}/{case}"
@@ -217,7 +217,7 @@ def check_damages(round: int, damages: int) -> int:
 
 
 @pytest.mark.parametrize("round", range(ROUNDS))
-def test_what_is_left_after_damage_was_written_and_what_is_lost_is_in_the_account(round: int) -> None:
+def test_after_damage_remaining_bytes_are_genuine_and_losses_accounted_for(round: int) -> None:
     repaired = check_damages(round, DAMAGES)
     assert repaired >= 110
     COUNTS.add("damages repaired", repaired, "yeltsin")
@@ -226,13 +226,13 @@ def test_what_is_left_after_damage_was_written_and_what_is_lost_is_in_the_accoun
 # --- repairs that are wrong in one place ----------------------------------------------------------------------------
 
 
-def test_a_repair_that_does_not_say_what_is_lost_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repair_that_does_not_report_losses_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(repairs, "lost_between", lambda *arguments: None)
     with pytest.raises(AssertionError, match="seed"):
         check_damages(0, DAMAGES)
 
 
-def test_a_repair_that_takes_any_run_for_one_of_this_journal_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repair_that_accepts_foreign_runs_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     def tied(search: Search, before: Run, run: Run, *, reaches: bool) -> Run | None:
         return run.after(before.end)
 
@@ -241,7 +241,7 @@ def test_a_repair_that_takes_any_run_for_one_of_this_journal_is_caught(monkeypat
         check_damages(0, DAMAGES)
 
 
-def test_a_repair_that_keeps_a_transaction_with_the_operations_of_another_one_is_caught(
+def test_repair_that_mixes_two_transactions_is_detected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     items = [Transaction(0, 0, CREATED + number, 1, (Modify(PAGE, number, b"a", b"b"),)) for number in range(30)]

@@ -105,7 +105,7 @@ def bounds(loss: dict[str, Any]) -> Any:
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_each_verb_says_that_a_journal_is_damaged(path: Path, case: Case) -> None:
+def test_each_verb_reports_a_damaged_journal(path: Path, case: Case) -> None:
     path.write_bytes(case.data)
     code = 0 if case.problem == "torn_tail" else 1
     assert [run(verb, path, "--json").code for verb in ("inspect", "dump", "state")] == [code, code, code]
@@ -115,7 +115,7 @@ def test_each_verb_says_that_a_journal_is_damaged(path: Path, case: Case) -> Non
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_a_repair_leaves_the_account_that_is_due(path: Path, case: Case) -> None:
+def test_repair_writes_the_expected_account(path: Path, case: Case) -> None:
     path.write_bytes(case.data)
     planned = run("repair", path, "--plan", "--json")
     done = run("repair", path, "--yes", "--json")
@@ -136,7 +136,7 @@ def test_a_repair_leaves_the_account_that_is_due(path: Path, case: Case) -> None
 
 
 @pytest.mark.parametrize("data", [b"a line of text\n" * 30, bytes(500), b"text"])
-def test_a_file_that_was_overwritten_is_left_as_it_is(path: Path, data: bytes) -> None:
+def test_overwritten_file_is_left_unchanged(path: Path, data: bytes) -> None:
     path.write_bytes(data)
     assert [run(verb, path).code for verb in ("inspect", "dump", "verify", "state", "repair")] == [1, 1, 1, 1, 1]
     assert run("verify", path, "--json").object["problems"][0]["kind"] == "malformed"
@@ -150,7 +150,7 @@ def test_a_damaged_journal_of_another_name_is_found_by_its_first_transaction(tmp
     assert path.read_bytes() == DATA
 
 
-def test_a_file_of_no_known_format_comes_with_what_to_do(tmp_path: Path) -> None:
+def test_file_of_an_unknown_format_is_reported_with_advice(tmp_path: Path) -> None:
     path = tmp_path / "copy"
     path.write_bytes(overwrite(DATA, 0, bytes(60)))
     found = run("verify", path)
@@ -160,7 +160,7 @@ def test_a_file_of_no_known_format_comes_with_what_to_do(tmp_path: Path) -> None
     assert run("count", path).out.strip() == "7"
 
 
-def test_questions_about_what_was_lost_are_refused(path: Path) -> None:
+def test_queries_about_lost_transactions_are_refused(path: Path) -> None:
     path.write_bytes(CASES["bytes removed from a transaction"].data)
     run("repair", path, "--yes")
     assert run("diff", path, "0", "5").code == 2

@@ -46,7 +46,7 @@ def modify_and(tx: Transaction, action: Callable[[Transaction], object]) -> None
 
 
 @pytest.mark.parametrize(("sync", "checkpoint_bytes"), SETTINGS)
-def test_what_is_committed_is_there_and_what_is_rolled_back_is_not(
+def test_committed_changes_are_kept_and_rolled_back_ones_are_not(
     sync: str, checkpoint_bytes: int, tmp_path: Path
 ) -> None:
     with opened(tmp_path, sync, checkpoint_bytes) as db:
@@ -90,7 +90,7 @@ def test_a_page_from_the_free_list_is_empty_in_its_transaction_and_afterwards(tm
         assert db.read(page, 0, 4) == b"\0n\0\0"
 
 
-def test_the_only_page_stays(tmp_path: Path) -> None:
+def test_only_page_cannot_be_removed(tmp_path: Path) -> None:
     with opened(tmp_path) as db:
         with db.transaction() as tx:
             tx.modify(FIRST, 0, b"kept")
@@ -103,7 +103,7 @@ def test_the_only_page_stays(tmp_path: Path) -> None:
         assert (db.pages(), db.free_pages()) == ([other], [FIRST])
 
 
-def test_a_whole_page_and_none_of_it_can_be_modified(tmp_path: Path) -> None:
+def test_whole_page_and_empty_range_can_be_modified(tmp_path: Path) -> None:
     data = os.urandom(PAGE_DATA_BYTES)
     with opened(tmp_path) as db:
         with db.transaction() as tx:
@@ -129,7 +129,7 @@ def test_many_changes_of_one_page_in_one_transaction_are_read_back(tmp_path: Pat
 
 
 @pytest.mark.parametrize(("sync", "checkpoint_bytes"), SETTINGS)
-def test_the_bytes_of_a_view_count_and_not_its_items(sync: str, checkpoint_bytes: int, tmp_path: Path) -> None:
+def test_size_of_a_view_is_counted_in_bytes(sync: str, checkpoint_bytes: int, tmp_path: Path) -> None:
     wide = memoryview(array("I", range(1, 9)))  # 8 items, 32 bytes
     with opened(tmp_path, sync, checkpoint_bytes) as db:
         with db.transaction() as tx:
@@ -149,9 +149,7 @@ def test_the_bytes_of_a_view_count_and_not_its_items(sync: str, checkpoint_bytes
         assert (db.pages(), db.verify().problems) == ([FIRST, page], [])
 
 
-def test_a_transaction_of_very_many_modifications_leaves_the_short_way(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_very_large_transaction_leaves_the_fast_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(transaction, "MOST_SHORT_BYTES", 500)
     expected = bytearray(300)
     with opened(tmp_path, "none") as db:
@@ -169,7 +167,7 @@ def test_a_transaction_of_very_many_modifications_leaves_the_short_way(
 
 
 @pytest.mark.parametrize("sync", ["always", "none"])
-def test_pages_may_be_removed_while_one_goes_through_them(sync: str, tmp_path: Path) -> None:
+def test_pages_may_be_removed_during_iteration(sync: str, tmp_path: Path) -> None:
     with opened(tmp_path, sync) as db:
         with db.transaction() as tx:
             pages = [FIRST, *(tx.allocate() for _ in range(3))]
@@ -205,7 +203,7 @@ def test_a_rollback_within_the_block_ends_the_transaction(tmp_path: Path) -> Non
         assert db.read(FIRST, 0, 3) == b"yes"
 
 
-def test_wrong_use_is_told_and_rolls_back(tmp_path: Path) -> None:
+def test_wrong_use_is_reported_and_rolls_back(tmp_path: Path) -> None:
     with opened(tmp_path) as db:
         for wrong in (
             lambda tx: tx.modify(31, 0, b"x"),
@@ -232,7 +230,7 @@ def test_wrong_use_is_told_and_rolls_back(tmp_path: Path) -> None:
             opened(tmp_path, checkpoint_bytes=wrong_bytes)  # type: ignore[arg-type]
 
 
-@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="the system does not tell what is mapped")
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="the system does not list mappings")
 @pytest.mark.parametrize(("sync", "checkpoint_bytes"), SETTINGS)
 def test_a_closed_database_holds_no_file(sync: str, checkpoint_bytes: int, tmp_path: Path) -> None:
     with opened(tmp_path, sync, checkpoint_bytes) as db:
@@ -245,10 +243,10 @@ def test_a_closed_database_holds_no_file(sync: str, checkpoint_bytes: int, tmp_p
     assert [line for line in maps if str(tmp_path) in line] == []
     descriptors = [Path("/proc/self/fd") / name for name in os.listdir("/proc/self/fd")]
     assert [file for file in descriptors if file.exists() and file.readlink().is_relative_to(tmp_path)] == []
-    assert all((tx, other, db))  # who knows these still holds nothing by them
+    assert all((tx, other, db))  # these references hold no resources
 
 
-def test_a_journal_whose_table_is_missing_is_not_given_another_one(tmp_path: Path) -> None:
+def test_journal_without_its_table_gets_no_new_table(tmp_path: Path) -> None:
     with opened(tmp_path) as db, db.transaction() as tx:
         tx.modify(FIRST, 0, b"data")
     (tmp_path / "t.ydb").unlink()
@@ -257,7 +255,7 @@ def test_a_journal_whose_table_is_missing_is_not_given_another_one(tmp_path: Pat
     assert not (tmp_path / "t.ydb").exists()
 
 
-def test_a_table_that_something_else_left_unfinished_is_refused(tmp_path: Path) -> None:
+def test_table_left_unfinished_by_another_program_is_refused(tmp_path: Path) -> None:
     opened(tmp_path).close()
     data = (tmp_path / "t.ydb").read_bytes()
     (tmp_path / "t.ydb").write_bytes(b"TBL?" + data[4:])
@@ -270,7 +268,7 @@ def test_a_table_that_something_else_left_unfinished_is_refused(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("sync", ["always", "none"])
-def test_after_a_commit_the_table_is_whole_and_the_flag_is_set(sync: str, tmp_path: Path) -> None:
+def test_commit_completes_the_table_and_sets_the_flag(sync: str, tmp_path: Path) -> None:
     with opened(tmp_path, sync) as db:
         for number in range(3):
             with db.transaction() as tx:
@@ -294,7 +292,7 @@ def test_after_a_checkpoint_everything_is_durable(sync: str, checkpoint_bytes: i
         assert [what for what in disk.unsynced() if what.endswith((table.name, journal.name))] == []
 
 
-def test_with_checkpoints_the_table_stays_as_it_was_until_one_comes(tmp_path: Path) -> None:
+def test_table_is_unchanged_until_the_next_checkpoint(tmp_path: Path) -> None:
     with opened(tmp_path, "always", 900) as db:
         before = (tmp_path / "t.ydb").read_bytes()
         with db.transaction() as tx:
@@ -316,7 +314,7 @@ def test_with_checkpoints_the_table_stays_as_it_was_until_one_comes(tmp_path: Pa
 
 
 @pytest.mark.parametrize(("sync", "checkpoint_bytes"), [("always", 0), ("always", 1 << 14), ("interval(1)", 0)])
-def test_threads_take_turns_and_readers_see_whole_transactions(
+def test_threads_alternate_and_readers_see_complete_transactions(
     sync: str, checkpoint_bytes: int, tmp_path: Path
 ) -> None:
     done = threading.Event()
@@ -397,7 +395,7 @@ class GatedFile:
         return getattr(self._file, name)
 
 
-def test_threads_that_commit_while_another_one_syncs_share_the_next_sync() -> None:
+def test_threads_committing_during_a_sync_share_the_next_one() -> None:
     disk: Any = GatedDisk()
     disk.make_directory(Path("/home"))
     started = [threading.Event() for _ in range(6)]
@@ -412,7 +410,7 @@ def test_threads_that_commit_while_another_one_syncs_share_the_next_sync() -> No
         first = in_a_thread(lambda: commit(db, 0))
         assert disk.waiting.wait(DEADLINE_SECONDS)
         others = [in_a_thread(lambda number=number: commit(db, number)) for number in range(1, 6)]  # type: ignore[misc]
-        for event in started:  # who has begun has waited for those before to be in the journal
+        for event in started:  # a started thread has waited for the preceding ones to be in the journal
             assert event.wait(DEADLINE_SECONDS)
         disk.gate.set()
         for thread in (first, *others):
@@ -442,7 +440,7 @@ def test_opening_reads_no_more_of_a_long_journal_than_of_a_short_one(sync: str, 
         assert len(list(reader)) == 520
 
 
-def test_a_link_that_broke_long_ago_is_no_reason_not_to_go_on_and_is_told_by_verify(tmp_path: Path) -> None:
+def test_old_broken_link_does_not_prevent_writing_and_is_reported_by_verify(tmp_path: Path) -> None:
     with opened(tmp_path) as db:
         for text in (b"one", b"two", b"three", b"four"):
             with db.transaction() as tx:

@@ -1,4 +1,4 @@
-"""Crashes around pages that are in use and all zeros: nobody may take them for such as were never used.
+"""Crashes around pages that are in use and all zeros: they must not be mistaken for unused pages.
 
 A page in use names the one before it, so only the first page can be all zeros; and it is that when it is the only one
 and empty. Until the header of the table names it as the first, it looks like a page that was made for a transaction
@@ -37,7 +37,7 @@ ONLY = {
     "all but the last go": [["allocate", "allocate"], ["remove 0", "remove 1"], ["allocate", "modify 1 0 9"]],
     "all but one go, one by one": [["allocate", "allocate"], ["remove 1"], ["remove 0"], ["remove 2"]],
     "one comes as the others go": [["allocate"], ["allocate", "remove 0", "remove 1"], ["allocate", "remove 2"]],
-    "free ones come back": [["allocate", "remove 0"], ["allocate", "remove 1"], ["allocate", "remove 0"]],
+    "free ones are reused": [["allocate", "remove 0"], ["allocate", "remove 1"], ["allocate", "remove 0"]],
     "away and back": [["allocate"], ["remove 0"], ["allocate"], ["remove 1", "fail"], ["remove 1"], ["allocate"]],
 }
 """Transactions after which a page is the only one."""
@@ -58,7 +58,7 @@ def _small_and_silent(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("story", STORIES, ids=str)
-def test_a_process_killed_before_any_write_or_within_it_loses_nothing(story: Story) -> None:
+def test_kill_before_or_during_any_write_loses_nothing(story: Story) -> None:
     for state in crashed(story).process_kills(format="yeltsin"):
         check(story, state)
 
@@ -87,7 +87,7 @@ def test_a_recovery_that_is_killed_or_loses_power_loses_nothing(story: Story) ->
 
 
 def unflagged(journal: bytes, count: int) -> bytes:
-    """A journal as it is when the table has not been synced since so many transactions were appended."""
+    """A journal whose last `count` transactions were appended since the table was synced."""
     found = bytearray(journal)
     (at,) = LINK.unpack_from(journal, LAST_AT)
     for _ in range(count):
@@ -97,7 +97,7 @@ def unflagged(journal: bytes, count: int) -> bytes:
 
 
 def mixtures(old: bytes, new: bytes) -> Iterator[bytes]:
-    """Tables of which signature, links and the head of each page are old or new."""
+    """Tables whose signature, links and page heads are old or new."""
     pages = map(page_at, range(len(new) // PAGE_BYTES))
     heads = (slice(page, page + PAGE_HEAD_BYTES) for page in pages)
     places = [slice(0, SIGNATURE_BYTES), slice(LINKS_AT, TABLE_HEAD_BYTES), *heads]
@@ -130,9 +130,7 @@ def test_transactions_are_redone_from_any_mixture_of_old_and_new_heads(
 
 
 @pytest.mark.parametrize(("sync", "checkpoint_bytes"), MAPPED)
-def test_pages_that_were_never_used_go_and_an_empty_one_that_is_the_only_one_stays(
-    sync: str, checkpoint_bytes: int, tmp_path: Path
-) -> None:
+def test_unused_pages_are_removed_but_not_the_only_page(sync: str, checkpoint_bytes: int, tmp_path: Path) -> None:
     table, journal = tmp_path / TABLE.name, tmp_path / JOURNAL.name
     data, log = contents(crashed(Story("only", ONLY["the first goes"])))
     table.write_bytes(data + bytes(3 * PAGE_BYTES))

@@ -1,7 +1,7 @@
 """Power cuts, killed processes and failing disks at every step of every transaction, checkpoint and recovery.
 
 After a crash the database holds what one of the transactions has left, none earlier than the last one that was
-acknowledged; its lists are whole; opening it once more changes nothing; and it goes on.
+acknowledged; its lists are whole; opening it once more changes nothing; and it stays usable.
 
 Stories begin with an empty database that is there. How one comes to be there is a story of its own, `CREATING`.
 """
@@ -71,7 +71,7 @@ def _small_and_silent(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("story", STORIES, ids=IDS)
-def test_a_story_ends_as_the_model_says(story: Story) -> None:
+def test_story_ends_in_the_state_of_the_model(story: Story) -> None:
     check(story, crashed(story).copy(), len(story.transactions))
 
 
@@ -96,7 +96,7 @@ def test_a_process_killed_at_any_point_loses_nothing(story: Story, sync: str) ->
 
 
 @pytest.mark.parametrize("story", STORIES, ids=IDS)
-def test_a_power_cut_between_two_syncs_of_an_interval_leaves_whole_transactions(story: Story) -> None:
+def test_power_cut_between_two_interval_syncs_leaves_complete_transactions(story: Story) -> None:
     for state in crashed(story, "interval(3600000)").crash_states(most=4, format="yeltsin"):
         with story.opened(state) as db:
             assert any(model.is_in(db) for model in story.states), state.story
@@ -156,7 +156,7 @@ def test_every_omitted_sync_is_detected(name: str, file: Path) -> None:
     assert any_fails(story, disk, most=30)
 
 
-def test_a_torn_transaction_would_be_believed_without_its_seal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torn_transaction_would_be_accepted_without_its_seal(monkeypatch: pytest.MonkeyPatch) -> None:
     story = Story("large", [["modify 0 0 5000"], ["modify 0 2000 5000"]])
     disk = crashed(story)
     monkeypatch.setattr(stretch, "_holds", lambda *arguments: True)
@@ -164,7 +164,7 @@ def test_a_torn_transaction_would_be_believed_without_its_seal(monkeypatch: pyte
 
 
 def ends_at(offset: int) -> Story:
-    """A story whose second transaction ends at so many bytes of a sector."""
+    """A story whose second transaction ends at a given byte of a sector."""
     first, head = 20 + 25 + 17 + 2 * 300 + 13, 25 + 17
     size = (offset - first - head) % 512 // 2 + 512
     assert (first + head + 2 * size - offset) % 512 in (0, 511)
@@ -172,13 +172,13 @@ def ends_at(offset: int) -> Story:
 
 
 @pytest.mark.parametrize("offset", [502, 503, 504, 505, 507, 509, 511, 512])
-def test_a_seal_that_lies_in_two_sectors_is_not_taken_for_none(offset: int) -> None:
+def test_seal_across_two_sectors_is_not_taken_as_missing(offset: int) -> None:
     story = ends_at(offset)
     for state in crashed(story).crash_states(kinds=("torn",), format="yeltsin"):
         check(story, state, goes_on=False)
 
 
-def test_a_seal_in_two_sectors_would_be_taken_for_none_without_a_second_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_seal_across_two_sectors_needs_a_second_sync(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transaction_log, "lies_in_two_sectors", lambda end: False)
     disks = [(story, crashed(story)) for story in map(ends_at, (505, 506))]
     assert any(any_fails(story, disk, kinds=("torn",), seed=seed) for seed in range(2, 20) for story, disk in disks)
@@ -187,7 +187,7 @@ def test_a_seal_in_two_sectors_would_be_taken_for_none_without_a_second_sync(mon
 # --- redo -------------------------------------------------------------------------------------------------------------
 
 
-def test_the_last_transactions_are_redone_from_any_mixture_of_old_and_new_pages() -> None:
+def test_last_transactions_are_redone_from_any_mixture_of_old_and_new_pages() -> None:
     story = Story("mixture", SHUFFLING, 1 << 30)
     old = fresh()
     story.opened(old).close()
@@ -215,7 +215,7 @@ def test_the_last_transactions_are_redone_from_any_mixture_of_old_and_new_pages(
             assert story.states[-1].is_in(db), choice
 
 
-def test_zeros_ahead_of_the_transactions_are_no_loss() -> None:
+def test_zeros_written_ahead_are_not_a_loss() -> None:
     story = Story("ahead", MODIFYING, 1 << 30)
     disk = fresh()
     db = story.opened(disk)

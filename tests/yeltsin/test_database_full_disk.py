@@ -1,4 +1,4 @@
-"""A disk that is full: what was committed is intact, what did not fit is not there, and reading goes on."""
+"""A disk that is full: committed changes are intact, changes that did not fit are absent, and reading continues."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.yeltsin.tables import page_at
 
 
 def almost_full(left: int) -> SimulatedDisk:
-    """A disk with a database of two pages, and so many bytes left."""
+    """A disk with a database of two pages, and this number of bytes left."""
     disk = SimulatedDisk()
     disk.make_directory(HOME)
     with Database(TABLE, JOURNAL, disk=disk) as db, db.transaction() as tx:
@@ -23,7 +23,7 @@ def almost_full(left: int) -> SimulatedDisk:
 
 
 @pytest.mark.parametrize("checkpoint_bytes", [0, 1 << 20])
-def test_a_new_page_for_which_there_is_no_space_is_refused_and_the_database_goes_on(checkpoint_bytes: int) -> None:
+def test_new_page_without_space_is_refused_and_the_database_stays_usable(checkpoint_bytes: int) -> None:
     disk = almost_full(3000)
     before = disk.open(TABLE, "read").read_at(0, 1 << 20), disk.open(JOURNAL, "read").read_at(0, 1 << 20)
     with Database(TABLE, JOURNAL, checkpoint_bytes=checkpoint_bytes, disk=disk) as db:
@@ -43,7 +43,7 @@ def test_a_new_page_for_which_there_is_no_space_is_refused_and_the_database_goes
         assert (db.recovered, db.pages()) == (None, [page_at(1), page_at(0), page_at(2)])
 
 
-def test_a_journal_that_cannot_grow_is_left_as_it_was_and_poisons_the_database() -> None:
+def test_journal_that_cannot_grow_is_unchanged_and_poisons_the_database() -> None:
     disk = almost_full(3000)
     before = disk.open(JOURNAL, "read").read_at(0, 1 << 20)
     with Database(TABLE, JOURNAL, disk=disk) as db:
@@ -60,7 +60,7 @@ def test_a_journal_that_cannot_grow_is_left_as_it_was_and_poisons_the_database()
         assert db.read(page_at(1), 0, 6) == b"small\0"
 
 
-def test_pages_that_were_made_for_a_transaction_that_never_came_are_taken_off() -> None:
+def test_pages_of_a_transaction_that_was_never_written_are_removed() -> None:
     disk = almost_full(1 << 20)
     size = disk.file_size(TABLE)
     disk.open(TABLE, "update").truncate(size + 2 * PAGE_BYTES + 77)

@@ -17,9 +17,7 @@ SETTINGS = [("none", 0), ("always", 0), ("none", 20000), ("always", 20000), ("in
 
 
 @pytest.mark.parametrize(("sync", "checkpoint_bytes"), SETTINGS)
-def test_a_killed_process_leaves_every_transaction_that_it_acknowledged(
-    tmp_path: Path, sync: str, checkpoint_bytes: int
-) -> None:
+def test_killed_process_leaves_every_acknowledged_transaction(tmp_path: Path, sync: str, checkpoint_bytes: int) -> None:
     chance = random.Random(f"{sync} {checkpoint_bytes}")
     count = 0
     for _ in range(KILLS):

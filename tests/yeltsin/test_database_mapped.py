@@ -47,24 +47,24 @@ def crashed(story: Story) -> SimulatedDisk:
     inner = fresh()
     disk: Any = MappingDisk(inner)
     story.run(disk, disk.mark, "always")
-    assert disk.stored_sectors == 0  # what is synced is written by calls, and what waits is nobody else's
+    assert disk.stored_sectors == 0  # synced changes are written by calls, and buffered ones are private
     return inner
 
 
 @pytest.mark.parametrize("story", STORIES, ids=IDS)
-def test_a_power_cut_leaves_all_of_a_transaction_or_none_in_a_table_that_is_mapped(story: Story) -> None:
+def test_power_cut_leaves_all_of_a_transaction_or_none_in_a_mapped_table(story: Story) -> None:
     for state in crashed(story).crash_states(most=3, format="yeltsin"):
         check(story, state, goes_on=False)
 
 
 @pytest.mark.parametrize("story", STORIES, ids=IDS)
-def test_a_killed_process_loses_nothing_that_waits_in_its_memory(story: Story) -> None:
+def test_killed_process_loses_no_buffered_changes(story: Story) -> None:
     for state in itertools.islice(crashed(story).process_kills(format="yeltsin"), 0, None, 3):
         check(story, state)
 
 
 @pytest.mark.parametrize("most_copied_bytes", [area._MOST_COPIED_BYTES, 0])
-def test_what_waits_is_read_and_is_in_the_file_after_a_checkpoint(
+def test_buffered_changes_are_readable_and_written_at_a_checkpoint(
     most_copied_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(area, "_MOST_COPIED_BYTES", most_copied_bytes)
@@ -92,12 +92,12 @@ def test_what_waits_is_read_and_is_in_the_file_after_a_checkpoint(
         assert [table.read(page, 0, 4) for page in pages[1:]] == [b"new\0"] * 3
 
 
-def test_what_waits_goes_along_when_the_file_cannot_grow_in_place(tmp_path: Path) -> None:
+def test_buffered_changes_survive_when_the_file_cannot_grow_in_place(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(bytes(5000))
     area = HeldArea(REAL_DISK.open(path, "update"))
     area.store(100, b"waits")
-    with memoryview(area.memory):  # whoever looks at the memory keeps it from growing
+    with memoryview(area.memory):  # a view of the memory keeps it from growing
         area.add_zeros(9000)
     area.store(8998, b"and grows")
     assert (area.load(99, 7), area.load(8996, 99)) == (b"\0waits\0", b"\0\0and grows")
@@ -126,7 +126,7 @@ class _Unmappable:
         return File(path, descriptor)
 
 
-def test_where_there_is_no_memory_for_a_private_mapping_changes_wait_elsewhere(tmp_path: Path) -> None:
+def test_changes_are_buffered_without_memory_for_a_private_mapping(tmp_path: Path) -> None:
     disk: Any = _Unmappable()
     with Database(tmp_path / "t.ydb", tmp_path / "t.jrnl", checkpoint_bytes=1 << 20, disk=disk) as db:
         db.modify(page_at(0), 0, b"waits")

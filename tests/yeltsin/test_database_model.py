@@ -79,7 +79,7 @@ def transact(db: Database, model: Model, actions: list[tuple], ending: str) -> M
 
 @settings(max_examples=80, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(step, max_size=25), st.sampled_from(SETTINGS))
-def test_a_database_is_what_a_dictionary_of_pages_would_be(steps: list[tuple], first: tuple[str, int]) -> None:  # type: ignore[type-arg]
+def test_database_behaves_like_a_dictionary_of_pages(steps: list[tuple], first: tuple[str, int]) -> None:  # type: ignore[type-arg]
     disk = SimulatedDisk()
     disk.make_directory(HOME)
     model = Model()
@@ -102,7 +102,7 @@ def test_a_database_is_what_a_dictionary_of_pages_would_be(steps: list[tuple], f
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_database_on_a_real_disk_does_the_same(seed: int, tmp_path: Path) -> None:
+def test_database_on_a_real_disk_behaves_like_a_dictionary_of_pages(seed: int, tmp_path: Path) -> None:
     chance = random.Random(seed)
     model = Model()
     home = tmp_path / "0"

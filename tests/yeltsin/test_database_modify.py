@@ -17,9 +17,7 @@ from tests.yeltsin.test_database import FIRST, SETTINGS, opened
 
 
 @pytest.mark.parametrize(("sync", "checkpoint_bytes"), SETTINGS)
-def test_a_modification_by_one_call_is_a_transaction_of_its_own(
-    sync: str, checkpoint_bytes: int, tmp_path: Path
-) -> None:
+def test_modification_by_one_call_is_its_own_transaction(sync: str, checkpoint_bytes: int, tmp_path: Path) -> None:
     with opened(tmp_path, sync, checkpoint_bytes) as db:
         db.modify(FIRST, 3, b"hello")
         db.modify(FIRST, 4, memoryview(b"a-")[::2])
@@ -42,13 +40,13 @@ def test_a_modification_by_one_call_is_a_transaction_of_its_own(
     assert found == [[(bytes(5), b"hello")], [(b"e", b"a")], [(bytes(3), b"own")]]
 
 
-def test_a_reader_waits_for_the_whole_of_an_unsynced_commit_without_the_kernel_as_well(
+def test_reader_waits_for_a_complete_unsynced_commit_without_the_kernel(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     readers: list[Future[bytes]] = []
 
     class Halting(changes.Changes):
-        """Lets somebody read between two changes of the table, who may be done before the second one is made."""
+        """Lets a thread read between two changes of the table; it may finish before the second one."""
 
         def apply(self, table: changes.Memory) -> None:
             for place, size, at in self._places:

@@ -1,7 +1,7 @@
 """Real power cuts of a database in the middle of its transactions, checkpoints and recoveries.
 
 The device is that of `tests/contract/test_power_cuts.py`: ext4 on a loop device, shut down without flushing its log.
-Another process makes the transactions: where files are mapped, a disk that is gone ends whoever touches them.
+Another process makes the transactions: where files are mapped, a removed disk kills the process that touches them.
 """
 
 from __future__ import annotations

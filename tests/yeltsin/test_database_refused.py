@@ -1,6 +1,6 @@
 """Openings that are refused: whatever is wrong with one file, both of them stay as they were, byte for byte.
 
-Each case is what a crash or somebody else may have left in one file together with something that cannot be opened in
+Each case is what a crash or another program may have left in one file together with something that cannot be opened in
 the other one: what would be cut, linked, named or redone on opening is left alone.
 """
 
@@ -106,16 +106,16 @@ def opened(directory: Path, sync: str = "always", checkpoint_bytes: int = 0) -> 
 @pytest.mark.parametrize(("sync", "checkpoint_bytes"), SETTINGS)
 @pytest.mark.parametrize("name", CASES)
 def test_a_refused_opening_changes_nothing(name: str, sync: str, checkpoint_bytes: int, tmp_path: Path) -> None:
-    table, log, error, told = CASES[name]
+    table, log, error, message = CASES[name]
     before = prepare(tmp_path, table, log)
     for _ in range(2):
-        with pytest.raises(error, match=told):
+        with pytest.raises(error, match=message):
             opened(tmp_path, sync, checkpoint_bytes)
         assert files(tmp_path) == before
 
 
 @pytest.mark.parametrize(("table", "log"), [(PADDED, SOUND + TORN), (PADDED, UNNAMED), (TABLE, UNLINKED), (None, None)])
-def test_what_a_refusal_leaves_alone_is_put_in_order_by_an_opening(
+def test_state_left_by_a_refusal_is_recovered_by_an_opening(
     table: bytes | None, log: bytes | None, tmp_path: Path
 ) -> None:
     before = prepare(tmp_path, table, log)
@@ -131,7 +131,7 @@ def test_what_a_refusal_leaves_alone_is_put_in_order_by_an_opening(
     "make", [Path.mkdir, lambda path: path.symlink_to("elsewhere"), os.mkfifo], ids=["directory", "link", "pipe"]
 )
 @pytest.mark.parametrize("name", ["t.ydb", "t.jrnl"])
-def test_what_is_no_file_is_refused_and_the_other_file_stays(
+def test_entry_that_is_not_a_file_is_refused_and_the_other_file_stays(
     name: str, make: Callable[[Path], None], tmp_path: Path
 ) -> None:
     data = {"t.ydb": PADDED, "t.jrnl": SOUND + TORN}
@@ -157,9 +157,7 @@ def test_what_is_no_file_is_refused_and_the_other_file_stays(
     ],
     ids=["no table", "no table, half a header", "unused pages", "no name", "no link", "half a name"],
 )
-def test_where_no_copy_can_be_kept_of_what_is_to_be_cut_off_nothing_changes(
-    table: bytes | None, log: bytes, tmp_path: Path
-) -> None:
+def test_nothing_is_cut_if_no_copy_can_be_kept(table: bytes | None, log: bytes, tmp_path: Path) -> None:
     cut_directory(tmp_path).parent.mkdir()
     cut_directory(tmp_path).write_bytes(b"in the way")
     before = prepare(tmp_path, table, log)
@@ -206,7 +204,7 @@ def test_a_file_that_is_open_under_another_name_is_refused_and_stays(tmp_path: P
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 @pytest.mark.parametrize(("sync", "checkpoint_bytes"), SETTINGS)
-def test_a_database_that_is_closed_can_be_opened_while_a_child_from_before_lives(
+def test_closed_database_can_be_opened_while_an_older_child_lives(
     sync: str, checkpoint_bytes: int, tmp_path: Path
 ) -> None:
     db = opened(tmp_path, sync, checkpoint_bytes)
@@ -218,5 +216,5 @@ def test_a_database_that_is_closed_can_be_opened_while_a_child_from_before_lives
             db.modify(page_at(0), 0, b"on")
 
 
-def test_the_flag_of_a_journal_is_where_the_cases_here_believe_it_to_be() -> None:
+def test_flag_of_a_journal_is_at_the_expected_position() -> None:
     assert (SOUND[SECOND + FLAGS_AT], IMPOSSIBLE[SECOND + FLAGS_AT]) == (1, 0)

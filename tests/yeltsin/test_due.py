@@ -1,4 +1,4 @@
-"""What is to be redone is the same for all who say it: the database that does it, the writer, reading and checking."""
+"""The database, the writer, the reader and the check agree on which transactions are to be redone."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def due(kinds: tuple[str, ...]) -> list[int]:
 
 
 @pytest.mark.parametrize("count", range(5))
-def test_everybody_says_the_same(count: int) -> None:
+def test_database_writer_reader_and_check_agree_on_the_redo(count: int) -> None:
     for kinds in itertools.product((FLAGGED, UNFLAGGED, SEALED, VOID), repeat=count):
         data, starts = story(kinds)
         disk = SimulatedDisk()
@@ -71,8 +71,8 @@ def test_everybody_says_the_same(count: int) -> None:
         reader = Reader(JOURNAL, disk=disk)
         assert reader.state()["redo"] == summarize(reader).details["redo"] == bool(wanted), kinds
         report = reader.verify()
-        told = [item.position for item in report.anomalies if item.kind == "not_in_storage"]
-        assert sorted(told + [starts[number] for number in wanted]) == [
+        found = [item.position for item in report.anomalies if item.kind == "not_in_storage"]
+        assert sorted(found + [starts[number] for number in wanted]) == [
             start for start, kind in zip(starts, kinds, strict=True) if kind in (UNFLAGGED, SEALED)
         ], kinds
         with TransactionJournal(JOURNAL, disk=disk) as writer:
@@ -100,7 +100,7 @@ def test_unknown_flags_are_kept_by_a_redo() -> None:
 
 
 @pytest.mark.parametrize("end", [ROLLBACK, COMPLETION])
-def test_a_look_at_a_large_transaction_says_what_became_of_it(end: int, tmp_path: Path) -> None:
+def test_summary_of_a_large_transaction_has_its_outcome(end: int, tmp_path: Path) -> None:
     large = transaction(modify(bytes(60_000), bytes(60_000)), flags=0, end=end)
     path = write(tmp_path / "t.jrnl", transaction(), large)
     summary = summarize(Reader(path))

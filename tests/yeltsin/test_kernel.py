@@ -31,7 +31,7 @@ def assert_twins_agree(data: bytes, chance: random.Random) -> None:
     TWINS.answers("hop", data, start, end, base, previous, last, most)
     TWINS.answers("skim", data, start, end, chance.choice((-1, start, end + 5)))
     want = chance.choice((codec.ALL_COLUMNS, chance.randrange(1 << 16)))
-    for here, rows in ((stop, count), (end, chance.choice((0, 1, 2, count + 1, end)))):  # and where nobody has walked
+    for here, rows in ((stop, count), (end, chance.choice((0, 1, 2, count + 1, end)))):  # and where no walk has been
         for function in ("spans", "transactions"):
             TWINS.answers(function, data, start, here, rows, base)
         TWINS.answers("columns", data, start, here, rows, base, 5, want)
@@ -46,7 +46,7 @@ def mutated(data: bytes, chance: random.Random) -> bytes:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_both_say_the_same_of_damaged_journals(seed: int) -> None:
+def test_both_implementations_agree_on_damaged_journals(seed: int) -> None:
     chance = random.Random(seed)
     for _ in range(25):
         items = numbered(chance.randrange(1, 8))
@@ -98,7 +98,7 @@ def test_a_transaction_without_operations_has_a_row_and_ends_carry_data() -> Non
     assert (without.count, without.end_data) == (6, None)
 
 
-def test_columns_of_what_was_not_walked_are_refused() -> None:
+def test_columns_of_an_unwalked_range_are_refused() -> None:
     data = journal(numbered(2))
     with pytest.raises(Malformed, match="not walked"):
         kernel.columns(data, 21, len(data), 1, 0)

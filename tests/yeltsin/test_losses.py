@@ -35,14 +35,14 @@ def known(reader: Reader, at: int | None = None) -> list[tuple[int, bytes]]:
     return found[30].items() if found else []
 
 
-def test_bytes_that_nothing_has_told_since_are_not_known(reader: Reader) -> None:
+def test_bytes_not_written_since_a_loss_are_unknown(reader: Reader) -> None:
     assert known(reader) == [(0, b"\x05")]
     assert known(reader, STARTS[4]) == [(0, b"\x03")]
     assert known(reader, STARTS[LOST]) == [(0, b"\x02"), (50, b"new")]
     assert known(reader, STARTS[1]) == [(0, b"\x01"), (50, b"old")]
 
 
-def test_the_state_carries_what_was_lost(reader: Reader) -> None:
+def test_state_contains_the_losses(reader: Reader) -> None:
     (line,) = reader.state()["losses"]
     assert (line["position"], line["lost"]) == (STARTS[LOST], "1 record")
     assert "losses" not in reader.state(STARTS[LOST])
@@ -65,7 +65,7 @@ def test_a_difference_across_lost_transactions_is_refused(reader: Reader) -> Non
     assert list(reader.diff(STARTS[4], STARTS[5])["changed"]) == ["30"]
 
 
-def test_a_history_says_where_transactions_are_lost(reader: Reader) -> None:
+def test_history_shows_where_transactions_are_lost(reader: Reader) -> None:
     events = [(item["event"], item["t"] - CREATED, len(item["value"])) for item in reader.history("30")]
     assert events == [
         ("modify", 0, 1),
@@ -77,14 +77,14 @@ def test_a_history_says_where_transactions_are_lost(reader: Reader) -> None:
     ]
 
 
-def test_damage_that_was_not_repaired_is_not_read_over_either(tmp_path: Path) -> None:
+def test_unrepaired_damage_is_not_skipped(tmp_path: Path) -> None:
     path = tmp_path / "t.jrnl"
     path.write_bytes(overwrite(DATA, STARTS[LOST] + 25, b"\x77"))
     assert known(Reader(path)) == [(0, b"\x05")]
     assert known(Reader(path), STARTS[1]) == [(0, b"\x01"), (50, b"old")]
 
 
-def test_what_was_lost_at_the_end_leaves_the_state_before_it(tmp_path: Path) -> None:
+def test_loss_at_the_end_leaves_the_preceding_state(tmp_path: Path) -> None:
     path = tmp_path / "t.jrnl"
     path.write_bytes(DATA[: STARTS[4] + 40])
     apply(path, plan(path))

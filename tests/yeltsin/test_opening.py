@@ -48,7 +48,7 @@ def content(disk: SimulatedDisk) -> bytes:
 # --- appending --------------------------------------------------------------------------------------------------------
 
 
-def test_a_new_journal_is_what_the_original_creates(tmp_path: Path) -> None:
+def test_new_journal_equals_that_of_the_original(tmp_path: Path) -> None:
     TransactionJournal(tmp_path / "t.jrnl").close()
     assert (tmp_path / "t.jrnl").read_bytes() == (GOLDEN / "journal_empty.jrnl").read_bytes()
 
@@ -65,7 +65,7 @@ def test_appended_transactions_are_linked_both_ways(tmp_path: Path, sync: str) -
     assert list(Reader(path)) == items
 
 
-def test_what_was_flushed_can_be_read(tmp_path: Path) -> None:
+def test_flushed_transactions_can_be_read(tmp_path: Path) -> None:
     path = tmp_path / "t.jrnl"
     with TransactionJournal(path) as writer:
         for number, item in enumerate(numbered(4)):
@@ -75,7 +75,7 @@ def test_what_was_flushed_can_be_read(tmp_path: Path) -> None:
             assert Reader(path).count() == number + 1
 
 
-def test_append_takes_operations_and_says_when(tmp_path: Path) -> None:
+def test_append_takes_operations_and_returns_the_time(tmp_path: Path) -> None:
     with TransactionJournal(tmp_path / "t.jrnl") as writer:
         writer.append([modify(b"a", b"b")], timestamp=7, end=0xFE, end_data=b"why", flags=0x80)
         writer.append([])
@@ -85,7 +85,7 @@ def test_append_takes_operations_and_says_when(tmp_path: Path) -> None:
     assert (second.previous, second.next, second.operations, second.end) == (20, 0, (), 0xFF)
 
 
-def test_a_transaction_is_flagged_and_a_redo_is_due_until_then(tmp_path: Path) -> None:
+def test_redo_is_due_until_a_transaction_is_flagged(tmp_path: Path) -> None:
     path = tmp_path / "t.jrnl"
     with TransactionJournal(path) as writer:
         writer.append([], flags=1)
@@ -114,7 +114,7 @@ def test_one_writer_at_a_time(tmp_path: Path) -> None:
     TransactionJournal(tmp_path / "t.jrnl").close()
 
 
-def test_there_is_nothing_to_recover_where_no_journal_is(tmp_path: Path) -> None:
+def test_missing_journal_needs_no_recovery(tmp_path: Path) -> None:
     with pytest.raises(NotFound):
         recover(tmp_path / "t.jrnl")
     assert list(tmp_path.iterdir()) == []
@@ -136,7 +136,7 @@ CUT = {
 
 
 @pytest.mark.parametrize("data", CUT.values(), ids=CUT)
-def test_a_transaction_that_was_not_finished_is_cut_kept_and_reported(data: bytes) -> None:
+def test_unfinished_transaction_is_cut_kept_and_reported(data: bytes) -> None:
     disk = laid_out(data)
     found = recover(FILE, disk=disk)
     assert content(disk) == journal(numbered(5))
@@ -151,7 +151,7 @@ def test_a_transaction_that_was_not_finished_is_cut_kept_and_reported(data: byte
 
 
 @pytest.mark.parametrize("size", [20, 21, 30, 45, 60])
-def test_the_only_transaction_leaves_a_header_and_nothing_else(size: int) -> None:
+def test_cutting_the_only_transaction_leaves_a_header(size: int) -> None:
     whole = journal([transaction(modify(b"abcdef", b"ghijkl"), flags=0)])
     for data in (whole, with_link(4, 0, whole), with_link(4, 0, with_link(12, 0, whole))):
         disk = laid_out(data[:size])
@@ -159,7 +159,7 @@ def test_the_only_transaction_leaves_a_header_and_nothing_else(size: int) -> Non
         assert content(disk) == codec.encode_header(0, 0)
 
 
-def test_a_header_that_is_not_there_as_a_whole_is_written_anew() -> None:
+def test_incomplete_header_is_rewritten() -> None:
     for size in range(20):
         disk = laid_out(codec.encode_header(0, 0)[:size])
         found = recover(FILE, disk=disk)
@@ -169,7 +169,7 @@ def test_a_header_that_is_not_there_as_a_whole_is_written_anew() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 4, 19])
-def test_opening_a_file_that_was_cut_within_its_header_writes_the_account_that_repair_writes(size: int) -> None:
+def test_opening_a_file_cut_within_its_header_writes_the_same_account_as_repair(size: int) -> None:
     disk, repaired = laid_out(DATA[:size]), laid_out(DATA[:size])
     repair.apply(FILE, repair.plan(FILE, disk=repaired), disk=repaired)
     recover(FILE, disk=disk)
@@ -183,7 +183,7 @@ def test_opening_a_file_that_was_cut_within_its_header_writes_the_account_that_r
     assert Reader(FILE, disk=disk).losses() == [loss]
 
 
-def test_what_is_to_be_done_to_a_file_is_done_once() -> None:
+def test_settling_an_opened_journal_twice_changes_nothing() -> None:
     disk = laid_out(with_link(12, STARTS[4], journal(UNFLAGGED)))
     opened = open_for_writing(disk, FILE, settles=False)
     opened.ends[LAST] = End(0xFF, LAST, LAST + 1, b"")
@@ -196,7 +196,7 @@ def test_what_is_to_be_done_to_a_file_is_done_once() -> None:
     assert content(disk) == settled + b"more"
 
 
-def test_a_name_in_the_header_that_is_half_there_is_completed() -> None:
+def test_half_written_offset_in_the_header_is_completed() -> None:
     data = journal(UNFLAGGED)
     assert LAST > 0xFF
     disk = laid_out(with_link(12, LAST & 0xFF, data))
@@ -206,7 +206,7 @@ def test_a_name_in_the_header_that_is_half_there_is_completed() -> None:
     assert content(disk) == data
 
 
-def test_what_a_killed_process_has_not_synced_is_synced() -> None:
+def test_unsynced_writes_of_a_killed_process_are_synced() -> None:
     disk = laid_out(DATA)
     open_for_writing(disk, FILE).close()
     disk.remove(FILE)
@@ -217,21 +217,21 @@ def test_what_a_killed_process_has_not_synced_is_synced() -> None:
     assert [what for what in disk.unsynced() if what.endswith(FILE.name)] == []
 
 
-def test_a_sound_journal_is_synced_and_nothing_else() -> None:
+def test_sound_journal_is_only_synced() -> None:
     disk = laid_out(DATA)
     opened = open_for_writing(disk, FILE, settles=False)
     opened.close()
     assert (len(opened.steps), opened.keeps) == (1, None)
 
 
-def test_the_way_to_the_last_transaction_is_gone_only_where_both_ends_do_not_agree() -> None:
+def test_last_transaction_is_unreachable_only_if_both_ends_disagree() -> None:
     for data in (DATA, journal(numbered(1)), journal([])):
         opened = open_for_writing(laid_out(data), FILE, counts=False)
         opened.close()
         assert (opened.count, opened.cut) == (0, None)
 
 
-def test_bytes_that_look_like_the_transaction_before_the_last_one_are_not_taken_for_it() -> None:
+def test_bytes_similar_to_the_second_last_transaction_are_not_mistaken_for_it() -> None:
     items = [transaction(modify(bytes(40), bytes(40))), *numbered(2)]
     starts = linked(items)[1]
     fake = starts[0] + 25 + 5 + 12
@@ -250,14 +250,14 @@ def test_a_header_with_a_first_transaction_and_no_last_one_is_damage() -> None:
 
 
 @pytest.mark.parametrize("last", [2**64 - 1, 2**63, 5])
-def test_a_last_transaction_that_is_nowhere_is_damage(tmp_path: Path, last: int) -> None:
+def test_missing_last_transaction_is_damage(tmp_path: Path, last: int) -> None:
     path = tmp_path / "t.jrnl"
     path.write_bytes(with_link(12, last, DATA))
     with pytest.raises(DamagedJournal, match="nothing was changed"):
         open_for_writing(REAL_DISK, path)
 
 
-def test_the_flag_of_a_torn_transaction_whose_head_is_garbage_is_not_believed() -> None:
+def test_flag_of_a_torn_transaction_with_a_garbage_head_is_ignored() -> None:
     data = bytearray(with_link(LAST, 0x1234, TORN))
     data[LAST + 24] = 1
     disk = laid_out(bytes(data))
@@ -267,7 +267,7 @@ def test_the_flag_of_a_torn_transaction_whose_head_is_garbage_is_not_believed() 
     assert content(disk) == journal(numbered(5))
 
 
-def test_a_torn_transaction_after_the_last_one_is_cut_off_although_it_is_flagged() -> None:
+def test_flagged_torn_transaction_after_the_last_one_is_cut() -> None:
     items = numbered(6)
     disk = laid_out(with_link(12, STARTS[4], with_link(STARTS[4] + 8, 0, journal(items)))[:-3])
     opened = open_for_writing(disk, FILE)
@@ -286,7 +286,7 @@ SEALED_STARTS = linked([replace(item, end_data=bytes(8)) for item in SEALED])[1]
 OPERATIONS = b"".join(map(codec.encode_operation, SEALED[3].operations))
 
 
-def test_transactions_that_are_sealed_are_linked_named_and_counted() -> None:
+def test_sealed_transactions_are_linked_named_and_counted() -> None:
     for named in range(4):
         data = with_link(12, SEALED_STARTS[named], SEALED_DATA)
         for start in SEALED_STARTS[named:3]:
@@ -298,7 +298,7 @@ def test_transactions_that_are_sealed_are_linked_named_and_counted() -> None:
         assert content(disk) == SEALED_DATA
 
 
-def test_transactions_that_are_sealed_are_named_where_none_was() -> None:
+def test_sealed_transactions_are_named_in_an_empty_header() -> None:
     data = with_link(4, 0, with_link(12, 0, SEALED_DATA))
     disk = laid_out(data)
     opened = open_for_writing(disk, FILE)
@@ -307,7 +307,7 @@ def test_transactions_that_are_sealed_are_named_where_none_was() -> None:
     assert content(disk) == SEALED_DATA
 
 
-def test_a_transaction_that_names_another_one_before_it_is_not_taken_in() -> None:
+def test_transaction_with_another_predecessor_is_not_adopted() -> None:
     data = sealed(*SEALED[:2])
     other = sealed(*SEALED)[SEALED_STARTS[3] :]
     disk = laid_out(data + other)
@@ -317,7 +317,7 @@ def test_a_transaction_that_names_another_one_before_it_is_not_taken_in() -> Non
     assert content(disk) == data
 
 
-def test_the_missing_link_to_a_last_transaction_that_is_sealed_is_made() -> None:
+def test_missing_link_to_a_sealed_last_transaction_is_written() -> None:
     last, before = SEALED_STARTS[3], SEALED_STARTS[2]
     for torn in (0, last & 0xFF):
         disk = laid_out(with_link(before + 8, torn, SEALED_DATA))
@@ -327,7 +327,7 @@ def test_the_missing_link_to_a_last_transaction_that_is_sealed_is_made() -> None
         assert content(disk) == SEALED_DATA
 
 
-def test_zeros_after_a_transaction_that_is_sealed_are_cut_off_and_nothing_is_kept() -> None:
+def test_zeros_after_a_sealed_transaction_are_cut_without_a_copy() -> None:
     disk = laid_out(SEALED_DATA + bytes(100))
     opened = open_for_writing(disk, FILE)
     opened.close()
@@ -335,7 +335,7 @@ def test_zeros_after_a_transaction_that_is_sealed_are_cut_off_and_nothing_is_kep
     assert content(disk) == SEALED_DATA
 
 
-def test_a_directory_is_no_journal_to_be_recovered(tmp_path: Path) -> None:
+def test_directory_is_not_recovered_as_a_journal(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "missing.jrnl"):
         with pytest.raises(NotFound, match="no journal is here"):
             recover(path)
@@ -362,7 +362,7 @@ def without_link(data: bytes, starts: list[int], value: int = 0) -> bytes:
     ],
     ids=["another link", "not the next", "in the storage", "not sealed", "another previous"],
 )
-def test_no_other_missing_link_is_made(data: bytes) -> None:
+def test_other_missing_links_are_not_written(data: bytes) -> None:
     disk = laid_out(data)
     with pytest.raises(DamagedJournal, match="nothing was changed"):
         open_for_writing(disk, FILE)
@@ -374,7 +374,7 @@ def test_no_other_missing_link_is_made(data: bytes) -> None:
     [(4, STARTS[-1]), (4, 19), (STARTS[-1], 0), (STARTS[-1], STARTS[-1] + 5), (STARTS[-1], 3), (12, len(DATA) + 9)],
     ids=["first is last", "first in the header", "no previous", "previous is later", "previous in header", "past end"],
 )
-def test_ends_of_a_chain_that_contradict_each_other_are_damage(offset: int, value: int) -> None:
+def test_contradictory_ends_of_a_chain_are_damage(offset: int, value: int) -> None:
     data = with_link(offset, value, DATA)
     disk = laid_out(data)
     for counts in (False, True):
@@ -383,7 +383,7 @@ def test_ends_of_a_chain_that_contradict_each_other_are_damage(offset: int, valu
     assert content(disk) == data
 
 
-def test_a_journal_that_is_half_repaired_is_not_opened() -> None:
+def test_half_repaired_journal_is_not_opened() -> None:
     disk = laid_out(with_link(STARTS[2] + 8, 5, DATA))
     done = repair.apply(FILE, repair.plan(FILE, disk=disk), disk=disk)
     assert done is not None
@@ -403,7 +403,7 @@ def test_a_journal_is_not_opened_while_another_process_has_its_lock() -> None:
     open_for_writing(disk, FILE).close()
 
 
-def test_the_account_of_a_file_that_was_cut_within_its_header_is_there_before_that_is_written() -> None:
+def test_account_of_a_file_cut_within_its_header_is_written_before_the_header() -> None:
     disk = laid_out(DATA[:7])
     opened = open_for_writing(disk, FILE, settles=False)
     assert len(opened.steps) == 3
@@ -416,7 +416,7 @@ def test_the_account_of_a_file_that_was_cut_within_its_header_is_there_before_th
     assert Reader(FILE, disk=disk).losses() == [loss]
 
 
-def test_whole_transactions_after_the_last_one_are_no_torn_tail() -> None:
+def test_complete_transactions_after_the_last_one_are_not_a_torn_tail() -> None:
     data = DATA + DATA
     disk = laid_out(data)
     with pytest.raises(DamagedJournal, match="whole transactions follow the last one, and no link leads to them"):
@@ -425,10 +425,10 @@ def test_whole_transactions_after_the_last_one_are_no_torn_tail() -> None:
 
 
 @pytest.mark.parametrize(("at", "target", "expected"), HOSTILE.values(), ids=HOSTILE)
-def test_damage_is_told_and_cuts_nothing(at: int, target: int, expected: list[object]) -> None:
+def test_damage_is_reported_and_nothing_is_cut(at: int, target: int, expected: list[object]) -> None:
     data = with_link(at, target)
     disk = laid_out(data)
-    if "malformed" in str(expected):  # seen by whoever reads the operations; the links around it are right
+    if "malformed" in str(expected):  # seen by a reader of the operations; the links around it are right
         return
     with pytest.raises(DamagedJournal) as raised:
         recover(FILE, disk=disk)
@@ -438,7 +438,7 @@ def test_damage_is_told_and_cuts_nothing(at: int, target: int, expected: list[ob
     assert content(disk) == data
 
 
-def test_a_last_transaction_without_an_end_that_is_in_the_storage_is_not_cut() -> None:
+def test_durable_last_transaction_without_an_end_is_not_cut() -> None:
     disk = laid_out(DATA[:-1])
     with pytest.raises(DamagedJournal):
         recover(FILE, disk=disk)
@@ -446,7 +446,7 @@ def test_a_last_transaction_without_an_end_that_is_in_the_storage_is_not_cut() -
 
 
 @pytest.mark.parametrize("target", [2**63 - 1, 2**63, 2**64 - 1], ids=str)
-def test_offsets_that_no_file_has_are_damage(target: int, tmp_path: Path) -> None:
+def test_impossible_offsets_are_damage(target: int, tmp_path: Path) -> None:
     data = with_link(4, target, with_link(12, target))
     path = tmp_path / "t.jrnl"
     path.write_bytes(data)
@@ -456,7 +456,7 @@ def test_offsets_that_no_file_has_are_damage(target: int, tmp_path: Path) -> Non
     assert not Reader(path).verify().sound
 
 
-def test_a_last_transaction_that_does_not_follow_directly_is_not_cut_off() -> None:
+def test_last_transaction_that_does_not_follow_directly_is_not_cut() -> None:
     torn = journal(UNFLAGGED, gap_bytes=9)[:-1]
     start = linked(UNFLAGGED, gap_bytes=9)[1][-1]
     unsealed = bytearray(sealed(*SEALED, gap_bytes=9))
@@ -475,7 +475,7 @@ def test_a_last_transaction_that_does_not_follow_directly_is_not_cut_off() -> No
         assert content(disk) == data
 
 
-def test_a_transaction_without_an_end_that_another_one_follows_is_not_cut_off() -> None:
+def test_transaction_without_an_end_followed_by_another_is_not_cut() -> None:
     data = bytearray(with_link(12, STARTS[1]))
     data[STARTS[1] + 25] = 0x77
     disk = laid_out(bytes(data))
@@ -488,7 +488,7 @@ def test_a_transaction_without_an_end_that_another_one_follows_is_not_cut_off() 
 
 
 @pytest.mark.parametrize("data", CUT.values(), ids=CUT)
-def test_recovery_can_be_crashed_at_every_step(data: bytes) -> None:
+def test_recovery_survives_a_crash_at_every_step(data: bytes) -> None:
     disk = laid_out(data)
     recover(FILE, disk=disk)
     number = 0
@@ -508,7 +508,7 @@ def test_a_cut_is_durable_when_the_journal_is_open(data: bytes) -> None:
     assert f"contents of {FILE}" not in disk.unsynced(), "what was cut off could be back where the next one is written"
 
 
-def test_transactions_that_are_sealed_are_durable_before_they_are_named() -> None:
+def test_sealed_transactions_are_durable_before_they_are_named() -> None:
     disk = laid_out(sealed(*SEALED[:2]))
     file = disk.open(FILE, "update")
     write_all(file, SEALED_STARTS[2], SEALED_DATA[SEALED_STARTS[2] :])  # and the process that has done that is killed
@@ -527,10 +527,10 @@ def _kept(disk: SimulatedDisk) -> list[str]:
     return disk.list_directory(folder) if disk.is_directory(folder) else []
 
 
-def test_an_append_can_be_crashed_at_every_step() -> None:
+def test_append_survives_a_crash_at_every_step() -> None:
     large = transaction(modify(bytes(700), b"x" * 700), modify(bytes(900), b"y" * 900, 900), timestamp=CREATED + 3)
     unflagged = replace(large, flags=0)
-    expected = [journal([*numbered(3), *behind]) for behind in ([], [unflagged], [large])]
+    expected = [journal([*numbered(3), *more]) for more in ([], [unflagged], [large])]
     disk = laid_out(journal(numbered(3)))
     with TransactionJournal(FILE, sync="always", disk=disk) as writer:
         writer.append_transaction(large)
@@ -543,7 +543,7 @@ def test_an_append_can_be_crashed_at_every_step() -> None:
         assert content(after) in expected[2 if "appended" in after.marks else 0 :]
 
 
-def test_the_first_append_and_the_flag_can_be_crashed_at_every_step() -> None:
+def test_first_append_and_flag_survive_a_crash_at_every_step() -> None:
     disk = SimulatedDisk()
     disk.make_directory(HOME)
     disk.settle()
@@ -565,7 +565,7 @@ def test_the_first_append_and_the_flag_can_be_crashed_at_every_step() -> None:
         assert (found.redo is not None) == (flags == [0])
 
 
-def test_a_failed_call_is_final_and_takes_nothing_that_was_acknowledged() -> None:
+def test_failed_call_is_final_and_loses_nothing_acknowledged() -> None:
     failed = 0
     items = [*numbered(3), *numbered(6, flags=0)[3:]]
     for faulty in failing_calls(lambda: laid_out(journal(numbered(3)))):

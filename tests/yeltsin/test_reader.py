@@ -55,7 +55,7 @@ def test_the_journal_of_the_original_is_empty(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("gap_bytes", [0, 8, 40])
-def test_transactions_come_in_order_wherever_they_lie(tmp_path: Path, gap_bytes: int) -> None:
+def test_transactions_are_read_in_order_wherever_they_are_stored(tmp_path: Path, gap_bytes: int) -> None:
     items, starts = linked(numbered(20), gap_bytes=gap_bytes)
     reader = laid_out(tmp_path / "t.jrnl", journal(numbered(20), gap_bytes=gap_bytes))
     assert list(reader) == items
@@ -77,7 +77,7 @@ def test_a_transaction_larger_than_the_buffer_is_read(tmp_path: Path) -> None:
     assert [found.record for found in reader.last(2)] == items[1:]
 
 
-def test_a_time_is_found_and_a_moment_includes_its_own_second(tmp_path: Path) -> None:
+def test_time_is_found_and_includes_its_own_second(tmp_path: Path) -> None:
     reader = laid_out(tmp_path / "t.jrnl", DATA)
     at = (CREATED + 2) * 1_000_000_000
     assert reader.find_time(at) == STARTS[2]
@@ -86,7 +86,7 @@ def test_a_time_is_found_and_a_moment_includes_its_own_second(tmp_path: Path) ->
     assert reader.find_time(2**62) == reader.next
 
 
-def test_there_is_no_transaction_behind_the_last(tmp_path: Path) -> None:
+def test_no_transaction_follows_the_last(tmp_path: Path) -> None:
     reader = laid_out(tmp_path / "t.jrnl", DATA)
     with pytest.raises(WrongUse, match="there is no transaction 7; there are 6"):
         reader.find_index(7)
@@ -117,7 +117,7 @@ def test_a_last_transaction_without_an_end_is_a_torn_tail(tmp_path: Path, data: 
     assert [(problem.kind, problem.position) for problem in report.problems] == [("torn_tail", STARTS[-1])]
 
 
-def test_a_last_transaction_without_an_end_that_is_in_the_storage_is_damage(tmp_path: Path) -> None:
+def test_durable_last_transaction_without_an_end_is_damage(tmp_path: Path) -> None:
     reader = laid_out(tmp_path / "t.jrnl", DATA[:-1])
     with pytest.raises(DamagedJournal) as raised:
         list(reader)
@@ -125,14 +125,14 @@ def test_a_last_transaction_without_an_end_that_is_in_the_storage_is_damage(tmp_
     assert pieces(reader) == [0, 1, 2, 3, 4, (STARTS[-1], len(DATA) - 1, "malformed")]
 
 
-@pytest.mark.parametrize("behind", [b"\0", bytes(100), b"\xff" * 30, codec.encode(transaction(flags=0))], ids=range(4))
-def test_what_lies_behind_the_last_transaction_is_a_torn_tail(tmp_path: Path, behind: bytes) -> None:
+@pytest.mark.parametrize("tail", [b"\0", bytes(100), b"\xff" * 30, codec.encode(transaction(flags=0))], ids=range(4))
+def test_bytes_after_the_last_transaction_are_a_torn_tail(tmp_path: Path, tail: bytes) -> None:
     for data in (DATA, with_link(STARTS[-1] + 8, len(DATA))):
-        reader = laid_out(tmp_path / "t.jrnl", data + behind)
-        assert pieces(reader) == [0, 1, 2, 3, 4, 5, (len(DATA), len(DATA) + len(behind), "torn_tail")]
+        reader = laid_out(tmp_path / "t.jrnl", data + tail)
+        assert pieces(reader) == [0, 1, 2, 3, 4, 5, (len(DATA), len(DATA) + len(tail), "torn_tail")]
 
 
-def test_a_transaction_in_the_storage_behind_the_last_one_shows_that_the_header_is_stale(tmp_path: Path) -> None:
+def test_durable_transaction_after_the_last_one_means_a_stale_header(tmp_path: Path) -> None:
     reader = laid_out(tmp_path / "t.jrnl", with_link(12, STARTS[3]))
     with pytest.raises(DamagedJournal, match="one that is in the storage follows it") as raised:
         list(reader)
@@ -168,7 +168,7 @@ HOSTILE: dict[str, tuple[int, int, list[Any]]] = {
     "the first in the header": (4, 7, [(4, 12, "link"), 0, 1, 2, 3, 4, 5]),
     "the second as the first": (4, STARTS[1], [(4, 12, "link"), 0, 1, 2, 3, 4, 5]),
     "the last past the end": (12, 10**9, [0, 1, 2, 3, 4, 5, (12, 20, "link")]),
-    "the last where no number goes on": (12, 2**64 - 1, [0, 1, 2, 3, 4, 5, (12, 20, "link")]),
+    "the last beyond every number": (12, 2**64 - 1, [0, 1, 2, 3, 4, 5, (12, 20, "link")]),
     "the last into its own operations": (
         STARTS[5] + 8,
         STARTS[5] + 25,
@@ -181,7 +181,7 @@ HOSTILE: dict[str, tuple[int, int, list[Any]]] = {
 
 
 @pytest.mark.parametrize(("at", "target", "expected"), HOSTILE.values(), ids=HOSTILE)
-def test_a_hostile_link_is_told_with_its_position_and_reading_goes_on(
+def test_hostile_link_is_reported_with_its_position_and_reading_continues(
     tmp_path: Path, at: int, target: int, expected: list[Any]
 ) -> None:
     reader = laid_out(tmp_path / "t.jrnl", with_link(at, target))
@@ -194,7 +194,7 @@ def test_a_hostile_link_is_told_with_its_position_and_reading_goes_on(
     assert [(problem.position, problem.kind) for problem in report.problems] == [(damage[0], damage[2])]
 
 
-def test_a_bad_operation_costs_its_transaction_only(tmp_path: Path) -> None:
+def test_bad_operation_loses_only_its_transaction(tmp_path: Path) -> None:
     data = bytearray(DATA)
     data[STARTS[2] + 25] = 0x77
     reader = laid_out(tmp_path / "t.jrnl", bytes(data))
@@ -203,7 +203,7 @@ def test_a_bad_operation_costs_its_transaction_only(tmp_path: Path) -> None:
         list(reader)
 
 
-def test_behind_a_wiped_stretch_the_links_backwards_lead_on(tmp_path: Path) -> None:
+def test_backward_links_lead_past_a_wiped_range(tmp_path: Path) -> None:
     wiped = DATA[: STARTS[1] + 3] + bytes(STARTS[4] - 5 - STARTS[1] - 3) + DATA[STARTS[4] - 5 :]
     reader = laid_out(tmp_path / "t.jrnl", wiped)
     assert pieces(reader) == [0, (STARTS[1], STARTS[4], "malformed"), 4, 5]
@@ -216,7 +216,7 @@ def test_a_transaction_in_the_middle_without_an_end_is_incomplete(tmp_path: Path
     assert [item.outcome for item in reader] == ["completed"] * 2 + ["incomplete"] + ["completed"] * 3
 
 
-def test_no_links_make_a_reader_loop_or_raise_anything_else(tmp_path: Path) -> None:
+def test_no_links_make_a_reader_loop_or_raise_other_errors(tmp_path: Path) -> None:
     chance = random.Random(11)
     places = [4, 12] + [start + at for start in STARTS for at in (0, 8)]
     targets = [0, 4, 20, len(DATA), 2**63, 2**64 - 1, *STARTS, *(start + 1 for start in STARTS)]
@@ -232,7 +232,7 @@ def test_no_links_make_a_reader_loop_or_raise_anything_else(tmp_path: Path) -> N
         reader.state(), reader.summary(), reader.next, reader.find_time(0)
 
 
-# --- what it stands for -----------------------------------------------------------------------------------------------
+# --- the state of pages -----------------------------------------------------------------------------------------------
 
 
 def test_void_transactions_change_nothing(tmp_path: Path) -> None:
@@ -251,7 +251,7 @@ def test_void_transactions_change_nothing(tmp_path: Path) -> None:
     }
 
 
-def test_before_images_tell_what_was_there_before_anything_changed_it(tmp_path: Path) -> None:
+def test_before_images_show_the_original_bytes(tmp_path: Path) -> None:
     items = [transaction(modify(b"old", b"new", 10)), transaction(modify(b"ne", b"xx", 10), modify(b"far", b"off", 90))]
     reader = laid_out(tmp_path / "t.jrnl", journal(items))
 
@@ -268,7 +268,7 @@ def test_before_images_tell_what_was_there_before_anything_changed_it(tmp_path: 
     }
 
 
-def test_history_tells_a_page_transaction_by_transaction(tmp_path: Path) -> None:
+def test_history_lists_the_transactions_of_a_page(tmp_path: Path) -> None:
     reader = laid_out(tmp_path / "t.jrnl", DATA)
     found = reader.history(str(30 + 65536 * 4))
     assert [(change["transaction"], change["event"], change.get("deleted")) for change in found] == [
@@ -284,7 +284,7 @@ def test_history_tells_a_page_transaction_by_transaction(tmp_path: Path) -> None
 # --- finding journals -------------------------------------------------------------------------------------------------
 
 
-def test_a_journal_is_known_by_its_first_bytes(tmp_path: Path) -> None:
+def test_journal_is_recognised_by_its_first_bytes(tmp_path: Path) -> None:
     plain = write(tmp_path / "plain", *numbered(1))
     assert looks_like(REAL_DISK, plain) is not None
     (tmp_path / "other").write_bytes(b"JRN")
@@ -301,7 +301,7 @@ def test_a_journal_is_known_by_its_first_bytes(tmp_path: Path) -> None:
     assert evidence.score == 3
 
 
-def test_a_journal_with_a_damaged_signature_is_known_by_its_first_transaction(tmp_path: Path) -> None:
+def test_journal_with_a_damaged_signature_is_recognised_by_its_first_transaction(tmp_path: Path) -> None:
     path = tmp_path / "plain"
     path.write_bytes(b"JSNL" + DATA[4:])
     assert looks_like(REAL_DISK, path) == Evidence(2, "its signature is damaged, and a first transaction follows it")
@@ -313,25 +313,25 @@ def test_a_journal_with_a_damaged_signature_is_known_by_its_first_transaction(tm
 # --- seals ------------------------------------------------------------------------------------------------------------
 
 
-def sealed(*, behind: bool, broken: bool) -> bytes:
-    """A journal whose last transaction is sealed and not in the storage; named by the header, or behind the last."""
+def sealed(*, after: bool, broken: bool) -> bytes:
+    """A journal whose last transaction is sealed and not in the storage; named by the header, or after the last."""
     operations = codec.encode_operation(modify(b"abc", b"def"))
     end_data = seal(STARTS[-1], CREATED + COUNT, operations)
     last = transaction(modify(b"abc", b"def"), timestamp=CREATED + COUNT, flags=0, data=end_data)
     data = bytearray(journal([*numbered(COUNT), last]))
     if broken:
         data[len(DATA) + 50] ^= 1
-    if behind:
+    if after:
         data[12:20] = DATA[12:20]
     return bytes(data)
 
 
-@pytest.mark.parametrize("behind", [False, True])
-def test_a_seal_tells_whether_a_last_transaction_is_whole(tmp_path: Path, behind: bool) -> None:
-    whole = sealed(behind=behind, broken=False)
+@pytest.mark.parametrize("after", [False, True])
+def test_seal_shows_whether_a_last_transaction_is_complete(tmp_path: Path, after: bool) -> None:
+    whole = sealed(after=after, broken=False)
     reader = laid_out(tmp_path / "a.jrnl", whole)
     assert pieces(reader) == [0, 1, 2, 3, 4, 5, 6]
     assert (reader.count(), reader.next, len(reader.last(9))) == (7, len(whole), 7)
-    reader = laid_out(tmp_path / "b.jrnl", sealed(behind=behind, broken=True))
+    reader = laid_out(tmp_path / "b.jrnl", sealed(after=after, broken=True))
     assert pieces(reader) == [0, 1, 2, 3, 4, 5, (len(DATA), len(whole), "torn_tail")]
     assert (reader.count(), reader.next, len(reader.last(9))) == (6, len(DATA), 6)

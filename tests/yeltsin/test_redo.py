@@ -52,7 +52,7 @@ def opened(directory: Path) -> Database:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_transaction_is_redone_and_redone_again_with_the_same_result(name: str, tmp_path: Path) -> None:
+def test_redo_is_idempotent(name: str, tmp_path: Path) -> None:
     table, operations, pages, free = CASES[name]
     write(tmp_path, table, operations)
     journal = (tmp_path / "t.jrnl").read_bytes()
@@ -80,14 +80,14 @@ def test_only_the_last_transaction_of_another_program_is_redone(tmp_path: Path) 
         assert (db.read(B, 1, 5), db.read(C, 1, 4)) == (b"alpha", b"BETA")
 
 
-def test_a_transaction_that_was_rolled_back_is_never_redone(tmp_path: Path) -> None:
+def test_rolled_back_transaction_is_never_redone(tmp_path: Path) -> None:
     write(tmp_path, "append3", [Modify(B, 1, b"alpha", b"OTHER")], end=ROLLBACK)
     with opened(tmp_path) as db:
         assert (db.redone, db.read(B, 1, 5)) == ((), b"alpha")
     assert (tmp_path / "t.ydb").read_bytes() == golden("append3")
 
 
-def test_a_table_that_was_left_unfinished_is_mended_by_the_last_transaction(tmp_path: Path) -> None:
+def test_unfinished_table_is_repaired_by_the_last_transaction(tmp_path: Path) -> None:
     with opened(tmp_path) as db:
         with db.transaction() as tx:
             tx.modify(tx.allocate(), 0, b"data")
@@ -104,7 +104,7 @@ def test_a_table_that_was_left_unfinished_is_mended_by_the_last_transaction(tmp_
     assert (tmp_path / "t.ydb").read_bytes() == whole
 
 
-def test_a_table_that_the_last_transaction_cannot_mend_stays_unfinished(tmp_path: Path) -> None:
+def test_table_that_the_last_transaction_cannot_repair_stays_unfinished(tmp_path: Path) -> None:
     with opened(tmp_path) as db, db.transaction() as tx:
         tx.modify(A, 0, b"data")
     half = bytearray((tmp_path / "t.ydb").read_bytes())
@@ -130,7 +130,7 @@ HOSTILE: dict[str, list[Operation]] = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_operations_that_cannot_be_are_told_and_change_nothing(name: str, tmp_path: Path) -> None:
+def test_impossible_operations_are_reported_and_change_nothing(name: str, tmp_path: Path) -> None:
     write(tmp_path, "append3", [Modify(A, 0, b"\0", b"z"), *HOSTILE[name]])
     journal = (tmp_path / "t.jrnl").read_bytes()
     with pytest.raises(DamagedJournal):
@@ -140,7 +140,7 @@ def test_operations_that_cannot_be_are_told_and_change_nothing(name: str, tmp_pa
     COUNTS.add("hostile inputs", 1, "yeltsin")
 
 
-def test_a_model_knows_what_the_original_has_written(tmp_path: Path) -> None:
+def test_model_matches_the_files_of_the_original(tmp_path: Path) -> None:
     write(tmp_path, "append3")
     with opened(tmp_path) as db:
         model = Model([A, B, C, D], [], {page: db.read(page) for page in (A, B, C, D)})

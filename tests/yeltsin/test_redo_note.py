@@ -48,7 +48,7 @@ def _silent(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def due(name: str) -> SimulatedDisk:
-    """A disk with the table and the journal of a case, of which nothing has been redone."""
+    """A disk with the table and the journal of a case, before any redo."""
     table, operations, _, _ = CASES[name]
     return placed(golden(table), operations)
 
@@ -93,7 +93,7 @@ def check(disk: SimulatedDisk, name: str, wanted: tuple[bytes, bytes]) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_redo_that_is_killed_anywhere_is_done_again(name: str) -> None:
+def test_killed_redo_is_repeated(name: str) -> None:
     disk, wanted = due(name), redone(name)
     opened(disk).close()
     for state in disk.process_kills(format="yeltsin"):
@@ -101,7 +101,7 @@ def test_a_redo_that_is_killed_anywhere_is_done_again(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_redo_that_loses_power_anywhere_is_done_again(name: str) -> None:
+def test_redo_after_a_power_cut_is_repeated(name: str) -> None:
     disk, wanted = due(name), redone(name)
     opened(disk).close()
     for state in disk.crash_states(most=6, format="yeltsin"):
@@ -109,7 +109,7 @@ def test_a_redo_that_loses_power_anywhere_is_done_again(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [MIDDLE, "turn two around", "another in the place of the only page"])
-def test_a_second_redo_may_be_killed_or_lose_power_as_well(name: str) -> None:
+def test_second_redo_survives_a_kill_or_power_cut(name: str) -> None:
     disk, wanted = due(name), redone(name)
     opened(disk).close()
     for before in itertools.islice(disk.process_kills(format=""), 0, None, 3):
@@ -121,9 +121,7 @@ def test_a_second_redo_may_be_killed_or_lose_power_as_well(name: str) -> None:
 
 @pytest.mark.parametrize(("sync", "checkpoint_bytes"), [("always", 1 << 20), ("none", 0)])
 @pytest.mark.parametrize("name", [MIDDLE, "allocate at the end"])
-def test_it_is_done_again_where_the_table_is_memory(
-    name: str, sync: str, checkpoint_bytes: int, tmp_path: Path
-) -> None:
+def test_redo_of_a_table_in_memory_is_repeated(name: str, sync: str, checkpoint_bytes: int, tmp_path: Path) -> None:
     disk, wanted = due(name), redone(name)
     opened(disk).close()
     table, journal_path = tmp_path / TABLE.name, tmp_path / JOURNAL.name
@@ -134,7 +132,7 @@ def test_it_is_done_again_where_the_table_is_memory(
         assert not (tmp_path / ".logwright" / NOTE.name).exists()
 
 
-def test_one_behind_transactions_of_ours_is_done_again_with_them() -> None:
+def test_foreign_transaction_after_ours_is_redone_with_them() -> None:
     disk = fresh()
     write_file(disk, TABLE, golden("append3"))
     with opened(disk) as db, db.transaction() as tx:
@@ -183,20 +181,20 @@ def test_every_omitted_sync_is_detected(begin: Callable[[str], SimulatedDisk], w
     assert fails(disk, wanted)
 
 
-def test_the_name_of_a_note_whose_writer_was_killed_is_durable_before_the_table_is_changed() -> None:
+def test_name_of_a_note_of_a_killed_writer_is_durable_before_the_table_changes() -> None:
     disk, wanted = noted(MIDDLE), redone(MIDDLE)
     opened(disk).close()
     assert not fails(disk, wanted)
 
 
-def test_without_a_note_a_redo_that_is_killed_breaks_the_lists(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_redo_without_a_note_breaks_the_lists(monkeypatch: pytest.MonkeyPatch) -> None:
     disk = due(MIDDLE)
     monkeypatch.setattr(RedoNote, "settle", lambda note: None)
     opened(disk).close()
     assert fails(disk, redone(MIDDLE))
 
 
-def test_only_where_a_page_comes_or_goes_there_is_a_note() -> None:
+def test_note_is_written_only_if_a_page_is_added_or_removed() -> None:
     disk = due("modify")
     opened(disk).close()
     assert all(not state.exists(NOTE) for state in disk.process_kills(format=""))
@@ -216,7 +214,7 @@ GARBAGE: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("what", GARBAGE)
-def test_a_note_that_is_not_what_was_written_is_not_believed(what: str) -> None:
+def test_changed_note_is_ignored(what: str) -> None:
     disk = noted(MIDDLE)
     note = read_file(disk, NOTE)
     assert GARBAGE[what](note) != note
@@ -224,13 +222,13 @@ def test_a_note_that_is_not_what_was_written_is_not_believed(what: str) -> None:
     check(disk, MIDDLE, redone(MIDDLE))
 
 
-def test_a_note_of_another_transaction_in_the_same_place_is_not_believed() -> None:
+def test_note_of_another_transaction_at_the_same_offset_is_ignored() -> None:
     disk = due(MIDDLE)
     write_file(disk, NOTE, read_file(noted("remove the first and the last"), NOTE))
     check(disk, MIDDLE, redone(MIDDLE))
 
 
-def test_a_note_for_another_table_of_this_name_is_not_followed() -> None:
+def test_note_for_another_table_of_this_name_is_ignored() -> None:
     other = bytearray(golden("append3"))
     for position, page in ((6, D), (14, A), (A + 1, 0), (A + 9, B), (B + 1, A), (B + 9, C), (C + 1, B), (C + 9, D)):
         other[position : position + 8] = LINK.pack(page)
@@ -242,7 +240,7 @@ def test_a_note_for_another_table_of_this_name_is_not_followed() -> None:
     assert not disk.exists(NOTE)
 
 
-def test_a_note_about_what_is_done_goes_and_changes_nothing() -> None:
+def test_note_of_a_finished_redo_is_removed_and_changes_nothing() -> None:
     disk = due(MIDDLE)
     opened(disk).close()
     before = contents(disk)
@@ -252,7 +250,7 @@ def test_a_note_about_what_is_done_goes_and_changes_nothing() -> None:
     assert (contents(disk), disk.exists(NOTE)) == (before, False)
 
 
-def test_a_note_about_what_was_rolled_back_is_not_followed() -> None:
+def test_note_of_a_rolled_back_transaction_is_ignored() -> None:
     table, operations, _, _ = CASES[MIDDLE]
     disk = placed(golden(table), operations, end=ROLLBACK)
     before = contents(disk)

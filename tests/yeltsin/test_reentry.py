@@ -76,5 +76,5 @@ def cutting_the_operations_of_a_transaction_short() -> None:
     [reading_bytes_that_change, changing_places_far_outside, cutting_the_operations_of_a_transaction_short],
     ids=lambda scenario: str(scenario.__name__),
 )
-def test_nothing_is_read_or_written_astray_by(scenario: Callable[[], None]) -> None:
+def test_reentrant_calls_access_memory_within_bounds(scenario: Callable[[], None]) -> None:
     run_apart(scenario)

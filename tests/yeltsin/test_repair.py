@@ -40,7 +40,7 @@ def repaired(path: Path, data: bytes) -> list[int]:
 
 
 @pytest.mark.parametrize(("at", "target", "expected"), HOSTILE.values(), ids=HOSTILE)
-def test_a_hostile_link_is_set_right(tmp_path: Path, at: int, target: int, expected: list[Any]) -> None:
+def test_hostile_link_is_repaired(tmp_path: Path, at: int, target: int, expected: list[Any]) -> None:
     data = with_link(at, target)
     assert repaired(tmp_path / "t.jrnl", data) == list(range(COUNT))
 
@@ -62,7 +62,7 @@ def test_only_the_link_is_changed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("header", [b"", b"JRNK" + DATA[4:20], bytes(20), b"\xff" * 20], ids=range(4))
-def test_a_torn_header_is_written_anew(tmp_path: Path, header: bytes) -> None:
+def test_torn_header_is_rewritten(tmp_path: Path, header: bytes) -> None:
     path = tmp_path / "t.jrnl"
     path.write_bytes(header + DATA[len(header) :])
     if header:
@@ -79,7 +79,7 @@ def test_without_a_header_and_a_transaction_nothing_is_changed(tmp_path: Path) -
         assert "no transaction is found after it" in made.left[0]
 
 
-def test_the_signature_of_an_empty_journal_is_set_right(tmp_path: Path) -> None:
+def test_signature_of_an_empty_journal_is_repaired(tmp_path: Path) -> None:
     path = tmp_path / "t.jrnl"
     path.write_bytes(b"JRNK" + bytes(16))
     apply(path, plan(path))
@@ -88,7 +88,7 @@ def test_the_signature_of_an_empty_journal_is_set_right(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("at", [0, 12], ids=["signature", "last"])
 @pytest.mark.parametrize("count", [0, 1, 3])
-def test_a_last_transaction_that_is_not_what_was_sealed_is_cut_at_once(tmp_path: Path, at: int, count: int) -> None:
+def test_last_transaction_that_does_not_match_its_seal_is_cut(tmp_path: Path, at: int, count: int) -> None:
     kept = numbered(count)
     sealed = transaction(modify(b"a", b"b"), timestamp=CREATED + count, flags=0, data=seal(20, 5, b"another"))
     data = bytearray(journal([*kept, sealed]))
@@ -97,7 +97,7 @@ def test_a_last_transaction_that_is_not_what_was_sealed_is_cut_at_once(tmp_path:
 
 
 @pytest.mark.parametrize("header", [b"", b"JRNK"], ids=["", "without its header"])
-def test_transactions_that_a_killed_database_has_not_linked_are_kept(tmp_path: Path, header: bytes) -> None:
+def test_unlinked_transactions_of_a_killed_database_are_kept(tmp_path: Path, header: bytes) -> None:
     path, copy = tmp_path / "t.jrnl", tmp_path / "copy" / "t.jrnl"
     copy.parent.mkdir()
     with Database(tmp_path / "t.ydb", path, checkpoint_bytes=1 << 20) as db:
@@ -115,7 +115,7 @@ def test_transactions_that_a_killed_database_has_not_linked_are_kept(tmp_path: P
         assert (len(db.redone), db.read(30, 0, 5)) == (4, b"xxxx\0")
 
 
-def test_bad_bytes_stay_and_are_led_over(tmp_path: Path) -> None:
+def test_bad_bytes_stay_and_links_skip_them(tmp_path: Path) -> None:
     data = bytearray(DATA)
     data[STARTS[2] + 25] = 0x77
     path = tmp_path / "t.jrnl"
@@ -142,7 +142,7 @@ def test_bad_bytes_stay_and_are_led_over(tmp_path: Path) -> None:
     assert path.read_bytes()[STARTS[2] + 16 : STARTS[3]] == data[STARTS[2] + 16 : STARTS[3]]
 
 
-def test_a_file_that_lost_its_end_is_cut_back_to_what_is_whole(tmp_path: Path) -> None:
+def test_file_without_its_end_is_cut_to_its_intact_part(tmp_path: Path) -> None:
     for size in (STARTS[4] + 30, STARTS[3], STARTS[2] + 1, STARTS[1] - 1):
         path = tmp_path / f"{size}.jrnl"
         whole = sum(end <= size for end in [*STARTS[1:], len(DATA)])
@@ -152,7 +152,7 @@ def test_a_file_that_lost_its_end_is_cut_back_to_what_is_whole(tmp_path: Path) -
         ]
 
 
-def test_what_is_behind_the_last_transaction_is_cut(tmp_path: Path) -> None:
+def test_bytes_after_the_last_transaction_are_cut(tmp_path: Path) -> None:
     path = tmp_path / "t.jrnl"
     path.write_bytes(DATA + b"rest")
     apply(path, plan(path))
@@ -166,7 +166,7 @@ def test_a_whole_journal_needs_no_repair(tmp_path: Path) -> None:
         assert plan(path).empty
 
 
-def test_whatever_the_links_are_a_repair_leaves_a_sound_journal(tmp_path: Path) -> None:
+def test_repair_of_any_links_leaves_a_sound_journal(tmp_path: Path) -> None:
     chance = random.Random(12)
     places = [4, 12] + [start + at for start in STARTS for at in (0, 8)]
     targets = [0, 4, 20, len(DATA), 2**63, 2**64 - 1, *STARTS, *(start + 1 for start in STARTS)]

@@ -14,7 +14,7 @@ PAGE_BYTES = 60
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_ranges_are_what_a_page_would_be(seed: int) -> None:
+def test_ranges_behave_like_a_page(seed: int) -> None:
     chance = random.Random(seed)
     ranges = Ranges()
     model: dict[int, int] = {}
@@ -67,7 +67,7 @@ def _operation(chance: random.Random, table: dict[int, bytearray], number: int) 
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_whatever_is_known_of_a_page_before_a_transaction_was_there(seed: int) -> None:
+def test_known_bytes_of_a_page_before_a_transaction_are_correct(seed: int) -> None:
     transactions, states = history(random.Random(seed), 25)
     known: list[dict[int, Ranges]] = []
     for at, state in enumerate(states):
@@ -82,8 +82,8 @@ def test_whatever_is_known_of_a_page_before_a_transaction_was_there(seed: int) -
         known.append(pages.known)
     changed = difference(known[5], known[20])
     between = [item for transaction in transactions[5:20] for item in transaction.operations]
-    anew = {item.page for item in between if isinstance(item, Allocate)}  # of their past nothing is known any more
-    for page in {int(page) for page in changed["changed"]} - anew:
+    allocated = {item.page for item in between if isinstance(item, Allocate)}  # their past is unknown
+    for page in {int(page) for page in changed["changed"]} - allocated:
         assert states[5][page] != states[20][page]
     assert {int(page) for page in changed["added"]} == set(known[20]) - set(known[5])
 

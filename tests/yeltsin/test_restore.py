@@ -1,4 +1,4 @@
-"""Journals written anew from rows of tables have the same transactions."""
+"""Journals restored from rows of tables have the same transactions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def restore(rows: pa.Table, target: Path, *, batch_rows: int = 1000) -> Written:
 
 
 @pytest.mark.parametrize("batch_rows", [1, 3, 1000])
-def test_a_journal_comes_back_byte_for_byte(tmp_path: Path, batch_rows: int) -> None:
+def test_journal_is_restored_byte_for_byte(tmp_path: Path, batch_rows: int) -> None:
     items = [
         transaction(),
         *numbered(50),
@@ -59,7 +59,7 @@ def test_a_journal_comes_back_byte_for_byte(tmp_path: Path, batch_rows: int) -> 
     assert RESTORE.missing([written], {"t.jrnl": 10**6}) == []
 
 
-def test_a_journal_that_was_written_is_durable(tmp_path: Path) -> None:
+def test_restored_journal_is_durable(tmp_path: Path) -> None:
     disk = SimulatedDisk()
     writer = FileWriter(Path("/target"), "t.jrnl", disk=disk)
     for batch in events_of(write(tmp_path / "t.jrnl", *numbered(3))).to_batches():
@@ -69,7 +69,7 @@ def test_a_journal_that_was_written_is_durable(tmp_path: Path) -> None:
     assert disk.unsynced() == []
 
 
-def test_transactions_that_are_not_in_tables_are_counted_and_the_pages_are_the_same(tmp_path: Path) -> None:
+def test_transactions_absent_from_tables_are_counted_and_pages_are_equal(tmp_path: Path) -> None:
     items = [*numbered(3), transaction(), transaction(), transaction(modify(b"a", b"b"), data=b"carried")]
     path = write(tmp_path / "source" / "t.jrnl", *items)
     rows = events_of(path)
@@ -82,7 +82,7 @@ def test_transactions_that_are_not_in_tables_are_counted_and_the_pages_are_the_s
 
 
 @pytest.mark.parametrize("checkpoint_bytes", [0, 1 << 20])
-def test_the_journal_of_a_database_comes_back_with_its_seals(tmp_path: Path, checkpoint_bytes: int) -> None:
+def test_journal_of_a_database_is_restored_with_its_seals(tmp_path: Path, checkpoint_bytes: int) -> None:
     source, table = tmp_path / "source" / "t.jrnl", tmp_path / "t.ydb"
     with Database(table, source, checkpoint_bytes=checkpoint_bytes) as db:
         for number in range(5):
@@ -94,12 +94,12 @@ def test_the_journal_of_a_database_comes_back_with_its_seals(tmp_path: Path, che
     assert (tmp_path / "target" / "t.jrnl").read_bytes() == source.read_bytes()
 
 
-def test_without_rows_an_empty_journal_comes_back(tmp_path: Path) -> None:
+def test_no_rows_restore_an_empty_journal(tmp_path: Path) -> None:
     FileWriter(tmp_path, "t.jrnl").finish()
     assert (tmp_path / "t.jrnl").read_bytes() == (GOLDEN / "journal_empty.jrnl").read_bytes()
 
 
-def test_rows_out_of_order_and_rows_of_others_are_refused(tmp_path: Path) -> None:
+def test_unordered_and_foreign_rows_are_refused(tmp_path: Path) -> None:
     rows = events_of(write(tmp_path / "source" / "t.jrnl", *numbered(5)))
     with pytest.raises(DamagedJournal, match="comes after"):
         restore(rows.take(list(range(rows.num_rows))[::-1]), tmp_path / "a")
@@ -111,7 +111,7 @@ def test_rows_out_of_order_and_rows_of_others_are_refused(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("name", ["", ".t.jrnl", "../t.jrnl", "a/b", "a\0b", "x" * 300])
-def test_names_that_lead_elsewhere_are_refused(name: str) -> None:
+def test_names_of_other_paths_are_refused(name: str) -> None:
     with pytest.raises(WrongUse):
         RESTORE.part_of(name)
 

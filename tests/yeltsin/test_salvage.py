@@ -52,7 +52,7 @@ def restored(path: Path) -> list[str]:
 # --- bytes that were removed or inserted ----------------------------------------------------------------------------
 
 
-def test_three_removed_bytes_cost_the_transaction_that_they_were_in(tmp_path: Path) -> None:
+def test_three_removed_bytes_lose_their_transaction(tmp_path: Path) -> None:
     path = tmp_path / "t.jrnl"
     found = repaired(path, drop(DATA, STARTS[5] + 30, STARTS[5] + 33))
     assert numbers(found) == [*range(5), *range(6, COUNT)]
@@ -64,14 +64,14 @@ def test_three_removed_bytes_cost_the_transaction_that_they_were_in(tmp_path: Pa
     ]
 
 
-def test_three_inserted_bytes_cost_the_transaction_that_they_are_in(tmp_path: Path) -> None:
+def test_three_inserted_bytes_lose_their_transaction(tmp_path: Path) -> None:
     path = tmp_path / "t.jrnl"
     assert numbers(repaired(path, insert(DATA, STARTS[60] + 30, b"abc"))) == [*range(60), *range(61, COUNT)]
     assert lost(path) == [(1, 1)]
 
 
 @pytest.mark.parametrize("at", [0, 3, 7, 8])
-def test_bytes_inserted_between_transactions_or_into_a_link_cost_nothing(tmp_path: Path, at: int) -> None:
+def test_bytes_inserted_between_transactions_or_into_a_link_lose_nothing(tmp_path: Path, at: int) -> None:
     path = tmp_path / "t.jrnl"
     repaired(path, insert(DATA, STARTS[60] + at, b"abc"))
     assert path.read_bytes() == DATA
@@ -79,7 +79,7 @@ def test_bytes_inserted_between_transactions_or_into_a_link_cost_nothing(tmp_pat
     assert restored(path)[-1] == "the places of 63 transactions: 3 bytes were inserted before them"
 
 
-def test_transactions_keep_the_offsets_that_they_were_written_at(tmp_path: Path) -> None:
+def test_transactions_keep_their_original_offsets(tmp_path: Path) -> None:
     path = tmp_path / "t.jrnl"
     repaired(path, drop(DATA, STARTS[5] + 30, STARTS[5] + 33))
     assert [item.span.start for item in Reader(path).scan()] == STARTS[:5] + STARTS[6:]
@@ -88,26 +88,26 @@ def test_transactions_keep_the_offsets_that_they_were_written_at(tmp_path: Path)
     assert after[STARTS[6] + 8 :] == DATA[STARTS[6] + 8 :]
 
 
-def test_whole_transactions_that_were_removed_are_lost(tmp_path: Path) -> None:
+def test_removed_transactions_are_reported_as_lost(tmp_path: Path) -> None:
     path = tmp_path / "t.jrnl"
     assert numbers(repaired(path, drop(DATA, STARTS[50], STARTS[53]))) == [*range(50), *range(53, COUNT)]
     assert lost(path) == [(1, (STARTS[53] - STARTS[50]) // 30)]
 
 
-def test_bytes_that_are_there_twice_are_taken_out(tmp_path: Path) -> None:
+def test_duplicated_bytes_are_removed(tmp_path: Path) -> None:
     path = tmp_path / "t.jrnl"
     repaired(path, repeat(DATA, STARTS[10] + 5, STARTS[20] + 5))
     assert path.read_bytes() == DATA
     assert lost(path) == []
 
 
-def test_a_last_transaction_is_found_by_what_the_header_names(tmp_path: Path) -> None:
+def test_last_transaction_is_found_by_the_header(tmp_path: Path) -> None:
     path = tmp_path / "t.jrnl"
     assert numbers(repaired(path, drop(DATA, STARTS[-2] + 30, STARTS[-2] + 33))) == [*range(COUNT - 2), COUNT - 1]
     assert lost(path) == [(1, 1)]
 
 
-def test_bytes_removed_in_one_place_and_inserted_in_another(tmp_path: Path) -> None:
+def test_bytes_removed_and_inserted_in_two_places_are_repaired(tmp_path: Path) -> None:
     path = tmp_path / "t.jrnl"
     data = drop(insert(DATA, STARTS[80] + 30, b"12345"), STARTS[40] + 30, STARTS[40] + 33)
     assert numbers(repaired(path, data)) == [*range(40), *range(41, 80), *range(81, COUNT)]
@@ -118,20 +118,20 @@ def test_bytes_removed_in_one_place_and_inserted_in_another(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("kept", [0, 4, 20])
-def test_a_first_page_of_zeros_costs_what_was_in_it(tmp_path: Path, kept: int) -> None:
+def test_zeroed_first_page_loses_only_its_content(tmp_path: Path, kept: int) -> None:
     path = tmp_path / "t.jrnl"
     first = next(number for number, start in enumerate(STARTS) if start >= 4096)
     assert numbers(repaired(path, overwrite(DATA, kept, bytes(4096 - kept)))) == list(range(first, COUNT))
     assert lost(path) == [(1, (STARTS[first] - 20) // 30)]
 
 
-def test_bytes_before_the_header_are_taken_out(tmp_path: Path) -> None:
+def test_bytes_before_the_header_are_removed(tmp_path: Path) -> None:
     path = tmp_path / "t.jrnl"
     repaired(path, b"abc" + DATA)
     assert path.read_bytes() == DATA
 
 
-def test_a_file_without_its_beginning_has_its_rest(tmp_path: Path) -> None:
+def test_file_without_its_beginning_keeps_the_rest(tmp_path: Path) -> None:
     path = tmp_path / "t.jrnl"
     found = numbers(repaired(path, DATA[1000:]))
     assert found == list(range(COUNT - len(found), COUNT))
@@ -142,7 +142,7 @@ def test_a_file_without_its_beginning_has_its_rest(tmp_path: Path) -> None:
 
 
 def outer(after: int) -> tuple[list[Transaction], list[int]]:
-    """Transactions, the second of which puts another journal on a page; `after` follow it."""
+    """Transactions; the second one puts another journal on a page, and `after` follow it."""
     holds = transaction(modify(bytes(len(INNER)), INNER), timestamp=CREATED - 1)
     more = [transaction(timestamp=CREATED + 1000 + number) for number in range(after)]
     return linked([transaction(timestamp=CREATED - 2), holds, *more])
@@ -205,7 +205,7 @@ def test_a_sealed_transaction_after_lost_ones_is_redone(tmp_path: Path) -> None:
         assert (len(db.redone), db.read(30, 0, 7)) == (5, b"xx\0xxx\0")
 
 
-def test_a_plan_for_isolated_transactions_reads_a_few_bytes_for_each_of_them(
+def test_plan_for_isolated_transactions_reads_few_bytes_of_each(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = journal([transaction(modify(b"before", b"after!"))])[HEADER_BYTES:]

@@ -20,7 +20,7 @@ def new(scanner: Scanner[Transaction]) -> list[int]:
     return [record.timestamp - CREATED for record in scanner]
 
 
-def test_what_is_appended_comes_once_and_in_order(tmp_path: Path) -> None:
+def test_appended_operations_are_read_once_and_in_order(tmp_path: Path) -> None:
     path = tmp_path / "t.jrnl"
     with TransactionJournal(path) as writer, Scanner(path, timeout=0) as scanner:
         assert new(scanner) == []
@@ -49,7 +49,7 @@ def test_journals_that_appear_later_are_followed_from_their_beginning(tmp_path: 
         assert new(scanner) == [0, 1, 2]
 
 
-def test_a_tail_is_waited_for_and_damage_is_told_once(tmp_path: Path) -> None:
+def test_incomplete_tail_is_waited_for_and_damage_is_reported_once(tmp_path: Path) -> None:
     path = tmp_path / "t.jrnl"
     path.write_bytes(with_link(STARTS[2] + 8, 3) + b"tail")
     with pytest.raises(DamagedJournal), Scanner(path, timeout=0) as scanner:
@@ -62,7 +62,7 @@ def test_a_tail_is_waited_for_and_damage_is_told_once(tmp_path: Path) -> None:
         assert list(scanner.located()) == []
 
 
-def test_a_file_that_was_cut_short_is_told(tmp_path: Path) -> None:
+def test_truncated_file_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "t.jrnl"
     path.write_bytes(DATA)
     with Scanner(path, timeout=0) as scanner:

@@ -52,7 +52,7 @@ def test_operations_are_the_same_in_pieces_of_any_size(
     assert cut == [0, 1, len(OPERATIONS)]
 
 
-def test_many_small_transactions_that_are_due_cost_no_more_than_a_few_kilobytes_each() -> None:
+def test_pending_small_transactions_take_a_few_kilobytes_each() -> None:
     disk = SimulatedDisk()
     disk.make_directory(HOME)
     count = 100
@@ -70,7 +70,7 @@ def test_many_small_transactions_that_are_due_cost_no_more_than_a_few_kilobytes_
 
 
 @pytest.mark.parametrize("few_reads", [0, 20])
-def test_what_is_nearby_is_what_the_file_has(few_reads: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_nearby_bytes_equal_the_file(few_reads: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(files, "_PIECE_BYTES", 64)
     monkeypatch.setattr(files, "_FEW_READS", few_reads)
     chance = random.Random(5)
@@ -86,7 +86,7 @@ def test_what_is_nearby_is_what_the_file_has(few_reads: int, monkeypatch: pytest
         file.close()
 
 
-def test_ranges_that_lie_close_together_are_read_by_few_calls(tmp_path: Path) -> None:
+def test_nearby_ranges_are_read_by_few_calls(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(bytes(1 << 20))
     disk = CountingDisk()
     file = disk.open(tmp_path / "file", "read")

@@ -73,12 +73,12 @@ def test_tables_of_the_original_are_read(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(CASES.keys() - DEFECTS))
-def test_the_same_changes_give_the_bytes_of_the_original(name: str, tmp_path: Path) -> None:
+def test_same_changes_give_the_bytes_of_the_original(name: str, tmp_path: Path) -> None:
     obey(tmp_path / "t.ydb", CASES[name]["commands"])
     assert (tmp_path / "t.ydb").read_bytes() == golden(name)
 
 
-def test_a_page_from_the_free_list_is_linked_and_has_no_old_data(tmp_path: Path) -> None:
+def test_page_from_the_free_list_is_linked_and_cleared(tmp_path: Path) -> None:
     obey(tmp_path / "t.ydb", CASES["reuse_free"]["commands"])
     original = golden("reuse_free")
     expected = patched(patched(original, page_at(3) + 1, page_at(1)), 14, page_at(1))  # what the original forgets
@@ -100,7 +100,7 @@ def test_the_free_list_survives_several_removals_in_one_session(tmp_path: Path) 
         assert table.verify().anomalies == []
 
 
-def test_the_only_page_stays(tmp_path: Path) -> None:
+def test_only_page_cannot_be_removed(tmp_path: Path) -> None:
     with Table(tmp_path / "t.ydb") as table:
         table.replace(table.first, 4, b"rows")
         table.remove(table.first)
@@ -142,7 +142,7 @@ def test_changes_are_durable_after_a_sync_and_after_closing() -> None:
         assert f"contents of {HOME / 't.ydb'}" not in disk.unsynced()
 
 
-def test_what_cannot_be_asked_for_is_wrong_use_and_changes_nothing(tmp_path: Path) -> None:
+def test_invalid_requests_are_wrong_use_and_change_nothing(tmp_path: Path) -> None:
     with pytest.raises(NotFound):
         Table(tmp_path / "t.ydb", create=False)
     assert list(tmp_path.iterdir()) == []
@@ -169,7 +169,7 @@ def test_what_cannot_be_asked_for_is_wrong_use_and_changes_nothing(tmp_path: Pat
         table.read(page_at(0))
 
 
-def test_pages_may_be_removed_while_one_goes_through_them_and_views_have_bytes(tmp_path: Path) -> None:
+def test_pages_may_be_removed_during_iteration_and_views_have_bytes(tmp_path: Path) -> None:
     with Table(tmp_path / "t.ydb") as table:
         pages = [table.first, *(table.allocate() for _ in range(3))]
         for page in table.pages():
@@ -190,7 +190,7 @@ def test_pages_may_be_removed_while_one_goes_through_them_and_views_have_bytes(t
 
 NEXT, PREVIOUS = 1, 9
 FIRST, LAST, FREE = 6, 14, 22
-LIES = {
+WRONG_FIELDS = {
     "not a table": (patched(golden("append3"), 0, 0x20212121), 0),
     "another version": (patched(golden("append3"), 4, 2, "B"), 4),
     "shorter than a page": (golden("append3")[:5000], 30),
@@ -210,21 +210,21 @@ LIES = {
 }
 
 
-@pytest.mark.parametrize("name", LIES)
-def test_a_lie_is_told_with_its_position_and_ends(name: str, tmp_path: Path) -> None:
-    data, position = LIES[name]
+@pytest.mark.parametrize("name", WRONG_FIELDS)
+def test_wrong_table_field_is_reported_with_its_position(name: str, tmp_path: Path) -> None:
+    data, position = WRONG_FIELDS[name]
     path = tmp_path / "t.ydb"
     path.write_bytes(data)
-    with pytest.raises(DamagedJournal) as told, Table(path) as table:  # noqa: PT012
+    with pytest.raises(DamagedJournal) as caught, Table(path) as table:  # noqa: PT012
         assert not table.verify().sound
         assert len(list(table.pages())) <= 4
         assert len(list(table.free_pages())) <= 4
-    assert told.value.position == position
+    assert caught.value.position == position
     assert path.read_bytes() == data
     COUNTS.add("hostile inputs", 1, "yeltsin")
 
 
-def test_changes_of_a_table_with_broken_lists_end_with_an_error_or_leave_it_as_broken(tmp_path: Path) -> None:
+def test_changing_a_table_with_broken_lists_fails_or_leaves_it_equally_broken(tmp_path: Path) -> None:
     path = tmp_path / "t.ydb"
     chance = random.Random(7)
     offsets = [0, 10, page_at(0), page_at(1), page_at(2), page_at(3), page_at(4), 2**63, 2**64 - 1]
@@ -254,7 +254,7 @@ def act_anyhow(table: Table, chance: random.Random) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_table_is_what_a_dictionary_of_pages_would_be(seed: int, tmp_path: Path) -> None:
+def test_table_behaves_like_a_dictionary_of_pages(seed: int, tmp_path: Path) -> None:
     chance = random.Random(seed)
     table = Table(tmp_path / "t.ydb")
     pages = {page_at(0): bytearray(PAGE_DATA_BYTES)}
@@ -288,7 +288,7 @@ def test_a_table_is_what_a_dictionary_of_pages_would_be(seed: int, tmp_path: Pat
     table.close()
 
 
-def test_a_process_that_dies_within_a_change_leaves_a_table_that_says_so() -> None:
+def test_kill_during_a_change_leaves_a_table_marked_unfinished() -> None:
     disk = SimulatedDisk()
     disk.make_directory(HOME)
     with Table(HOME / "t.ydb", disk=disk) as table:
@@ -310,7 +310,7 @@ def test_a_process_that_dies_within_a_change_leaves_a_table_that_says_so() -> No
     assert refused >= 6
 
 
-def test_a_call_of_the_disk_that_fails_is_final_and_told() -> None:
+def test_failed_disk_call_is_final_and_reported() -> None:
     def fresh() -> SimulatedDisk:
         disk = SimulatedDisk()
         disk.make_directory(HOME)

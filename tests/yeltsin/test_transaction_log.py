@@ -23,7 +23,7 @@ def laid_out() -> SimulatedDisk:
     return disk
 
 
-def test_a_transaction_is_gone_after_a_write_of_it_or_of_the_link_to_it_has_failed() -> None:
+def test_transaction_is_absent_after_its_write_or_link_failed() -> None:
     left = []
     for faulty in failing_calls(laid_out, partial=True, only=WRITES, format="yeltsin"):
         log = TransactionLog(open_for_writing(faulty, FILE))
