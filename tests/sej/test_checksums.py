@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import struct
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,11 +23,12 @@ from logwright.sej.files.checksums import (
     checksum_path,
 )
 from logwright.sej.files.reader import Reader
+from logwright.sej.files.repair import apply, plan
 from logwright.sej.files.scanner import Scanner
 from logwright.sej.files.writer import Writer
 from tests.sej.samples import MESSAGE_BYTES, offsets_of, value_of
 from tests.support.counts import COUNTS
-from tests.support.damage import bit_flips, cut, damage_file, flip_bits, noise, overwrite, torn_tails, zeros_after
+from tests.support.damage import bit_flips, cut, damage_file, flip_bits, noise, overwrite, torn_tails
 from tests.support.simulated_disk import SimulatedDisk
 
 SMALL_BLOCK_BYTES = 512
@@ -288,7 +288,7 @@ def test_every_flipped_bit_of_a_side_file_costs_a_block_at_most_and_raises_nothi
             assert (len(offsets), damages) == (100, [])
         else:
             assert len(offsets) >= 100 - 14
-            assert {damage.kind for damage in damages} <= {"checksum"}
+            assert {damage.kind for damage in damages} in (set(), {"checksum"}, {"truncated"})
 
 
 # --- crashes --------------------------------------------------------------------------------------------------------
@@ -303,33 +303,64 @@ def test_a_side_file_that_lags_leaves_the_rest_uncovered(journal: Path) -> None:
         assert Reader(journal).verify().sound
 
 
-def test_a_side_file_that_leads_does_not_make_a_torn_journal_fail(journal: Path) -> None:
+def test_an_end_that_was_synced_by_its_checksums_is_never_a_torn_tail(journal: Path) -> None:
     data = (journal / FIRST).read_bytes()
     for torn in torn_tails(data, start=len(data) - 3 * MESSAGE_BYTES):
         (journal / FIRST).write_bytes(torn.data)
         whole = torn.position // MESSAGE_BYTES
-        reader = Reader(journal)
-        assert offsets_of(reader) == list(range(whole))
-        assert [located.record.offset for located in reader.last(5)] == list(range(whole - 5, whole))
-        report = reader.verify()
-        assert {problem.kind for problem in report.problems} <= {"torn_tail"}
-        assert {anomaly.kind for anomaly in report.anomalies} <= {"checksum_file"}
+        report = Reader(journal).verify()
+        assert report.problems[0].kind in ("malformed", "truncated")
+        assert {problem.kind for problem in report.problems[1:]} <= {"checksum"}
+        assert f"by its checksums it was synced up to {len(data)}" in report.problems[0].message
+        assert report.problems[0].position == whole * MESSAGE_BYTES
+        with pytest.raises(DamagedJournal):
+            list(Reader(journal))
+        with pytest.raises(DamagedJournal, match="by the checksums of the segment it was synced up to 4000"):
+            Writer(journal)
+        assert Reader(journal).summary().damaged
+        assert (journal / FIRST).read_bytes() == torn.data
         COUNTS.add("torn tails", 1, "sej")
 
 
+@pytest.mark.parametrize("left", [0, 1, 30, 39])
+def test_after_a_segment_was_cut_short_a_repair_accounts_for_its_end(journal: Path, left: int) -> None:
+    damage_file(journal / FIRST, cut, 60 * MESSAGE_BYTES + left)
+    found = plan(journal)
+    apply(journal, found)
+    (loss,) = found.losses
+    assert (loss.position, loss.bytes, loss.at_least, loss.at_most) == (60 * MESSAGE_BYTES, left, 1, None)
+    assert (loss.what, loss.fields) == ("whatever there was from message 60 on", {"first": 60, "next": None})
+    report = Reader(journal).verify()
+    assert (report.problems, report.anomalies, len(report.losses)) == ([], [], 1)
+    write(journal, 30)
+    assert offsets_of(Reader(journal)) == list(range(90))
+
+
+def test_a_segment_that_was_emptied_is_not_sound(journal: Path) -> None:
+    (journal / FIRST).write_bytes(b"")
+    assert [problem.kind for problem in Reader(journal).verify().problems] == ["truncated"]
+    with pytest.raises(DamagedJournal):
+        Writer(journal)
+    apply(journal, plan(journal))
+    write(journal, 3)
+    assert [loss.at_least for loss in Reader(journal).verify().losses] == [1]
+
+
 @pytest.mark.parametrize("checksums", [True, False])
-@pytest.mark.parametrize("damage", [cut, zeros_after])
-def test_after_a_torn_tail_was_cut_its_checksum_is_not_held_against_what_follows(
-    journal: Path, checksums: bool, damage: Callable[[bytes, int], bytes]
+@pytest.mark.parametrize("rest", [b"\0", bytes(30), bytes(600), noise(39, 1)])
+def test_after_a_torn_tail_was_cut_the_checksums_cover_what_they_covered(
+    journal: Path, checksums: bool, rest: bytes
 ) -> None:
-    damage_file(journal / FIRST, damage, 3950)
-    write(journal, 30, checksums=checksums)
+    damage_file(journal / FIRST, lambda data: data + rest)
+    assert offsets_of(Reader(journal)) == list(range(100))
+    assert [problem.kind for problem in Reader(journal).verify().problems] == ["torn_tail"]
+    write(journal, 28, checksums=checksums)
     assert offsets_of(Reader(journal)) == list(range(128))
     report = Reader(journal).verify()
     assert (report.sound, report.anomalies, report.records) == (True, [], 128)
     sums = Checksums.load(REAL_DISK, checksum_path(journal / FIRST))
     assert sums is not None
-    assert sums.covered_bytes(5120) == (5120 if checksums else 3920)
+    assert sums.covered_bytes(5120) == (5120 if checksums else 4000)
 
 
 def test_an_old_side_file_of_a_name_is_not_held_against_a_new_segment(journal_directory: Path) -> None:
@@ -365,11 +396,16 @@ def test_a_side_file_that_is_something_else_is_told_and_covers_nothing(journal: 
     ]
 
 
-def test_entries_beyond_the_file_are_told(journal: Path) -> None:
+@pytest.mark.parametrize(("last", "covered"), [((1, 2), 10 * 512 + 2), ((1, 600), 8 * 512 + 2), ((0, 0), 8 * 512 + 2)])
+def test_entries_beyond_the_file_are_told_and_show_what_is_lost(
+    journal: Path, last: tuple[int, int], covered: int
+) -> None:
     side = checksum_path(journal / FIRST)
-    side.write_bytes(side.read_bytes() + ENTRY.pack(1, 2) * 3)
+    side.write_bytes(side.read_bytes() + ENTRY.pack(1, 2) * 2 + ENTRY.pack(*last))
     report = Reader(journal).verify()
-    assert report.sound
+    (problem,) = report.problems
+    assert (problem.kind, problem.position) == ("truncated", 4000)
+    assert f"by its checksums it was synced up to {covered};" in problem.message
     (anomaly,) = report.anomalies
     assert (anomaly.kind, anomaly.position) == ("checksum_file", HEADER.size + 8 * ENTRY.size)
     assert anomaly.message.startswith("3 entries from here on are for blocks after the end of the file at 4000")
@@ -405,11 +441,11 @@ def test_no_power_cut_makes_what_is_left_fail_its_checksums(simulated_disk: Simu
 
 
 def test_a_follower_is_not_misled_by_checksums_that_change_under_it(journal: Path) -> None:
-    damage_file(journal / FIRST, zeros_after, 3950)
+    damage_file(journal / FIRST, lambda data: data + bytes(50))
     with Scanner(journal, timeout=0) as scanner:
-        assert offsets_of(scanner) == list(range(98))
+        assert offsets_of(scanner) == list(range(100))
         write(journal, 30)
-        assert offsets_of(scanner) == list(range(98, 128))
+        assert offsets_of(scanner) == list(range(100, 130))
 
 
 # --- the block as a whole -------------------------------------------------------------------------------------------

@@ -996,8 +996,19 @@ def test_a_finished_segment_whose_end_is_bad_gets_no_new_checksum(journal_direct
     found = repaired(journal_directory)
     assert lost(found) == [(9, 10)]
     assert [(type(step), step.file) for step in found.steps[:2]] == [(Cut, name), (Patch, f"{name}.crc")]
-    reason = "the block does not match its checksum; what is left of it has no checksum any more"
-    assert found.left == (f"{name} @ 0: {reason}",)
+    assert found.left == ()
+    assert [loss.describe() for loss in Reader(journal_directory).verify().losses][1:] == [
+        "kept without proof: messages 5 to 8, kept as they are, without a checksum "
+        f"({name} @ 0: 4650 bytes: the block does not match its checksum)"
+    ]
+
+
+def test_messages_on_both_sides_of_damage_in_a_bad_block_are_kept_without_proof(checked: Path) -> None:
+    damage_file(checked / FIRST, overwrite, 30 * MESSAGE_BYTES, noise(MESSAGE_BYTES, 1))
+    found = repaired(checked)
+    assert lost(found) == [(30, 31)]
+    unproven = [loss.fields for loss in found.losses if loss.kind == "restored"]
+    assert unproven == [{"first": 25, "next": 30, "proven": False}, {"first": 31, "next": 39, "proven": False}]
 
 
 @pytest.mark.parametrize("first", [0, 5, 15])

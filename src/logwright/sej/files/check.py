@@ -4,7 +4,8 @@ A problem loses messages or the position of a consumer: bytes that are not a mes
 not match its checksum, an offset file that cannot be read. An anomaly loses nothing: the journal stays sound. A problem
 never hides the next one: reading continues after it.
 
-    problems    torn_tail malformed unexpected_offset gap overlap missing_segment checksum offset_file unreadable repair
+    problems    torn_tail malformed unexpected_offset gap overlap truncated missing_segment checksum offset_file
+                unreadable repair
     anomalies   timestamp empty_segment doubled_name index checksum_file consumer_ahead consumer_behind side_file
                 leftover foreign_file lock_file repair (of a log that cannot be read)
 """
@@ -47,7 +48,7 @@ from .ending import End, find_end, plausible_last
 from .index import ENTRY_BYTES, HEADER_BYTES, Entry, Index, Stretch, header_of, index_path, last_timestamp
 from .missing import find_missing
 from .offset_file import passed_from, read_consumers, stored_offset
-from .segment import Chunk, Cursor, Segment, judge, message_span, open_segment, step_back, unchecked
+from .segment import Chunk, Cursor, Segment, find_truncation, judge, message_span, open_segment, step_back, unchecked
 
 if TYPE_CHECKING:
     from .reader import Reader
@@ -142,7 +143,6 @@ class _SegmentCheck:
         self._times = times
         self._segment = segment
         self._following = following
-        self._torn_at: int | None = None
 
     def run(self, progress: Progress | None, before: int, total: int) -> int:
         """Check it; the offset that the next segment should begin with."""
@@ -155,6 +155,7 @@ class _SegmentCheck:
                 plain = unchecked(file)
                 index = _IndexCheck(self._reader, self._report, segment, plain)
                 cursor = Cursor(plain, segment, 0, expected)
+                cursor.covered_end = file.checksums.covered_end if isinstance(file, CheckedFile) else 0
                 goes_on = True
                 while goes_on:
                     while (chunk := cursor.read()) is not None:
@@ -181,13 +182,15 @@ class _SegmentCheck:
         """Report why the cursor stopped; whether it continues, and the offset that is expected next."""
         expected = cursor.expected
         if cursor.ending == codec.CLEAN:
+            truncation = find_truncation(cursor) if self._following is None else None
+            if truncation is not None:
+                self._problem(truncation.start, truncation.kind, f"{truncation.reason}; {self._rest_lost(expected)}")
             return False, expected
         if self._following is None and cursor.ending == codec.INCOMPLETE and _has_grown(cursor):
             return True, expected
         damage, goes_on_at = judge(cursor, self._following)
         index.lose_track()
         if damage.kind == "torn_tail":
-            self._torn_at = damage.start
             self._problem(damage.start, "torn_tail", f"{damage.reason}; the last {damage.size} bytes are a torn tail")
             return False, expected
         if goes_on_at is None:
@@ -208,9 +211,7 @@ class _SegmentCheck:
         if not isinstance(file, CheckedFile):
             return
         for block in file.bad_blocks(0, file.size()):
-            if self._torn_at is None or block.end <= self._torn_at:
-                message = f"the checksum of the block of {block.size} bytes does not match"
-                self._problem(block.start, "checksum", message)
+            self._problem(block.start, "checksum", f"the checksum of the block of {block.size} bytes does not match")
         name = checksum_path(self._segment.path).name
         folder = self._segment.name.rpartition("/")[0]
         for note in file.notes():

@@ -18,8 +18,9 @@ Why a crash cannot make a sound file look damaged:
   (on all file systems in common use, which do not expose stale bytes of other files).
 - `update` is called after the bytes are in the data file. A killed process leaves no entries for missing bytes.
 - The writer publishes entries only after it has synced the bytes that they cover (`hold`, `publish`). Otherwise a power
-  cut could keep an entry and lose its data, and the block would read as damaged with all its durable bytes. An entry
-  for more bytes than the file has cannot be checked, counts as not covered, and is noted.
+  cut could keep an entry and lose its data, and the block would read as damaged with all its durable bytes. So if an
+  entry covers more bytes than the file has, synced bytes are lost (`covered_end`); the rest of its block cannot be
+  checked.
 - Before bytes are written where others were cut off, the entries are reduced to the remaining bytes, and synced
   (`open_at`, `truncate`, `create`). Otherwise a second power cut could restore an entry for the bytes that were cut.
 
@@ -352,6 +353,7 @@ class Checksums:
         self.block_bytes = BLOCK_BYTES
         self._entries = bytearray()
         self._source: tuple[Disk, Path] | None = None
+        self._surplus_end = 0
         try:
             self.block_bytes = parse_header(data)
         except Malformed as error:
@@ -416,6 +418,10 @@ class Checksums:
         if surplus > 0:
             message = f"{surplus} entries from here on are for blocks after the end of the file at {data_bytes}"
             checksums.notes.append(Note(_entry_position(blocks), message))
+            for index in (blocks, blocks + surplus - 1):
+                _, covered = ENTRY.unpack(file.read_at(_entry_position(index), ENTRY.size))
+                if 0 < covered <= checksums.block_bytes:
+                    checksums._surplus_end = index * checksums.block_bytes + covered
         checksums._source = (disk, path)
         return checksums
 
@@ -429,6 +435,14 @@ class Checksums:
             return _NOT_COVERED
         crc, covered = ENTRY.unpack_from(self._entries, index * ENTRY.size)
         return crc, covered
+
+    @property
+    def covered_end(self) -> int:
+        """The end of the bytes that are covered, also if the data file is shorter by now."""
+        covered = (index for index in reversed(range(len(self))) if self.entry(index)[1])
+        last = next(covered, None)
+        end = 0 if last is None else last * self.block_bytes + self.entry(last)[1]
+        return max(end, self._surplus_end)
 
     def check(self, index: int, data: Buffer) -> bool | None:
         """Whether a block whose bytes are `data` matches its checksum; None if it is not covered.

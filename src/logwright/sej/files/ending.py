@@ -3,7 +3,8 @@
 The end of the last segment of a journal is one of these:
 - the last message is whole: writing can continue after it, even if there is damage before it;
 - nothing valid follows the last whole message: a torn tail, which a writer cuts off and keeps;
-- valid messages follow bad bytes, or the file is text: damage, which is never cut.
+- valid messages follow bad bytes, the file is text, or the end is before the end of what checksums cover, which was
+  synced: damage, which is never cut.
 
 The last message is found by its trailing size. A value may contain the bytes of a message, and the tail may be torn
 right after these; so the preceding messages must also be consistent when stepping back. If they are not, the segment is
@@ -13,13 +14,14 @@ contain many consistent messages.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from ...core.bytes.outcome import Damage
 from ...core.io.disk import Disk, File
 from ..bytes.codec import CLEAN
 from ..bytes.layout import MAX_TIMESTAMP, NO_TIMESTAMP, OVERHEAD
+from .checksums import Checksums, checksum_path
 from .index import Index
 from .segment import Cursor, Segment, is_in_value, judge, step_back
 
@@ -56,6 +58,16 @@ def find_end(disk: Disk, segment: Segment, file: File, *, walk_bytes: int = 0) -
 
     `walk_bytes` is the size up to which a segment is walked instead: no value can deceive a walk.
     """
+    end = _find_end(disk, segment, file, walk_bytes)
+    sums = Checksums.load(disk, checksum_path(segment.path))
+    covered_end = 0 if sums is None else sums.covered_end
+    if end.damage is not None or end.position >= covered_end:
+        return end
+    reason = f"the messages end here; by the checksums of the segment it was synced up to {covered_end}"
+    return replace(end, torn=None, damage=Damage(segment.name, end.position, file.size(), reason, "truncated"))
+
+
+def _find_end(disk: Disk, segment: Segment, file: File, walk_bytes: int) -> End:
     size = file.size()
     if size == 0:
         return End(0, segment.first_offset)

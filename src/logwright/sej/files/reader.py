@@ -28,10 +28,10 @@ from .ending import End, find_end, plausible_last
 from .index import Index, build_entries
 from .lost import are_known, messages_between
 from .segment import (
-    CheckedSegment,
     Chunk,
     Cursor,
     Segment,
+    find_truncation,
     judge,
     list_segments,
     message_span,
@@ -103,7 +103,7 @@ class Reader(ChunkReader[Chunk, Message]):
         except BaseException:
             file.close()
             raise
-        return file if sums is None else CheckedSegment(self.disk, segment, file, sums)
+        return file if sums is None else CheckedFile(file, sums)
 
     # --- going through it -------------------------------------------------------------------------------------------
 
@@ -181,6 +181,9 @@ class Reader(ChunkReader[Chunk, Message]):
                         report(cursor.position)
                     continue
                 if cursor.ending == codec.CLEAN:
+                    truncation = find_truncation(cursor) if following is None else None
+                    if truncation is not None:
+                        yield from self.report(truncation, mode)
                     return cursor.expected
                 damage, goes_on_at = judge(cursor, following)
                 yield from self.report(damage, mode)
@@ -388,7 +391,7 @@ class Reader(ChunkReader[Chunk, Message]):
                     raise DamagedJournal(segment.name, end, reason)
                 span = answer[1]
                 if isinstance(checked, CheckedFile) and span.start < checked_from:
-                    checked_from = _check_blocks(checked, segment, Span(span.start, checked_from), ending)
+                    checked_from = _check_blocks(checked, segment, Span(span.start, checked_from))
                 data = file.read_at(span.start, span.size)
                 (message,) = kernel.messages(data, 0, len(data), 1)
                 found.append(Located(message, segment.name, span))
@@ -422,12 +425,11 @@ class Reader(ChunkReader[Chunk, Message]):
         return message_as_json(located)
 
 
-def _check_blocks(file: CheckedFile, segment: Segment, span: Span, ending: End) -> int:
-    """Raise `DamagedJournal` for bytes in a bad block, unless a torn tail begins in it; where the checked begins."""
+def _check_blocks(file: CheckedFile, segment: Segment, span: Span) -> int:
+    """Raise `DamagedJournal` for bytes in a bad block; where the checked bytes begin."""
     for block in file.bad_blocks(span.start, span.end):
-        if ending.torn is None or block.end <= ending.position:
-            reason = f"the checksum of the block of {block.size} bytes at {block.start} does not match"
-            raise DamagedJournal(segment.name, span.start, reason)
+        reason = f"the checksum of the block of {block.size} bytes at {block.start} does not match"
+        raise DamagedJournal(segment.name, span.start, reason)
     return span.start - span.start % file.checksums.block_bytes
 
 

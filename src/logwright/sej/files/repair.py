@@ -234,7 +234,8 @@ class _Planner:
             end = find_end(self._disk, preceding, file)
         finally:
             file.close()
-        if end.torn is None and end.damage is None and end.next_offset < segment.first_offset:
+        is_whole = end.torn is None and (end.damage is None or end.damage.kind == "truncated")
+        if is_whole and end.next_offset < segment.first_offset:
             lost = {"first": end.next_offset, "after": segment.first_offset}
             self._losses.append(lost_messages(segment.name, 0, 0, f"{message}; so is the file that had them", **lost))
 
@@ -306,7 +307,7 @@ class _Planner:
             data = salvage.side_file(piece.span)
             self._steps.append(Create(target, "", (), "the checksums of the new segment", data))
         end = salvage.pieces[0].span.end
-        if replaced or end == salvage.size:
+        if replaced or (end == salvage.size and end >= salvage.sums.covered_end):
             return
         entry = salvage.lowered(end)
         if entry is not None:
@@ -322,8 +323,8 @@ class _Planner:
             if block in rewritten:
                 self._accept(salvage, block, "another program has cut the segment here and appended to it")
             elif block.end > salvage.pieces[0].span.end:
-                reason = "the block does not match its checksum; what is left of it has no checksum any more"
-                self._leave(salvage.segment.name, reason, block.start)
+                reason = "the block does not match its checksum"
+                self._name_unproven(salvage, block, "kept as they are, without a checksum", reason)
             elif self._accept_checksums:
                 self._accept(salvage, block, "the block does not match its checksum and is taken as it is")
             else:
@@ -333,12 +334,16 @@ class _Planner:
 
     def _accept(self, salvage: Salvage, block: Span, reason: str) -> None:
         """Give a block a new checksum; that its messages are what was written is then proven by nothing."""
-        name = salvage.segment.name
-        self._steps.append(Patch(name + CHECKSUM_SUFFIX, *salvage.accepted(block), reason))
-        first, after = salvage.messages_in(block)
-        what = f"{messages_between(first, after)}, taken as they are, with a new checksum"
-        fields = {"first": first, "next": after, "proven": False}
-        self._losses.append(restored(name, block.start, block.size, what, reason, **fields))
+        side = salvage.segment.name + CHECKSUM_SUFFIX
+        self._steps.append(Patch(side, *salvage.accepted(block), reason))
+        self._name_unproven(salvage, block, "taken as they are, with a new checksum", reason)
+
+    def _name_unproven(self, salvage: Salvage, block: Span, how: str, reason: str) -> None:
+        """Add the messages of a bad block to the account: its checksum, which was the proof, does not stay."""
+        for first, after in salvage.messages_in(block):
+            what = f"{messages_between(first, after)}, {how}"
+            fields = {"first": first, "next": after, "proven": False}
+            self._losses.append(restored(salvage.segment.name, block.start, block.size, what, reason, **fields))
 
     # --- around the segments ----------------------------------------------------------------------------------------
 

@@ -22,7 +22,18 @@ from ..bytes.layout import HEAD, NO_TIMESTAMP, OFFSET, OVERHEAD, TRAILER, VALUE_
 from .checksums import ENTRY, HEADER, MAGIC, VERSION, CheckedFile, Checksums, checksum_path
 from .fixes import Fix, find_fixes, is_plausible
 from .lost import lost_messages, may_have_changed, messages_between, restored
-from .segment import Cursor, Segment, ends_file, find_valid, is_in_value, judge, message_span, most_behind, step_back
+from .segment import (
+    Cursor,
+    Segment,
+    ends_file,
+    find_truncation,
+    find_valid,
+    is_in_value,
+    judge,
+    message_span,
+    most_behind,
+    step_back,
+)
 
 
 def find_other_beginning(file: File, segment: Segment, following: Segment | None, most: int) -> int | None:
@@ -84,12 +95,12 @@ class Salvage:
         self._ahead = Ahead(self.view, self.segment)
         self.size = self.file.size()
         self.sums = Checksums.load(self.disk, checksum_path(self.segment.path))
-        if self.sums is not None and not len(self.sums):
+        if self.sums is not None and not self.sums.covered_end:
             self.sums = None
 
     def walk(self) -> None:
         """Go through the segment, restoring the fields that are settled."""
-        cursor = Cursor(self.view, self.segment, 0, self.segment.first_offset)
+        cursor = self._cursor(0, self.segment.first_offset)
         piece = _Begun(0, cursor.expected)
         while True:
             while cursor.read() is not None:
@@ -97,11 +108,14 @@ class Salvage:
             position, expected = cursor.position, cursor.expected
             if cursor.ending == codec.CLEAN or self._overlaps(position, expected):
                 self._end_piece(piece, self.size, expected)
+                truncation = find_truncation(cursor) if self.following is None else None
+                if truncation is not None:
+                    self._note(truncation, expected, None)
                 break
             fix = self._find_fix(position, expected)
             if fix is not None:
                 self._restore(fix, expected)
-                cursor = Cursor(self.view, self.segment, position, expected)
+                cursor = self._cursor(position, expected)
                 continue
             is_last = ends_file(cursor)
             damage, goes_on_at = self._judge(cursor)
@@ -112,12 +126,12 @@ class Salvage:
                 break
             self._end_piece(piece, position, expected, damage, goes_on_at)
             piece = _Begun(cursor.position, goes_on_at, damage, expected)
-        torn_at = self.pieces[-1].span.end if self.following is None else self.size
-        self.bad_blocks = [
-            block
-            for block in self.bad_blocks
-            if not self._matches(block) and (torn_at == self.size or block.end <= torn_at)
-        ]
+        self.bad_blocks = [block for block in self.bad_blocks if not self._matches(block)]
+
+    def _cursor(self, position: int, expected: int) -> Cursor:
+        cursor = Cursor(self.view, self.segment, position, expected)
+        cursor.covered_end = 0 if self.sums is None else self.sums.covered_end
+        return cursor
 
     def _judge(self, cursor: Cursor) -> tuple[Damage, int | None]:
         """The damage where a cursor stopped, and the offset at which messages of the journal continue.
@@ -203,8 +217,9 @@ class Salvage:
             if damage.start and message_span(self.view, damage.start, self.size) is not None:
                 what += may_have_changed(expected - 1)  # no byte is bad, so some may have been cut out
                 fields["suspect"] = expected - 1
+            at_least = int(self.sums is not None and damage.start < self.sums.covered_end)
             self.losses.append(
-                Loss(self.segment.name, damage.start, damage.size, 0, None, what, damage.reason, fields=fields)
+                Loss(self.segment.name, damage.start, damage.size, at_least, None, what, damage.reason, fields=fields)
             )
         if after is None or after <= expected:
             return
@@ -346,15 +361,12 @@ class Salvage:
         """Position, old and new bytes of the entry of a block that is accepted."""
         return self._replaced(block, self._entry(block.start, block.end))
 
-    def messages_in(self, span: Span) -> tuple[int, int]:
-        """The offsets of the messages that a range touches: the first, and the one after the last."""
-        first, after = None, self.segment.first_offset
-        for start, end, offset in self._places():
-            if first is None and end > span.start:
-                first = offset
-            if start < span.end:
-                after = offset + 1
-        return after if first is None else first, after
+    def messages_in(self, span: Span) -> Iterator[tuple[int, int]]:
+        """The offsets of the messages that a range touches: of each stretch the first, and the one after the last."""
+        for piece in self.pieces:
+            touched = [offset for start, end, offset in self._places(piece) if end > span.start and start < span.end]
+            if touched:
+                yield touched[0], touched[-1] + 1
 
     def rewritten_blocks(self) -> list[Span]:
         """The bad blocks at the end of what is covered, if another program has cut the segment there and appended.
@@ -370,13 +382,13 @@ class Salvage:
         bad = {block.start // self.sums.block_bytes for block in self.bad_blocks}
         run = list(takewhile(bad.__contains__, reversed(covered)))
         end = self._block(covered[-1]).end
-        if not run or any(place[1] == end for place in self._places()):
+        if not run or any(place[1] == end for place in self._places(self.pieces[0])):
             return []
         return [self._block(index) for index in reversed(run)]
 
-    def _places(self) -> Iterator[tuple[int, int, int]]:
-        """Where each whole message begins and ends, and its offset."""
-        cursor = Cursor(self.view, self.segment, 0, self.segment.first_offset)
+    def _places(self, piece: Piece) -> Iterator[tuple[int, int, int]]:
+        """Where each message of a stretch begins and ends, and its offset."""
+        cursor = Cursor(self.view, self.segment, piece.span.start, piece.first_offset, end=piece.span.end)
         while (chunk := cursor.read()) is not None:
             starts = chunk.starts()
             for row in range(chunk.count):

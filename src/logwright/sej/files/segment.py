@@ -4,9 +4,8 @@ A `Cursor` returns chunks: a buffer and a range of it that holds only whole, val
 and checks are all made from chunks, so validity is decided in one place. Files are read into a reused buffer and never
 mapped: if another process truncates a mapped file, this process gets SIGBUS.
 
-If a segment has checksums, messages that touch a block that does not match are not returned. There is one exception: a
-power cut may keep a checksum and lose its bytes. So a block in which the messages end, with nothing valid after it, is
-not checked: the torn tail explains the mismatch. Only the last segment can have one.
+If a segment has checksums, messages that touch a block that does not match are not returned. A writer publishes a
+checksum only after it has synced the bytes, so a torn tail never begins before the end of what they cover.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from ..bytes.layout import (
     VALUE_SIZE,
     parse_segment_name,
 )
-from .checksums import CheckedFile, Checksums
+from .checksums import CheckedFile
 
 READ_BYTES: Final = 256 * 1024
 """Small enough to stay in a processor's second cache between being read and being decoded."""
@@ -73,20 +72,6 @@ def list_segments(disk: Disk, directory: Path) -> list[Segment]:
         if first_offset is not None:
             found.append(Segment(first_offset, f"{SEGMENT_DIRECTORY}/{name}", folder / name))
     return sorted(found)
-
-
-class CheckedSegment(CheckedFile):
-    """A segment's file with its checksums, which knows whether the segment is still the last one."""
-
-    def __init__(self, disk: Disk, segment: Segment, file: File, checksums: Checksums) -> None:
-        super().__init__(file, checksums)
-        self._disk = disk
-        self._segment = segment
-
-    def is_followed(self) -> bool:
-        """Whether a later segment is beside it: then its writer has finished it."""
-        names = self._disk.list_directory(self._segment.path.parent)
-        return any((parse_segment_name(name) or 0) > self._segment.first_offset for name in names)
 
 
 @dataclass(slots=True)
@@ -127,8 +112,8 @@ class Cursor:
     """Reads one segment from a message boundary on. It can continue after the file has grown.
 
     A `CheckedFile` is read without raising: `ending` is `BAD_CHECKSUM` and `bad_block` the block that does not match.
-    `file` is always the plain file. Set `near` to the expected end of the requested messages: nothing after it is read
-    unless the messages continue.
+    `file` is always the plain file. Its checksums cover bytes up to `covered_end`, 0 if it has none. Set `near` to the
+    expected end of the requested messages: nothing after it is read unless the messages continue.
     """
 
     def __init__(self, file: File, segment: Segment, position: int, expected: int, *, end: int | None = None) -> None:
@@ -141,7 +126,7 @@ class Cursor:
         self.bad_block: Span | None = None
         self.near: int | None = None
         self._checked = file if isinstance(file, CheckedFile) else None
-        self._is_finished = False  # set once another segment follows: then this one is not written any more
+        self.covered_end = 0 if self._checked is None else self._checked.checksums.covered_end
         self._end = end
         self._seen: int | None = None
         self._buffer = memoryview(bytearray(READ_BYTES))
@@ -170,12 +155,6 @@ class Cursor:
                 self.near, room = None, self._buffer  # they end elsewhere: read all
                 continue
             if bad is not None and ending in (codec.CLEAN, codec.INCOMPLETE):
-                if not self._is_finished and self._has_successor():
-                    self._is_finished = True  # it may have been written to since it was read: once more
-                    continue
-                if not self._is_finished and self._is_torn_in(bad):
-                    self._checked = None
-                    continue
                 self.ending, self.bad_block = BAD_CHECKSUM, bad
                 self.reason = f"the checksum of the block of {bad.size} bytes at {bad.start} does not match"
                 return None
@@ -209,23 +188,6 @@ class Cursor:
         if self._checked is not None:
             return self._checked.read_and_check(self.position, room)
         return self.file.read_into(self.position, room), None
-
-    def _has_successor(self) -> bool:
-        return isinstance(self._checked, CheckedSegment) and self._checked.is_followed()
-
-    def _is_torn_in(self, block: Span) -> bool:
-        """Whether the messages end for good within a block: its checksum may be about bytes that a crash has taken."""
-        plain = Cursor(self.file, self.segment, self.position, self.expected)
-        while plain.position < block.end:
-            if plain.read() is not None:
-                continue
-            if plain.ending == codec.CLEAN:
-                return False
-            found = find_following(plain, self.file.size(), most_behind(plain.expected, None))
-            if found is None:
-                return True
-            plain.position, plain.expected = found[1].start, found[0]
-        return False
 
     def _walk(self, room: memoryview, have: int, most: int) -> tuple[int, int, int, int, int]:
         """Walk over the bytes that were read, up to the largest possible offset."""
@@ -369,7 +331,8 @@ def judge(cursor: Cursor, following: Segment | None) -> tuple[Damage, int | None
     """The damage where a cursor stopped before the end of its file, and the offset at which valid messages continue.
 
     If nothing valid follows in the last file, it is a torn tail: a cut message, zeros or noise. But a file that is text
-    from its first byte was not written by a writer. The cursor is moved to where reading can continue.
+    from its first byte was not written by a writer, and bytes with a checksum were synced. The cursor is moved to where
+    reading can continue.
     """
     if cursor.ending == BAD_CHECKSUM:
         return _pass_bad_block(cursor, following)
@@ -384,6 +347,8 @@ def judge(cursor: Cursor, following: Segment | None) -> tuple[Damage, int | None
             return Damage(name, start, size, cursor.reason, "malformed"), None
         if start == 0 and is_text(file.read_at(0, LOOKED_AT_BYTES)):
             return Damage(name, start, size, f"{cursor.reason}: this is text, and no segment", "malformed"), None
+        if start < cursor.covered_end:
+            return Damage(name, start, size, f"{cursor.reason}; {_were_synced(cursor)}", "malformed"), None
         return Damage(name, start, size, cursor.reason, "torn_tail"), None
     offset, span = found
     cursor.position, cursor.expected = span.start, offset
@@ -391,6 +356,18 @@ def judge(cursor: Cursor, following: Segment | None) -> tuple[Damage, int | None
         return Damage(name, start, start, f"the offset is {offset} where {expected} was expected", "gap"), offset
     kind = "unexpected_offset" if cursor.ending == codec.UNEXPECTED_OFFSET else "malformed"
     return Damage(name, start, span.start, cursor.reason, kind), offset
+
+
+def find_truncation(cursor: Cursor) -> Damage | None:
+    """The damage of a file that ends with a whole message, where a cursor stopped, but before what was synced."""
+    at = cursor.position
+    if cursor.ending != codec.CLEAN or at >= cursor.covered_end:
+        return None
+    return Damage(cursor.segment.name, at, at, f"the file ends here; {_were_synced(cursor)}", "truncated")
+
+
+def _were_synced(cursor: Cursor) -> str:
+    return f"by its checksums it was synced up to {cursor.covered_end}"
 
 
 def most_behind(expected: int, following: Segment | None) -> int:
