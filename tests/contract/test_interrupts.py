@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from logwright.kestrel.model import handles
 from logwright.kestrel.model.engine import Engine, Hand
 from logwright.kestrel.model.memory import Memory
 from tests.appendfile import interrupts as appendfile
@@ -22,6 +23,7 @@ from tests.kestrel import interrupts as kestrel
 from tests.sej import interrupts as sej
 from tests.support.counts import COUNTS
 from tests.support.interrupts import Case, interrupt_everywhere
+from tests.support.threads import DEADLINE_SECONDS, in_a_thread
 from tests.versioned import interrupts as versioned
 from tests.yeltsin import interrupts as yeltsin
 
@@ -57,6 +59,15 @@ def test_an_interrupted_call_is_done_or_not_done(format: str, name: str, place: 
         COUNTS.add("interrupts", interrupt_everywhere(CASES[format, name], place, MOST), format)
     finally:
         gc.enable()
+    assert in_a_thread(is_lock_of_queues_free).result(DEADLINE_SECONDS), "other threads would wait for ever"
+
+
+def is_lock_of_queues_free() -> bool:
+    """Whether a thread could open a queue: one lock in the process is held while queues are opened and closed."""
+    is_free = handles._lock.acquire(blocking=False)
+    if is_free:
+        handles._lock.release()
+    return is_free
 
 
 @pytest.mark.parametrize("name", ["get", "get many", "reserve many"])

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -51,8 +50,8 @@ class Compaction:
     def __init__(self, queue: Memory, name: str, limits: Limits, *, background: bool) -> None:
         self.limits = limits
         self.thread = Caretaker(name, self._run_in_background) if background else None
-        self.packing = threading.Lock()
-        """Held while the thread works on the files; taken before the mutex."""
+        self._is_packing = False
+        """Whether the thread works on the files. Set and reset with the mutex held."""
         self._queue = queue
         self._restated_bytes = 0
         self._is_stopped = False
@@ -176,7 +175,7 @@ class Compaction:
     def restate_with(self, entries: Sequence[Entry]) -> bool:
         """Put items to the head and rewrite the journal accordingly; False if that is not done."""
         queue = self._queue
-        if queue.live_bytes() > _RESTATED_BYTES or not self.packing.acquire(blocking=False):
+        if queue.live_bytes() > _RESTATED_BYTES or self._is_packing:
             return False
         # Items that were put back are before all others, and so are these.
         least = queue.head()[3] if queue.memory_items else 0
@@ -197,8 +196,6 @@ class Compaction:
         except BaseException as error:  # the journal may differ from the memory
             queue.poison(error)
             raise
-        finally:
-            self.packing.release()
         self.set_thresholds()
         return True
 
@@ -213,9 +210,14 @@ class Compaction:
 
     def _run_in_background(self) -> None:
         """What the thread does on request. The mutex is free."""
-        with self.packing:
+        with self._queue.mutex:
+            self._is_packing = True
+        try:
             while self._run_once():
                 pass
+        finally:
+            with self._queue.mutex:
+                self._is_packing = False
 
     def _run_once(self) -> bool:
         """Do what is due; whether to look again. The mutex is free."""

@@ -15,9 +15,11 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Self, cast
 
 from ...core.io.disk import REAL_DISK, Disk
 from ...core.io.durability import SyncLike, parse_sync
@@ -28,10 +30,27 @@ from ..files.files import list_queues
 from .engine import Engine
 from .limits import Limits
 
+_PATIENCE_SECONDS: Final = 0.01
+
+
+def _attempt_at(lock: threading.RLock) -> AbstractContextManager[bool]:
+    """A context that takes a lock if it becomes free soon, and says whether it has; if not, its end raises an error.
+
+    Both ends are compiled code. A Python function could be interrupted after it has taken the lock, and before its
+    caller knows.
+    """
+    ends: dict[str, Callable[..., Any]] = {
+        "__enter__": partial(lock.acquire, timeout=_PATIENCE_SECONDS),
+        "__exit__": lock.__exit__,
+    }
+    kind = type("Attempt", (), {name: staticmethod(end) for name, end in ends.items()})
+    return cast(AbstractContextManager[bool], kind())
+
+
 _lock = threading.RLock()
 """Held while queues are opened and closed."""
+_attempt = _attempt_at(_lock)
 _engines: dict[tuple[int, Path], Engine] = {}
-_PATIENCE_SECONDS: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,13 +100,16 @@ def _borrower(key: tuple[int, Path], settings: Settings) -> Callable[[str], Engi
     plain = replace(settings, dialect="auto")
 
     def borrow(name: str) -> Engine:
-        while not _lock.acquire(timeout=_PATIENCE_SECONDS):  # its holder may be closing our queue, and wait for us
-            _check_borrower(key)
-        try:
-            _check_borrower(key)  # what a closed queue borrows would never be given back
-            return _hold(key[1].with_name(name), Limits(), plain, key)
-        finally:
-            _lock.release()
+        while True:
+            is_held = False
+            try:
+                with _attempt as is_held:
+                    _check_borrower(key)  # a closed queue would never give back what it borrows
+                    if is_held:
+                        return _hold(key[1].with_name(name), Limits(), plain, key)
+            except RuntimeError:  # the thread that has the lock may be closing our queue, and wait for us
+                if is_held:
+                    raise
 
     return borrow
 
@@ -295,8 +317,9 @@ class Handle:
 
 def _after_fork() -> None:
     """In a child: the queues belong to the parent, which continues to write to them."""
-    global _lock
+    global _lock, _attempt
     _lock = threading.RLock()
+    _attempt = _attempt_at(_lock)
     for engine in _engines.values():
         engine.refusing = True
     _engines.clear()
