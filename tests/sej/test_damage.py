@@ -215,7 +215,7 @@ def some_case(seed: int, case: int, nested: float) -> tuple[Written, Accident]:
     return written, some_accident(chance, written)
 
 
-def test_after_any_damage_and_a_repair_what_is_there_was_written_and_the_rest_is_in_the_account() -> None:
+def test_after_repair_of_any_damage_entries_are_genuine_and_losses_accounted_for() -> None:
     repaired = check_many(DAMAGES)
     COUNTS.add("damages repaired", repaired, "sej")
     assert repaired > DAMAGES // 2

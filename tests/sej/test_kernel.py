@@ -482,7 +482,7 @@ def test_everything_works_without_the_kernel() -> None:
     assert done.returncode == 0, done.stdout[-3000:]
 
 
-def test_the_choice_can_be_made_by_the_environment() -> None:
+def test_environment_selects_the_implementation() -> None:
     code = (
         "from logwright.sej.bytes import kernel, codec, records; "
         "assert kernel.walk is codec.walk and records.Message is records.PlainMessage"

@@ -224,7 +224,7 @@ def test_consumers_come_before_limits(journal: Path) -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"keep_segments": 0}, {"max_bytes": -1}, {"max_age_seconds": -1.0}])
-def test_limits_that_make_no_sense_are_refused(journal: Path, wrong: dict[str, int]) -> None:
+def test_invalid_limits_are_refused(journal: Path, wrong: dict[str, int]) -> None:
     with pytest.raises(WrongUse):
         clean(journal, **wrong)  # type: ignore[arg-type]
 

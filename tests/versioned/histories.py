@@ -16,7 +16,7 @@ VALUES: tuple[Any, ...] = (0, 1, 1.0, True, "x", "", "ö" * 20, [1, {"n": None}]
 def random_history(
     dice: random.Random, changes: int, initialized: int = START, rotations: float = 0.1, tick_ns: int = 1
 ) -> Model:
-    """A store of so many changes; the clock stands still, or goes on a few ticks."""
+    """A store of `changes` changes; the clock stops, or advances a few ticks."""
     model = Model(initialized)
     for _ in range(changes):
         model.change(Entry(model.now + tick_ns * dice.choice((0, 0, 1, 7)), dice.choice(KEYS), dice.choice(VALUES)))

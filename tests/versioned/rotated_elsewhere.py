@@ -21,7 +21,7 @@ from tests.versioned.samples import START, journal
 
 @dataclass
 class Elsewhere:
-    """A store, and a clock that goes on by `tick_ns` at each change and rotation."""
+    """A store, and a clock that advances by `tick_ns` at each change and rotation."""
 
     dice: random.Random
     tick_ns: int = 1000

@@ -19,7 +19,7 @@ START = 1_699_564_800_000_000_000
 
 
 def journal(initialized: int, entries: Iterable[Entry], *, spare: int = 0, **extra: Any) -> bytes:
-    """A whole journal, with some bytes of zeros behind its position."""
+    """A whole journal, with some bytes of zeros after its position."""
     body = codec.encode(Metadata(initialized, extra=extra or None)) + b"".join(map(codec.encode, entries))
     return codec.encode_header(HEADER_BYTES + len(body)) + body + bytes(spare)
 

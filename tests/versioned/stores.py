@@ -23,7 +23,7 @@ Change = tuple[int, str, str]
 
 
 class Clock:
-    """Tells the times that it is given, then one more each time."""
+    """A clock that returns the given times, then one more each time."""
 
     def __init__(self, start: int = 1_000_000_000_000_000_000, times: Iterable[int] = ()) -> None:
         self.now = start
@@ -35,7 +35,7 @@ class Clock:
 
 
 class HookedDisk:
-    """The disk of this machine, or another one, that tells before a file is opened: for races that always happen."""
+    """The disk of this machine, or another one, with a hook before a file is opened: for races that always happen."""
 
     def __init__(self, inner: Disk = REAL_DISK) -> None:
         self.inner = inner
@@ -132,7 +132,7 @@ class Renamed:
         (directory / "cars.jrn").write_bytes(journal([(1000, "a", 1), (2000, "b", 2), (2001, "c", 3)], 2000, 4096))
 
     def insert(self, key: str, value: int) -> None:
-        """The next change; whoever opens the store makes the archive first."""
+        """The next change; opening the store makes the archive first."""
         with VersionedKVStore(self.directory, "cars", 4096, clock=Clock(3000 + value), background=False) as store:
             store.insert(key, value)
 

@@ -58,7 +58,7 @@ _ENTRIES_AT = HEADER_BYTES + len(_HEAD)
 
 @dataclass(frozen=True)
 class Kept:
-    """A change and its bytes, and what lies before the first one of a file."""
+    """A change and its bytes, and the bytes before the first one of a file."""
 
     entry: Entry
     data: bytes
@@ -139,7 +139,7 @@ class VersionedSubject(Subject):
         end = chance.choice((len(data), len(data), chance.randrange(start, len(data) + 1)))
         stop, count, *_ = answers("walk", data, start, end, chance.choice((-1, -1, 0, 1, 2, 7)))
         _assert_same_entries(data, start, stop, count, chance)
-        # and where nobody has walked
+        # and where no walk has been
         _assert_same_entries(data, start, end, chance.choice((0, 1, 2, count + 1, end)), chance)
         at = chance.choice((None, 0, START + 2000, 2**64 - 1))
         found = []
@@ -195,7 +195,7 @@ class VersionedSubject(Subject):
         return with_position(data, 0)[: header[0].position]
 
     def of_kept(self, kept: bytes, cut: Damage) -> bytes:
-        return kept[: cut.size]  # and behind it what was on its way, which no position counts yet
+        return kept[: cut.size]  # followed by incomplete writes, which no position counts yet
 
     def open_session(self, disk: Disk, home: Path, *, sync: str = "always", **options: Any) -> StoreSession:
         return StoreSession(disk, home, sync, **options)
@@ -409,7 +409,7 @@ def _hostile_journals(subject: VersionedSubject) -> dict[str, Make]:
         "only a temporary journal": file(f"{FILE}.tmp"),
         "an archive that is not compressed": beside(archive, lambda path: path.write_bytes(whole)),
         "an archive that ends early": beside(archive, lambda path: path.write_bytes(packed[:-7])),
-        "an archive with bytes behind it": beside(archive, lambda path: path.write_bytes(packed + b"more")),
+        "an archive followed by bytes": beside(archive, lambda path: path.write_bytes(packed + b"more")),
         "an archive that is empty": beside(archive, lambda path: path.write_bytes(b"")),
         "a bomb": beside(archive, lambda path: path.write_bytes(zlib.compress(bytes(40 << 20), 9))),
         "a bomb with a head": beside(

@@ -33,7 +33,7 @@ def drained(stream: InflatedStream, size: int) -> bytes:
 
 
 @pytest.mark.parametrize("size", [1, 7, 1000, 1 << 20])
-def test_what_was_compressed_comes_back_in_pieces_of_any_size(size: int, tmp_path: Path) -> None:
+def test_compressed_data_is_read_back_in_pieces_of_any_size(size: int, tmp_path: Path) -> None:
     data = bytes(range(256)) * (8 if size == 1 else 3000)
     stream = stream_of(tmp_path / "x", zlib.compress(data, 5))
     assert drained(stream, size) == data
@@ -51,14 +51,14 @@ def test_what_was_compressed_comes_back_in_pieces_of_any_size(size: int, tmp_pat
         (lambda data: b"", "ends too early"),
     ],
 )
-def test_what_is_wrong_with_an_archive_is_told_at_its_end(change: object, problem: str, tmp_path: Path) -> None:
+def test_damage_of_an_archive_is_reported_at_its_end(change: object, problem: str, tmp_path: Path) -> None:
     data = zlib.compress(bytes(range(256)) * 100, 5)
     stream = stream_of(tmp_path / "x", change(data))  # type: ignore[operator]
     drained(stream, 1000)
     assert problem in stream.problem
 
 
-def test_too_many_bytes_and_too_many_for_what_went_in_are_refused(tmp_path: Path) -> None:
+def test_output_limits_by_size_and_by_ratio_are_enforced(tmp_path: Path) -> None:
     bomb = zlib.compress(bytes(3 << 20), 9)
     stream = stream_of(tmp_path / "x", bomb, ArchiveLimits(total_bytes=1 << 20))
     assert len(drained(stream, 1 << 16)) <= 1 << 20
@@ -72,7 +72,7 @@ def test_too_many_bytes_and_too_many_for_what_went_in_are_refused(tmp_path: Path
         ArchiveLimits(ratio=0)
 
 
-@pytest.mark.parametrize("kind", ["a value", "entries", "zeros behind the position"])
+@pytest.mark.parametrize("kind", ["a value", "entries", "zeros after the position"])
 def test_a_bomb_of_any_kind_is_refused_in_bounded_memory(kind: str, tmp_path: Path) -> None:
     head = journal(START, [Entry(START + 1, "a", 1)])
     if kind == "a value":
@@ -94,7 +94,7 @@ def test_a_bomb_of_any_kind_is_refused_in_bounded_memory(kind: str, tmp_path: Pa
         tracemalloc.stop()
 
 
-def test_what_came_out_before_the_damage_counts(tmp_path: Path) -> None:
+def test_data_before_the_damage_is_returned(tmp_path: Path) -> None:
     entries = [Entry(START + number, f"key {number}", str(number) * 50) for number in range(2000)]
     packed = zlib.compress(journal(START, entries), 5)
     (tmp_path / NAME).write_bytes(packed[: len(packed) // 2])
@@ -105,7 +105,7 @@ def test_what_came_out_before_the_damage_counts(tmp_path: Path) -> None:
     assert found[:-1] == entries[: len(found) - 1]
 
 
-def test_a_checksum_that_does_not_fit_is_damage(tmp_path: Path) -> None:
+def test_wrong_checksum_is_damage(tmp_path: Path) -> None:
     packed = bytearray(zlib.compress(journal(START, [Entry(START, "a", 1)]), 5))
     packed[-1] ^= 1
     (tmp_path / NAME).write_bytes(packed)

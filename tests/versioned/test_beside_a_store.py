@@ -111,7 +111,7 @@ def test_no_change_is_missing_when_the_store_rotates_between_two_journals(
 
 
 @pytest.mark.parametrize("when", WHEN, ids=str)
-def test_what_retention_removes_while_one_looks_is_told_and_never_guessed(tmp_path: Path, when: set[int]) -> None:
+def test_archives_removed_during_a_query_are_reported_and_never_guessed(tmp_path: Path, when: set[int]) -> None:
     rotating = Rotating(tmp_path, retention=Retention(max_archives=1))
     rotating.run(2)
     for t, state in list(rotating.states.items()):
@@ -147,7 +147,7 @@ while True:
 """
 
 
-def test_readers_of_another_process_see_a_store_that_never_goes_back_and_misses_nothing(tmp_path: Path) -> None:
+def test_readers_of_another_process_see_a_monotonic_complete_store(tmp_path: Path) -> None:
     with Child(WRITER, tmp_path) as child:
         assert child.line() == "many"
         recovery = VersionedRecovery.load(tmp_path)
@@ -171,7 +171,7 @@ def test_readers_of_another_process_see_a_store_that_never_goes_back_and_misses_
 # --- names that were taken --------------------------------------------------------------------------------------------
 
 
-def test_a_time_that_two_journals_have_is_answered_by_the_later_one_though_its_name_was_taken(tmp_path: Path) -> None:
+def test_time_in_two_journals_is_answered_by_the_later_one(tmp_path: Path) -> None:
     clock = Clock(times=[1000, 1001, 1001, 1001, 1005])
     disk = HookedDisk()
     with VersionedKVStore(tmp_path, "cars", clock=clock, background=False, disk=disk) as store:
@@ -216,7 +216,7 @@ def test_a_time_that_two_journals_have_is_answered_by_the_later_one_though_its_n
         lambda recovery: recovery.to_arrow("now"),
     ],
 )
-def test_questions_that_make_no_sense_are_refused_at_once(tmp_path: Path, ask: Callable[[Any], object]) -> None:
+def test_invalid_queries_are_refused_at_once(tmp_path: Path, ask: Callable[[Any], object]) -> None:
     with VersionedKVStore(tmp_path, "cars") as store:
         store.insert("key", 1)
         with pytest.raises(WrongUse):
@@ -228,18 +228,18 @@ def test_questions_that_make_no_sense_are_refused_at_once(tmp_path: Path, ask: C
     [5, None, [5], b"stores", [b"stores"], object()],
     ids=["number", "nothing", "numbers", "bytes", "many bytes", "object"],
 )
-def test_what_is_no_path_is_refused_with_a_word_about_it(paths: Any) -> None:
+def test_invalid_path_is_refused_with_the_reason(paths: Any) -> None:
     with pytest.raises(WrongUse, match="is neither a path nor a list of paths"):
         VersionedRecovery.load(paths)
 
 
-def test_a_name_that_no_store_can_have_is_refused(tmp_path: Path) -> None:
+def test_invalid_store_name_is_refused(tmp_path: Path) -> None:
     for name in (5, "../up", ""):
         with pytest.raises(WrongUse, match="a store cannot be called"):
             VersionedRecovery.load(tmp_path, store=name)  # type: ignore[arg-type]
 
 
-def test_a_scanner_gives_each_change_once_when_the_archive_before_gets_a_later_name_and_goes(tmp_path: Path) -> None:
+def test_scanner_returns_each_change_once_when_an_archive_is_renamed_and_removed(tmp_path: Path) -> None:
     renamed = Renamed(tmp_path / "stores")
     scanner = Scanner(tmp_path / "stores" / "cars.jrn", timeout=0, mode="dropmalformed")
     assert [entry.k for entry in scanner] == ["a", "b", "c"]
@@ -252,12 +252,12 @@ def test_a_scanner_gives_each_change_once_when_the_archive_before_gets_a_later_n
     renamed.insert("e", 5)
     renamed.insert("f", 6)
     assert next(iter(scanner)).k == "e"
-    assert [entry.k for entry in scanner] == ["f"], "also behind a loop that was left"
+    assert [entry.k for entry in scanner] == ["f"], "also after a loop that was left"
     scanner.close()
 
 
 class Hole:
-    """A store of four journals, of which some go before one of them is opened: as if retention were quick."""
+    """A store of four journals; some are removed before one of them is opened, as by a fast retention."""
 
     def __init__(self, directory: Path) -> None:
         self.disk = HookedDisk()
@@ -286,7 +286,7 @@ class Hole:
 
 
 @pytest.mark.parametrize("mode", ["failfast", "permissive"])
-def test_a_history_that_retention_has_made_a_hole_in_is_read_again(tmp_path: Path, mode: Any) -> None:
+def test_history_is_read_again_after_retention_makes_a_hole(tmp_path: Path, mode: Any) -> None:
     hole = Hole(tmp_path)
     recovery = VersionedRecovery.load(tmp_path, mode=mode, disk=hole.disk)
     hole.remove(3, hole.name(hole.ends[1]).name)
@@ -297,7 +297,7 @@ def test_a_history_that_retention_has_made_a_hole_in_is_read_again(tmp_path: Pat
 @pytest.mark.parametrize(
     ("count", "opened", "times", "left"), [(3, 1, 2, [0, 2, 3]), (1, 0, 3, [0, 1, 2, 3])], ids=["three", "the first"]
 )
-def test_a_hole_that_retention_makes_in_changes_while_they_are_read_is_told(
+def test_hole_made_by_retention_while_reading_changes_is_reported(
     tmp_path: Path, count: int, opened: int, times: int, left: list[int]
 ) -> None:
     def ask(mode: Any) -> tuple[VersionedRecovery, list[Any]]:

@@ -54,14 +54,14 @@ def opened(disk: Any, capacity: int = 8192) -> VersionedKVStore:
     [{}, {"active": journal(ENTRIES, size=8192)}, {"active": journal(ENTRIES)}, {"old": journal(ENTRIES, size=8192)}],
     ids=["a new store", "a whole journal", "a journal that has to grow", "an old journal"],
 )
-def test_a_store_that_is_open_has_nothing_left_to_sync(files: dict[str, bytes]) -> None:
+def test_opened_store_has_nothing_unsynced(files: dict[str, bytes]) -> None:
     disk = disk_with(**files)
     with opened(disk) as store:
         assert [change for change in disk.unsynced() if ".logwright" not in change] == []
         assert len(store) == (2 if files else 0)
 
 
-def test_a_tail_is_cut_before_it_is_cleared_or_its_remains_could_count() -> None:
+def test_tail_is_cut_before_it_is_cleared() -> None:
     """Without a mark a sector of zeros in a string is part of the string."""
     data = journal([(1001, "a", 1), (1002, "b", "x" * 1100)], size=2048)
     disk = disk_with(active=data[:700] + b"\xff" * 4 + data[704:])
@@ -72,7 +72,7 @@ def test_a_tail_is_cut_before_it_is_cleared_or_its_remains_could_count() -> None
                 assert content_of(store) == {"a": (1, 1001)}
 
 
-def test_a_buffer_that_has_grown_is_durable_with_its_mark() -> None:
+def test_grown_buffer_is_durable_with_its_mark() -> None:
     disk = disk_with(active=journal(ENTRIES, size=4096))
     buffer = Buffer.open(disk, ACTIVE)
     buffer.set_mark(3500)
@@ -85,7 +85,7 @@ def test_a_buffer_that_has_grown_is_durable_with_its_mark() -> None:
 
 
 @pytest.mark.parametrize("mapped", [True, False])
-def test_a_buffer_that_has_grown_has_only_zeros_after_its_entries(mapped: bool) -> None:
+def test_grown_buffer_has_only_zeros_after_its_entries(mapped: bool) -> None:
     inner = disk_with(active=journal(ENTRIES, size=4096))
     disk: Any = MappingDisk(inner) if mapped else inner
     buffer = Buffer.open(disk, ACTIVE)
@@ -110,7 +110,7 @@ def test_a_power_cut_while_a_buffer_grows_leaves_every_entry() -> None:
             assert store.recovered is None
 
 
-def test_a_buffer_that_could_not_grow_has_its_old_length_durably() -> None:
+def test_buffer_that_could_not_grow_keeps_its_old_length_durably() -> None:
     disk = disk_with(active=journal(ENTRIES, size=4096))
     disk.capacity_bytes = 6000
     buffer = Buffer.open(disk, ACTIVE)
@@ -121,7 +121,7 @@ def test_a_buffer_that_could_not_grow_has_its_old_length_durably() -> None:
     buffer.close()
 
 
-def test_a_new_buffer_that_there_is_no_space_for_is_closed_and_removed() -> None:
+def test_new_buffer_without_space_is_closed_and_removed() -> None:
     disk = disk_with()
     disk.capacity_bytes = 6000
     with pytest.raises(StorageFailed, match="No space left"):
@@ -131,7 +131,7 @@ def test_a_new_buffer_that_there_is_no_space_for_is_closed_and_removed() -> None
 
 
 @pytest.mark.parametrize("has_garbage", [False, True])
-def test_zeros_in_the_place_of_something_are_durable_before_entries_come_there(has_garbage: bool) -> None:
+def test_zeros_over_old_bytes_are_durable_before_entries_follow(has_garbage: bool) -> None:
     size = 2 * AHEAD_BYTES
     data = bytearray(journal(ENTRIES, size=size))
     if has_garbage:
@@ -146,7 +146,7 @@ def test_zeros_in_the_place_of_something_are_durable_before_entries_come_there(h
     buffer.close()
 
 
-def test_zeros_end_at_the_mark_and_then_none_are_missing() -> None:
+def test_zeros_end_at_the_mark() -> None:
     disk: Any = MappingDisk(disk_with(active=journal(ENTRIES, size=AHEAD_BYTES)))
     buffer = Buffer.open(disk, ACTIVE)
     buffer.set_mark(4096)
@@ -173,7 +173,7 @@ def test_a_closed_buffer_holds_no_memory(mapped: bool) -> None:
     assert len(buffer.memory) == 0
 
 
-def test_archives_go_from_the_old_end_in_whatever_order_names_reach_the_disk() -> None:
+def test_archives_are_removed_oldest_first_despite_reordered_name_changes() -> None:
     disk = disk_with()
     names = [f"cars.jrn.t{timestamp}.zz" for timestamp in (1001, 1002, 1003, 1004)]
     for name in names:
@@ -187,14 +187,14 @@ def test_archives_go_from_the_old_end_in_whatever_order_names_reach_the_disk() -
         assert "removed" not in state.marks or len(left) == 1
 
 
-def test_the_smallest_buffer_has_room_for_a_mark() -> None:
+def test_smallest_buffer_has_space_for_a_mark() -> None:
     memory = bytearray(LEAST_BYTES)
     MARK.pack_into(memory, mark_at(LEAST_BYTES), MARK_MAGIC, 77)
     assert read_mark(memory, LEAST_BYTES) == (77, False)
     assert read_mark(memory[:-1], LEAST_BYTES - 1) is None
 
 
-def test_a_sector_of_zeros_counts_only_if_all_of_it_is_within_the_range() -> None:
+def test_zero_sector_counts_only_if_it_is_within_the_range() -> None:
     memory = b"x" * SECTOR_BYTES + bytes(SECTOR_BYTES)
     assert has_zero_sector(memory, 0, 2 * SECTOR_BYTES)
     assert not has_zero_sector(memory, 0, 2 * SECTOR_BYTES - 1)
@@ -270,7 +270,7 @@ def test_an_entry_is_written_before_the_position_and_with_zeros_synced_and_marke
     buffer.close()
 
 
-def test_writes_that_take_less_than_all_are_continued(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_writes_are_continued(monkeypatch: pytest.MonkeyPatch) -> None:
     buffer = mapped_buffer()
     recorded = Recorded(buffer, monkeypatch, most=6)
     assert buffer.append(100, b"an entry", has_zeros=False) == 108

@@ -1,4 +1,4 @@
-"""Bytes and what they mean: one table of cases, read in both directions, whole, byte by byte, and with bytes behind."""
+"""Bytes and what they mean: one table of cases, read in both directions, whole, byte by byte, and followed by bytes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def hexed(text: str) -> bytes:
 
 
 @pytest.mark.parametrize(("text", "entry"), ENTRIES.items())
-def test_an_entry_in_both_directions(text: str, entry: Entry) -> None:
+def test_entry_is_encoded_and_decoded(text: str, entry: Entry) -> None:
     data = hexed(text)
     assert codec.encode(entry) == data
     assert codec.pack_entry(entry.t, entry.k, entry.o) == data
@@ -49,7 +49,7 @@ def test_an_entry_in_both_directions(text: str, entry: Entry) -> None:
 
 
 @pytest.mark.parametrize(("text", "metadata"), METADATA.items())
-def test_metadata_in_both_directions(text: str, metadata: Metadata) -> None:
+def test_metadata_is_encoded_and_decoded(text: str, metadata: Metadata) -> None:
     data = hexed(text)
     assert codec.encode(metadata) == data
     assert codec.decode_metadata(data + b"\x9a") == (metadata, Span(0, len(data)))
@@ -57,7 +57,7 @@ def test_metadata_in_both_directions(text: str, metadata: Metadata) -> None:
         assert codec.decode_metadata(data[:size]) is NEED_MORE
 
 
-def test_a_header_in_both_directions() -> None:
+def test_header_is_encoded_and_decoded() -> None:
     data = hexed("0200000000000000 8400000000000000 99")
     assert codec.encode_header(132) == data
     assert codec.encode_position(132) == data[8:16]
@@ -75,7 +75,7 @@ def test_a_header_in_both_directions() -> None:
         ("0200000000000000 1100000000000000 b7", 16, "of the BONJSON of 2026: not supported"),
     ],
 )
-def test_what_is_no_header(text: str, position: int, reason: str) -> None:
+def test_invalid_header_is_refused(text: str, position: int, reason: str) -> None:
     with pytest.raises(Malformed, match=reason) as caught:
         codec.decode_header(hexed(text))
     assert caught.value.position == position
@@ -91,7 +91,7 @@ FIELDS_IN_ANY_ORDER = {
 
 
 @pytest.mark.parametrize(("text", "entry"), FIELDS_IN_ANY_ORDER.items())
-def test_what_others_may_write_is_read(text: str, entry: Entry) -> None:
+def test_entries_of_other_programs_are_read(text: str, entry: Entry) -> None:
     data = hexed(text)
     assert codec.decode_entry(data) == (entry, Span(0, len(data)))
 
@@ -113,7 +113,7 @@ def test_what_others_may_write_is_read(text: str, entry: Entry) -> None:
         ("9a 01", "at its byte 1, the key of an object must be a string"),
     ],
 )
-def test_what_is_no_entry(text: str, reason: str) -> None:
+def test_invalid_entry_is_refused(text: str, reason: str) -> None:
     with pytest.raises(Malformed, match=reason) as caught:
         codec.decode_entry(b"xx" + hexed(text), 2)
     assert caught.value.position == 2
@@ -128,7 +128,7 @@ def test_what_is_no_entry(text: str, reason: str) -> None:
         ("9a 8b696e697469616c697a6564 05 8e666f726d61745f76657273696f6e 03 9b", "the format version of the metadata"),
     ],
 )
-def test_what_is_no_metadata(text: str, reason: str) -> None:
+def test_invalid_metadata_is_refused(text: str, reason: str) -> None:
     with pytest.raises(Malformed, match=reason):
         codec.decode_metadata(hexed(text))
 
@@ -152,19 +152,19 @@ def test_values_that_the_format_cannot_hold_are_refused(t: Any, k: Any, o: Any) 
         codec.pack_entry(t, k, o)
 
 
-def test_what_is_wrong_with_a_value_is_told_by_its_path() -> None:
+def test_invalid_value_is_reported_by_its_path() -> None:
     with pytest.raises(EncodeError, match=r"\$\.o\.deep\[1\]"):
         codec.pack_entry(1, "a", {"deep": [1, math.inf]})
 
 
-def test_extra_fields_must_not_be_those_that_there_are() -> None:
+def test_extra_fields_must_not_replace_standard_fields() -> None:
     with pytest.raises(WrongUse, match="'t' is a field of its own"):
         codec.encode(Entry(1, "a", 1, {"t": 2}))
     with pytest.raises(WrongUse, match="only 2 is known"):
         codec.encode(Metadata(1, 3))
 
 
-def test_json_has_strings_for_what_it_has_no_number_for() -> None:
+def test_non_finite_numbers_are_strings_in_json() -> None:
     assert codec.to_json([math.nan, {"x": -math.inf}, math.inf, 1.5]) == '["NaN",{"x":"-Infinity"},"Infinity",1.5]'
 
 

@@ -1,9 +1,9 @@
 """Random damage to the files of a store, as an operator makes it, and repair: what is there was written, and what is
 not there is in the account.
 
-The active journal has no checksum. An entry that was changed and still is one cannot be told from what was written, nor
-can the place of bytes that are gone where entries still follow each other. Such damage is counted apart; it never
-happens to an archive. Nor can bytes at the end of the journal be told from a torn tail, which is in no account.
+The active journal has no checksum. An entry that was changed into another valid one cannot be detected, nor can bytes
+that are missing between entries that still follow each other. Such damage is counted apart; it never happens to an
+archive. Bytes at the end of the journal cannot be distinguished from a torn tail, which is in no account.
 """
 
 from __future__ import annotations
@@ -259,14 +259,14 @@ def try_seeds(seeds: range) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("block", range(8))
-def test_after_any_damage_and_a_repair_what_is_there_was_written_and_the_rest_is_in_the_account(block: int) -> None:
+def test_after_repair_of_any_damage_entries_are_genuine_and_losses_accounted_for(block: int) -> None:
     repaired, undetected = try_seeds(range(410 * block, 410 * (block + 1)))
     assert repaired >= 275
     assert undetected < 164
     COUNTS.add("damages repaired", repaired, "versioned")
 
 
-def test_a_repair_that_keeps_what_is_not_proven_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repair_that_keeps_unproven_entries_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     def remade(salvage: repair._Salvage, stream: object) -> list[Step]:
         if salvage.head is None or salvage.head.metadata is None:
             return salvage._lost_archive("no head")
@@ -284,7 +284,7 @@ def test_a_repair_that_keeps_what_is_not_proven_is_noticed(monkeypatch: pytest.M
         try_seeds(range(200))
 
 
-def test_a_repair_that_does_not_account_for_what_it_takes_out_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repair_without_an_account_of_removals_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(repair._Salvage, "_account_range", lambda salvage, damage, end, **options: None)
     with pytest.raises(AssertionError, match=r"is not in the account|the account says at most"):
         try_seeds(range(200))

@@ -104,7 +104,7 @@ ROWS = [
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.accident.replace(" ", "-"))
-def test_each_accident_has_its_account(row: Row, tmp_path: Path) -> None:
+def test_each_accident_has_the_expected_account(row: Row, tmp_path: Path) -> None:
     path = built(tmp_path)
     file = tmp_path / row.file
     data = row.damage(path, file.read_bytes())

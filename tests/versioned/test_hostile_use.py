@@ -1,7 +1,7 @@
-"""What nobody should do to a store: wrong types, times at the edge, odd names, huge and endless values, bombs.
+"""Misuse of a store: wrong types, times at the edge, odd names, huge and endless values, bombs.
 
 Whatever comes in, what comes out is an error of ours (or a `TypeError`, where a dictionary would raise one), the store
-is as it was, and goes on.
+is unchanged and stays usable.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _kind(value: object) -> str:
     ],
     ids=str,
 )
-def test_an_option_of_a_wrong_kind_is_refused_and_nothing_is_created(tmp_path: Path, options: dict[str, Any]) -> None:
+def test_option_of_a_wrong_type_is_refused_and_nothing_is_created(tmp_path: Path, options: dict[str, Any]) -> None:
     with pytest.raises(WrongUse):
         opened(tmp_path, **options)
     assert not list(tmp_path.glob("*.jrn*"))
@@ -65,7 +65,7 @@ def test_an_option_of_a_wrong_kind_is_refused_and_nothing_is_created(tmp_path: P
 
 
 @pytest.mark.parametrize("time", [-1, 2**64, 1.5, "now", None, True])
-def test_a_clock_that_tells_no_time_is_refused_and_nothing_is_created(tmp_path: Path, time: Any) -> None:
+def test_clock_that_returns_no_time_is_refused_and_nothing_is_created(tmp_path: Path, time: Any) -> None:
     with pytest.raises(WrongUse, match="clock"):
         opened(tmp_path, clock=lambda: time)
     assert not list(tmp_path.glob("*.jrn*"))
@@ -74,19 +74,19 @@ def test_a_clock_that_tells_no_time_is_refused_and_nothing_is_created(tmp_path: 
 
 @pytest.mark.parametrize("limit", ["max_age_seconds", "max_archives", "max_bytes", "window_seconds"])
 @pytest.mark.parametrize("value", ["1", -1, float("inf"), float("nan"), True, [1]], ids=repr)
-def test_a_limit_of_a_wrong_kind_is_refused(limit: str, value: Any) -> None:
+def test_limit_of_a_wrong_type_is_refused(limit: str, value: Any) -> None:
     with pytest.raises(WrongUse, match=limit):
         Retention(**{limit: value})
 
 
-def test_archives_and_bytes_are_counted_and_a_window_is_never_none() -> None:
+def test_archive_and_byte_limits_are_integers_and_the_window_is_never_none() -> None:
     for options in ({"max_archives": 1.5}, {"max_bytes": 10.0}, {"window_seconds": None}):
         with pytest.raises(WrongUse):
             Retention(**options)
 
 
 @pytest.mark.parametrize("name", [5, None, b"cars", "\ud800", "a/\ud800", "x" * 300])
-def test_a_name_that_no_file_can_have_is_refused(tmp_path: Path, name: Any) -> None:
+def test_invalid_file_name_is_refused(tmp_path: Path, name: Any) -> None:
     with pytest.raises(LogwrightError):
         VersionedKVStore(tmp_path, name)
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
@@ -136,7 +136,7 @@ def endless() -> list[Any]:
     ],
     ids=_kind,
 )
-def test_a_value_that_cannot_be_written_changes_nothing(tmp_path: Path, value: Any) -> None:
+def test_unsupported_value_changes_nothing(tmp_path: Path, value: Any) -> None:
     with opened(tmp_path) as store:
         store.insert("k", 1)
         position = store.position
@@ -150,7 +150,7 @@ def test_a_value_that_cannot_be_written_changes_nothing(tmp_path: Path, value: A
 
 
 @pytest.mark.parametrize("key", [[], {}, set(), 5, None, b"k", 1.5, object(), "\ud800", "a\udcffb"], ids=_kind)
-def test_a_key_that_is_none_is_never_there(tmp_path: Path, key: Any) -> None:
+def test_invalid_key_is_never_found(tmp_path: Path, key: Any) -> None:
     with opened(tmp_path) as store:
         store.insert("k", 1)
         with pytest.raises(WrongUse):
@@ -170,7 +170,7 @@ def test_a_key_that_is_none_is_never_there(tmp_path: Path, key: Any) -> None:
         assert dict(store.items()) == {"k": 1}
 
 
-def test_a_huge_key_and_a_huge_value_are_kept_or_refused_as_a_whole(tmp_path: Path) -> None:
+def test_huge_key_and_value_are_stored_or_refused_completely(tmp_path: Path) -> None:
     with opened(tmp_path, max_capacity=4 << 20) as store:
         store.insert("k" * 1_000_000, "v" * 500_000)
         with pytest.raises(CapacityExceeded):
@@ -194,7 +194,7 @@ def at_the_edge(times: Iterable[int]) -> Clock:
     return Clock(start=MAX_TIMESTAMP - 1, times=itertools.chain(times, itertools.repeat(MAX_TIMESTAMP)))
 
 
-def test_at_the_last_of_all_times_a_store_is_rotated_once_more_and_then_grows(tmp_path: Path) -> None:
+def test_store_at_the_largest_time_rotates_once_more_and_then_grows(tmp_path: Path) -> None:
     clock = at_the_edge([MAX_TIMESTAMP - 1, MAX_TIMESTAMP - 1])
     with opened(tmp_path, capacity=512, max_capacity=1 << 16, clock=clock, background=False) as store:
         assert store.insert("k", "first") == MAX_TIMESTAMP - 1
@@ -215,7 +215,7 @@ def test_at_the_last_of_all_times_a_store_is_rotated_once_more_and_then_grows(tm
     assert len(recovery.history("k")) == 103
 
 
-def test_a_foreign_archive_of_the_last_of_all_times_is_in_nobodys_way(tmp_path: Path) -> None:
+def test_foreign_archive_of_the_largest_time_does_not_prevent_opening(tmp_path: Path) -> None:
     archive = tmp_path / archive_name("cars", MAX_TIMESTAMP)
     with opened(tmp_path, capacity=512, background=False) as store:
         archive.write_bytes(b"somebody's")
@@ -226,13 +226,13 @@ def test_a_foreign_archive_of_the_last_of_all_times_is_in_nobodys_way(tmp_path: 
         assert store.get("k") == f"{49:040}"
 
 
-def test_a_clock_that_fails_changes_nothing_and_the_store_goes_on(tmp_path: Path) -> None:
+def test_failing_clock_changes_nothing_and_the_store_stays_usable(tmp_path: Path) -> None:
     times: list[Any] = [1000, 1001, "noon", -5, 2**64, 1002]
 
-    def tell() -> Any:
+    def tick() -> Any:
         return times.pop(0) if times else 1003
 
-    with opened(tmp_path, clock=tell) as store:
+    with opened(tmp_path, clock=tick) as store:
         store.insert("k", 1)
         for _ in range(3):
             with pytest.raises(WrongUse, match="clock"):
@@ -269,8 +269,8 @@ print(refused, Reader(recovery.files()[0]).verify().sound)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux limits how much memory is mapped")
-@pytest.mark.parametrize("kind", ["a value", "entries", "zeros behind the position"])
-def test_a_bomb_is_refused_by_a_process_that_has_not_the_memory_for_it(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("kind", ["a value", "entries", "zeros after the position"])
+def test_decompression_bomb_is_refused_with_little_memory(tmp_path: Path, kind: str) -> None:
     head = journal(START, [Entry(START + 1, "a", 1)])
     pieces = zlib.compressobj(9)
     size, piece = 1 << 30, bytes(1 << 20)
@@ -285,7 +285,7 @@ def test_a_bomb_is_refused_by_a_process_that_has_not_the_memory_for_it(tmp_path:
     else:
         data = head
     begun = pieces.compress(data) + pieces.flush(zlib.Z_FULL_FLUSH)
-    block = pieces.compress(piece) + pieces.flush(zlib.Z_FULL_FLUSH)  # which stands for itself, as often as one likes
+    block = pieces.compress(piece) + pieces.flush(zlib.Z_FULL_FLUSH)  # which can be repeated any number of times
     archive = tmp_path / archive_name("cars", START + 9)
     archive.write_bytes(begun + 1100 * block)
     assert archive.stat().st_size < 6 << 20

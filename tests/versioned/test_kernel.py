@@ -39,7 +39,7 @@ def columns_of(found: codec.Columns) -> list[Any]:
 
 @settings(derandomize=True, deadline=None, database=None, max_examples=300)
 @given(t=strategies.integers(0, 2**64 - 1), key=strategies.text(max_size=40), value=VALUES)
-def test_any_entry_is_packed_and_read_alike(t: int, key: str, value: Any) -> None:
+def test_any_entry_is_packed_and_read_equally(t: int, key: str, value: Any) -> None:
     data = codec.pack_entry(t, key, value)
     assert kernel.pack_entry(t, key, value) == data
     assert kernel.walk(data, 0, len(data)) == codec.walk(data, 0, len(data))
@@ -89,7 +89,7 @@ def test_an_object_of_many_keys_is_the_same_json() -> None:
         assert json.loads(bytes(found.values or b"")) == value
 
 
-def test_what_cannot_be_packed_is_the_same_error() -> None:
+def test_invalid_entry_gives_the_same_error() -> None:
     for arguments in ((-1, "a", 1), (2**64, "a", 1), (1, "\ud800", 1), (1, "a", {1: 2}), (True, "a", 1), (1, b"", 1)):
         errors = []
         for twin in (codec, kernel):
@@ -131,7 +131,7 @@ def latest_of(make: Any, data: bytes, count: int, at: int | None) -> list[Any]:
 
 
 @pytest.mark.parametrize("keys", [5, 40, 3000])
-def test_what_entries_stand_for_is_the_same(keys: int) -> None:
+def test_replay_of_entries_is_the_same(keys: int) -> None:
     chance = random.Random(keys)
     count = 12 if keys == 5 else 3 * keys
     for _ in range(200 if keys == 5 else 4):
@@ -144,7 +144,7 @@ def test_what_entries_stand_for_is_the_same(keys: int) -> None:
         assert latest_of(codec.Latest, data, count, at) == latest_of(kernel.Latest, data, count, at)
 
 
-def test_a_walk_that_ends_early_has_applied_what_it_passed() -> None:
+def test_walk_that_ends_early_has_applied_the_entries_it_read() -> None:
     whole = [codec.pack_entry(number, f"k{number}", number) for number in range(100)]
     chunked = hexed("9a 817405 816b 68 07 61 0562 816f01 9b")  # a key in two chunks
     for tail, ending in ((b"", codec.CLEAN), (whole[0][:-1], codec.INCOMPLETE), (b"\x01" * 40, codec.MALFORMED)):
@@ -158,7 +158,7 @@ def test_a_walk_that_ends_early_has_applied_what_it_passed() -> None:
         assert found[0][1]["ab"] == (1, 5)
 
 
-def test_a_key_that_comes_and_goes_takes_no_more_memory() -> None:
+def test_repeatedly_added_and_removed_key_takes_no_more_memory() -> None:
     latest = kernel.Latest()
     for number in range(300):
         names = [f"{number} {which}" for which in range(100)]
@@ -174,7 +174,7 @@ def test_a_key_that_comes_and_goes_takes_no_more_memory() -> None:
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 8 * 1024  # of 28 MB that came and went
 
 
-def test_very_many_keys_are_kept_apart() -> None:
+def test_very_many_keys_are_distinguished() -> None:
     latest = kernel.Latest()
     data = b"".join(kernel.pack_entry(number, f"key {number}", number) for number in range(20_000))
     latest.add(data, 0, len(data), 20_000)
@@ -207,7 +207,7 @@ def test_floats_of_few_digits_are_the_same_json() -> None:
 
 
 @pytest.mark.parametrize("size", range(1, 40))
-def test_what_json_must_escape_is_escaped_wherever_it_is(size: int) -> None:
+def test_json_escapes_are_applied_at_any_position(size: int) -> None:
     for character in ('"', "\\", "\n", "\x01", "\x1f", " ", "\x7f", "é", "\u2028"):
         values = {"k" * 20: [("x" * at + character + "x" * size)[:size] for at in range(size)]}
         assert json_of(kernel, values) == json_of(codec, values)
@@ -217,7 +217,7 @@ def test_what_json_must_escape_is_escaped_wherever_it_is(size: int) -> None:
 
 
 def hostile_documents(chance: random.Random, count: int) -> Any:
-    """Entries of which a few bytes were changed, most of them to codes that mean something."""
+    """Entries with a few changed bytes, most of them valid codes."""
     codes = [
         0x68,
         0x69,
@@ -250,7 +250,7 @@ def hostile_documents(chance: random.Random, count: int) -> Any:
         yield bytes(data)
 
 
-def test_changed_entries_get_the_same_answers_wherever_they_are() -> None:
+def test_changed_entries_get_the_same_results_at_any_position() -> None:
     entry = codec.pack_entry(1, "a", 1)
     for data in hostile_documents(random.Random(5), 4000):
         for padded in (data, data + entry * 3, entry + data + b"\x9b" * 20):
@@ -281,7 +281,7 @@ def read_to_the_end(memory: mmap.mmap, place: int) -> None:
             assert latest.state() == {"key": (["x" * size, 7], 1 << 60)}
 
 
-def test_no_byte_is_read_behind_the_end() -> None:
+def test_no_byte_is_read_past_the_end() -> None:
     """Entries lie right before a page that may not be read: a child that does so all the same is killed."""
     memory = mmap.mmap(-1, 2 * mmap.PAGESIZE)
     place = ctypes.addressof(ctypes.c_char.from_buffer(memory))

@@ -193,7 +193,7 @@ def check(case: Case) -> None:
 
 @pytest.mark.parametrize("active", SHAPES)
 @pytest.mark.parametrize("old", SHAPES)
-def test_every_combination_of_leftovers_comes_out_as_the_table_says(active: str, old: str) -> None:
+def test_every_combination_of_leftovers_matches_the_table(active: str, old: str) -> None:
     for case in CASES:
         if (case.active, case.old) == (active, old):
             try:
@@ -205,7 +205,7 @@ def test_every_combination_of_leftovers_comes_out_as_the_table_says(active: str,
 
 @pytest.mark.parametrize("size", [0, 1, 2, 30, 90, len(ARCHIVE) - 1])
 @pytest.mark.parametrize("timestamp", [1004, 1003], ids=["our name", "the latest key that is left"])
-def test_half_an_archive_beside_old_hides_nothing_and_is_made_again(tmp_path: Path, size: int, timestamp: int) -> None:
+def test_partial_archive_beside_old_hides_nothing_and_is_made_again(tmp_path: Path, size: int, timestamp: int) -> None:
     (tmp_path / "cars.jrn").write_bytes(ACTIVE)
     (tmp_path / "cars.jrn.old").write_bytes(OLD)
     half = tmp_path / f"cars.jrn.t{timestamp}.zz"
@@ -224,7 +224,7 @@ def test_half_an_archive_beside_old_hides_nothing_and_is_made_again(tmp_path: Pa
     assert Reader(tmp_path / "cars.jrn").verify().problems == []
 
 
-def test_old_does_not_count_once_its_archive_is_there_under_whatever_name(tmp_path: Path) -> None:
+def test_old_does_not_count_once_its_archive_exists_under_any_name(tmp_path: Path) -> None:
     (tmp_path / "cars.jrn").write_bytes(ACTIVE)
     (tmp_path / "cars.jrn.old").write_bytes(OLD)
     (tmp_path / "cars.jrn.t1003.zz").write_bytes(ARCHIVE)
@@ -233,7 +233,7 @@ def test_old_does_not_count_once_its_archive_is_there_under_whatever_name(tmp_pa
     assert sorted(path.name for path in tmp_path.glob("cars*")) == ["cars.jrn", "cars.jrn.t1003.zz"]
 
 
-def test_another_archive_in_the_place_of_that_of_old_stays(tmp_path: Path) -> None:
+def test_different_archive_in_place_of_that_of_old_stays(tmp_path: Path) -> None:
     (tmp_path / "cars.jrn").write_bytes(ACTIVE)
     (tmp_path / "cars.jrn.old").write_bytes(OLD)
     other = zlib.compress(journal([(1001, "z", 1)], 900))
@@ -263,7 +263,7 @@ def rotten(*at: int) -> bytes:
         ),
     ],
 )
-def test_a_broken_journal_with_changes_of_its_own_is_not_replaced_by_the_one_before_it(
+def test_damaged_journal_with_its_own_changes_is_not_replaced_by_its_predecessor(
     data: bytes, position: int, why: str
 ) -> None:
     disk = SimulatedDisk()
@@ -278,7 +278,7 @@ def test_a_broken_journal_with_changes_of_its_own_is_not_replaced_by_the_one_bef
     assert {name: tree[name] for name in contents} == contents
 
 
-def test_what_took_the_place_of_a_broken_journal_is_told() -> None:
+def test_replacement_of_a_damaged_journal_is_reported() -> None:
     disk = laid_out(Case("cut", "whole", "absent", "absent", "absent"))
     with opened(disk) as store:
         assert content_of(store) == STATE
@@ -288,7 +288,7 @@ def test_what_took_the_place_of_a_broken_journal_is_told() -> None:
         file.close()
 
 
-def test_a_journal_with_the_whole_state_is_the_journal_though_its_tail_is_torn() -> None:
+def test_journal_with_the_whole_state_counts_despite_a_torn_tail() -> None:
     disk = laid_out(Case("absent", "whole", "absent", "absent", "absent"))
     write_file(disk, HOME / "cars.jrn", ACTIVE[: ACTIVE.index(b"new")])
     with opened(disk) as store:
@@ -303,7 +303,7 @@ def test_a_journal_with_the_whole_state_is_the_journal_though_its_tail_is_torn()
     [("second", 1005), ("third", 1003)],
     ids=["the same value later", "another value of the same time"],
 )
-def test_a_change_of_a_key_that_the_old_journal_has_is_a_change_of_its_own(value: str, time: int) -> None:
+def test_change_of_a_key_of_the_old_journal_is_an_own_change(value: str, time: int) -> None:
     disk = laid_out(Case("absent", "whole", "absent", "absent", "absent"))
     broken = bytearray(journal([(1003, "a", "second"), (1004, "c", 3), (time, "a", value)], 1004, 600))
     broken[20] ^= 0xFF
@@ -312,7 +312,7 @@ def test_a_change_of_a_key_that_the_old_journal_has_is_a_change_of_its_own(value
         opened(disk)
 
 
-def test_a_broken_journal_in_which_too_much_looks_like_an_entry_is_not_replaced() -> None:
+def test_damaged_journal_with_possible_entries_is_not_replaced() -> None:
     disk = laid_out(Case("absent", "whole", "absent", "absent", "absent"))
     write_file(disk, HOME / "cars.jrn", (ENTRY_START + b"\xff") * 1001)
     with pytest.raises(DamagedJournal, match="has not all of its changes"):
@@ -339,7 +339,7 @@ def test_an_archive_has_its_name_durably_before_its_journal_is_removed() -> None
     [Case("whole", "absent", "absent", "absent", "whole"), Case("cut", "absent", "whole", "absent", "absent")],
     ids=["a temporary archive", "a temporary journal"],
 )
-def test_what_cannot_be_kept_aside_on_a_full_disk_stays_where_it_is(case: Case) -> None:
+def test_file_that_cannot_be_moved_on_a_full_disk_stays_in_place(case: Case) -> None:
     (name,) = (name for name in case.contents if name.endswith(".tmp"))
     data = case.contents[name]
     disk = laid_out(case)
@@ -354,7 +354,7 @@ def test_what_cannot_be_kept_aside_on_a_full_disk_stays_where_it_is(case: Case) 
     assert name not in disk.list_directory(HOME)
 
 
-def test_a_failure_to_keep_something_aside_is_raised_unless_the_disk_is_full() -> None:
+def test_failure_to_move_a_file_aside_is_raised_unless_the_disk_is_full() -> None:
     inner = laid_out(Case("whole", "absent", "absent", "absent", "whole"))
     disk = FaultyDisk(inner, 2, only=["write"])  # the first one is that of the mark
     with pytest.raises(StorageFailed, match="Input/output error"):
@@ -364,7 +364,7 @@ def test_a_failure_to_keep_something_aside_is_raised_unless_the_disk_is_full() -
     assert read_tree(inner, HOME)["cars.jrn.t1004.zz.tmp"] == ARCHIVE
 
 
-def test_a_first_journal_that_was_not_finished_is_in_nobodys_way() -> None:
+def test_unfinished_first_journal_does_not_prevent_opening() -> None:
     disk = laid_out(Case("absent", "absent", "absent", "absent", "absent"))
     write_file(disk, HOME / "cars.jrn.tmp", journal([], 1000, 600))
     with opened(disk) as store:
@@ -373,7 +373,7 @@ def test_a_first_journal_that_was_not_finished_is_in_nobodys_way() -> None:
 
 
 @pytest.mark.parametrize("name", ["cars.jrn.t1004.zz", "cars.jrn.t1004.zz.tmp"])
-def test_an_archive_without_its_last_byte_is_not_whole(name: str) -> None:
+def test_archive_without_its_last_byte_is_not_complete(name: str) -> None:
     disk = laid_out(Case("whole", "absent", "absent", "absent", "whole"))
     write_file(disk, HOME / name, ARCHIVE[:-1])
     opened(disk).close()

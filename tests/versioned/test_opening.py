@@ -56,7 +56,7 @@ def ending_at(position: int, size: int) -> bytes:
 # --- a repair that was interrupted ------------------------------------------------------------------------------------
 
 
-def test_a_store_that_is_half_repaired_is_not_opened_and_others_are() -> None:
+def test_half_repaired_store_is_not_opened_and_others_are() -> None:
     disk = laid_out(journal(ENTRIES, position=END + 50))
     done = repair.apply(ACTIVE, repair.plan(ACTIVE, disk=disk), disk=disk)
     assert done is not None
@@ -68,7 +68,7 @@ def test_a_store_that_is_half_repaired_is_not_opened_and_others_are() -> None:
         assert len(other) == 0
 
 
-def test_a_repair_of_another_format_in_the_same_directory_is_no_concern() -> None:
+def test_repair_of_another_format_in_the_directory_is_ignored() -> None:
     disk = laid_out(journal(ENTRIES, position=END + 50))
     done = repair.apply(ACTIVE, repair.plan(ACTIVE, disk=disk), disk=disk)
     assert done is not None
@@ -87,7 +87,7 @@ def test_a_repair_of_another_format_in_the_same_directory_is_no_concern() -> Non
 
 @pytest.mark.parametrize("mapped", [True, False])
 @pytest.mark.parametrize("at", [END, 500, 1023])
-def test_what_another_program_has_left_after_the_entries_is_kept_and_cleared(at: int, mapped: bool) -> None:
+def test_foreign_bytes_after_the_entries_are_kept_and_cleared(at: int, mapped: bool) -> None:
     data = bytearray(journal(ENTRIES, size=1024))
     data[at] = 7
     inner = laid_out(bytes(data))
@@ -100,7 +100,7 @@ def test_what_another_program_has_left_after_the_entries_is_kept_and_cleared(at:
 
 
 @pytest.mark.parametrize("mapped", [True, False])
-def test_what_follows_a_long_stretch_of_zeros_is_cleared_at_once_unless_the_file_is_mapped(
+def test_bytes_after_a_long_range_of_zeros_are_cleared_unless_the_file_is_mapped(
     mapped: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where it is mapped zeros are written before entries come there."""
@@ -113,7 +113,7 @@ def test_what_follows_a_long_stretch_of_zeros_is_cleared_at_once_unless_the_file
         assert read_file(inner, ACTIVE)[3000] == (7 if mapped else 0)
 
 
-def test_a_torn_tail_that_ends_with_its_file_is_logged_and_in_no_account(caplog: pytest.LogCaptureFixture) -> None:
+def test_torn_tail_that_ends_with_its_file_is_logged_without_an_account(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, logger="logwright")
     data = journal([*ENTRIES, (1003, "c", "x" * 100)])
     disk = laid_out(data[:-20] + bytes(20))
@@ -129,7 +129,7 @@ def test_a_torn_tail_that_ends_with_its_file_is_logged_and_in_no_account(caplog:
 
 
 @pytest.mark.parametrize("mapped", [True, False])
-def test_what_a_killed_process_has_written_is_on_the_disk_before_the_mark_says_so(mapped: bool) -> None:
+def test_writes_of_a_killed_process_are_durable_before_the_mark_is_set(mapped: bool) -> None:
     values = ["x" * 1500, "y" * 1500]
     before = laid_out(journal(ENTRIES, size=8192))
     disk: Any = MappingDisk(before) if mapped else before
@@ -148,7 +148,7 @@ def test_what_a_killed_process_has_written_is_on_the_disk_before_the_mark_says_s
             assert found == {key: wanted[key] for key in list(wanted)[: len(found)]}, state.story
 
 
-def test_a_file_with_nothing_in_it_is_a_new_store_also_where_files_are_mapped(tmp_path: Path) -> None:
+def test_empty_file_is_a_new_store_even_if_mapped(tmp_path: Path) -> None:
     (tmp_path / "cars.jrn").write_bytes(b"")
     with VersionedKVStore(tmp_path, "cars", LEAST_BYTES, background=False) as store:
         assert (len(store), store.capacity, store.kept) == (0, LEAST_BYTES, None)
@@ -157,12 +157,12 @@ def test_a_file_with_nothing_in_it_is_a_new_store_also_where_files_are_mapped(tm
 # --- how large the buffer is ------------------------------------------------------------------------------------------
 
 
-def test_a_state_beyond_the_limit_has_as_much_room_again() -> None:
+def test_state_beyond_the_limit_gets_a_buffer_of_twice_its_size() -> None:
     with opened(laid_out(journal([(1001, "a", "x" * 5000)])), max_capacity=4096) as store:
         assert store.capacity == 2 * store.position
 
 
-def test_a_buffer_that_is_large_enough_stays_as_it_is() -> None:
+def test_sufficient_buffer_is_unchanged() -> None:
     disk = laid_out(journal(ENTRIES, size=1024))
     with opened(disk, 1024) as store:
         assert store.capacity == 1024
@@ -197,7 +197,7 @@ def full(data: bytes) -> SimulatedDisk:
     [ending_at(LEAST_BYTES - 20, LEAST_BYTES), ending_at(mark_at(200), 200)],
     ids=["the smallest buffer", "entries that end at the mark"],
 )
-def test_on_a_full_disk_a_buffer_stays_as_small_as_it_is(data: bytes) -> None:
+def test_buffer_does_not_grow_on_a_full_disk(data: bytes) -> None:
     disk = full(data)
     with opened(disk, 1024) as store:
         assert (store.capacity, list(content_of(store))) == (len(data), ["a"])
@@ -211,7 +211,7 @@ def test_on_a_full_disk_a_buffer_stays_as_small_as_it_is(data: bytes) -> None:
     [ending_at(LEAST_BYTES - 40, LEAST_BYTES - 1), ending_at(mark_at(200) + 1, 200), ending_at(200, 200)],
     ids=["smaller than any buffer", "entries where the mark would be", "no space after the entries"],
 )
-def test_on_a_full_disk_a_journal_without_room_for_a_mark_is_refused_and_stays_as_it_is(data: bytes) -> None:
+def test_full_disk_refuses_a_journal_without_space_for_a_mark(data: bytes) -> None:
     disk = full(data)
     with pytest.raises(StorageFailed, match="No space left"):
         opened(disk, 1024)
@@ -219,7 +219,7 @@ def test_on_a_full_disk_a_journal_without_room_for_a_mark_is_refused_and_stays_a
     assert disk.open_files == 0
 
 
-def test_a_buffer_that_cannot_grow_for_another_reason_is_not_opened() -> None:
+def test_other_failures_to_grow_a_buffer_prevent_opening() -> None:
     inner = laid_out(journal(ENTRIES, size=512))
     disk = FaultyDisk(inner, 1, errno.EIO, only=["write"])
     with pytest.raises(StorageFailed, match="Input/output error"):

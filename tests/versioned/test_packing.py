@@ -79,7 +79,7 @@ def test_every_text_is_the_same_entry_or_the_same_error(text: str) -> None:
 
 @settings(derandomize=True, deadline=None, database=None, max_examples=150)
 @given(value=VALUES, key=strategies.text(max_size=40), t=strategies.integers(0, 2**64 - 1), ascii=strategies.booleans())
-def test_any_value_is_packed_as_its_fields_are(value: Any, key: str, t: int, ascii: bool) -> None:
+def test_any_value_is_packed_like_its_fields(value: Any, key: str, t: int, ascii: bool) -> None:
     text = json.dumps(value, ensure_ascii=ascii).encode()
     wanted = codec.pack_entry(t, key, value)
     assert both([(t, key.encode(), text, False)]) == [(wanted, [0, len(wanted)])] * 2
@@ -91,7 +91,7 @@ def test_a_deletion_has_no_value_whatever_is_there() -> None:
     assert both([]) == [(b"", [0])] * 2
 
 
-def test_texts_with_changed_bytes_get_the_same_answers() -> None:
+def test_texts_with_changed_bytes_get_the_same_results() -> None:
     chance = random.Random(11)
     signs = b'{}[]",:0123456789.-+eEtrufalsn\\ \x00\x1f\x7f\xc3\xa9\xff'
     for _ in range(6000):
@@ -104,7 +104,7 @@ def test_texts_with_changed_bytes_get_the_same_answers() -> None:
 
 
 @pytest.mark.parametrize("pack", [codec.pack, kernel.pack])
-def test_columns_that_do_not_fit_together_are_refused(pack: Any) -> None:
+def test_inconsistent_columns_are_refused(pack: Any) -> None:
     good = columns_of([(1, b"a", b"1", False), (2, b"b", b"2", False)])
     wrong: list[dict[str, object]] = [
         {"timestamps": None},

@@ -42,7 +42,7 @@ def records(reader: Any, **options: Any) -> list[Any]:
     return [item.record if isinstance(item, Located) else item for item in reader.scan(**options)]
 
 
-def test_each_change_comes_once_and_a_scan_shows_the_files_as_they_are(tmp_path: Path) -> None:
+def test_each_change_is_read_once_and_a_scan_shows_the_raw_files(tmp_path: Path) -> None:
     model = rotated()
     with Reader(model.write(tmp_path)) as reader:
         assert list(reader) == model.changes
@@ -54,7 +54,7 @@ def test_each_change_comes_once_and_a_scan_shows_the_files_as_they_are(tmp_path:
         assert reader.count() == sum(isinstance(record, Entry) for record in found) > len(model.changes)
 
 
-def test_where_the_archive_before_is_missing_copies_count_as_changes(tmp_path: Path) -> None:
+def test_copies_count_as_changes_if_the_preceding_archive_is_missing(tmp_path: Path) -> None:
     model = rotated()
     path = model.write(tmp_path)
     (tmp_path / archive_name("cars", model.archives[0][0])).unlink()
@@ -76,7 +76,7 @@ def test_the_number_of_an_entry_stays_when_its_file_becomes_an_archive(tmp_path:
     assert after == before
 
 
-def test_ranges_of_numbers_places_and_times_mean_the_same_entries(tmp_path: Path) -> None:
+def test_ranges_of_numbers_positions_and_times_select_the_same_entries(tmp_path: Path) -> None:
     model = rotated()
     reader = Reader(model.write(tmp_path))
     whole = [item for item in reader.scan() if isinstance(item, Located)]
@@ -145,7 +145,7 @@ def test_one_file_alone_is_read_whatever_its_name(tmp_path: Path) -> None:
     assert reader.first == 0
 
 
-def test_what_is_recognised(tmp_path: Path) -> None:
+def test_stores_and_their_files_are_recognised(tmp_path: Path) -> None:
     model = rotated()
     path = model.write(tmp_path / "stores")
     (tmp_path / "text").write_text("no journal")
@@ -174,7 +174,7 @@ def damaged_at(path: Path, position: int, data: bytes) -> None:
     path.write_bytes(whole)
 
 
-def test_bad_bytes_are_left_at_the_next_whole_entry(tmp_path: Path) -> None:
+def test_reading_continues_at_the_next_whole_entry_after_bad_bytes(tmp_path: Path) -> None:
     model = rotated(20, every=100)
     path = model.write(tmp_path)
     third = [item for item in Reader(path).scan() if isinstance(item, Located)][3]
@@ -202,7 +202,7 @@ def test_bad_bytes_are_left_at_the_next_whole_entry(tmp_path: Path) -> None:
         (None, "malformed", "the position is 3, and 17 is the least"),
     ],
 )
-def test_a_position_that_cannot_be_is_damage_and_the_entries_before_it_count(
+def test_impossible_position_is_damage_and_the_entries_count(
     position: int | None, kind: str, reason: str, tmp_path: Path
 ) -> None:
     entries = [Entry(START + number, "a", number) for number in range(5)]
@@ -219,14 +219,14 @@ def test_a_position_that_cannot_be_is_damage_and_the_entries_before_it_count(
     assert [item for item in found if not isinstance(item, Damage)] == entries[:count]
 
 
-def test_what_lies_behind_the_position_means_nothing(tmp_path: Path) -> None:
+def test_bytes_after_the_position_are_ignored(tmp_path: Path) -> None:
     path = tmp_path / "cars.jrn"
     data = journal(START, [Entry(START, "a", 1)])
     path.write_bytes(data + b"\x9a\x81t\x05 noise")
     assert list(Reader(path)) == [Entry(START, "a", 1)]
     assert Reader(path).verify().as_json()["anomalies"] == []
-    behind = journal(START, [Entry(START + 1, "b", 2)])[56:]
-    path.write_bytes(data + behind)
+    stale = journal(START, [Entry(START + 1, "b", 2)])[56:]
+    path.write_bytes(data + stale)
     assert list(Reader(path)) == [Entry(START, "a", 1)]
     assert [anomaly.kind for anomaly in Reader(path).verify().anomalies] == ["behind_position"]
 
@@ -239,7 +239,7 @@ def test_a_wrong_first_byte_does_not_hide_the_entries(tmp_path: Path) -> None:
     assert found[-1] == Entry(START, "a", 1)
 
 
-def test_a_file_that_is_no_journal_at_all_is_told_as_a_whole(tmp_path: Path) -> None:
+def test_file_that_is_not_a_journal_is_reported_as_a_whole(tmp_path: Path) -> None:
     path = tmp_path / "cars.jrn"
     path.write_bytes(b"something else entirely, and more of it")
     (damage,) = Reader(path).entries(mode="permissive")
@@ -252,7 +252,7 @@ def test_a_file_that_is_no_journal_at_all_is_told_as_a_whole(tmp_path: Path) -> 
 # --- beside a writer --------------------------------------------------------------------------------------------------
 
 
-def test_a_store_is_followed_across_rotations_each_change_once(tmp_path: Path) -> None:
+def test_follower_reads_each_change_once_across_rotations(tmp_path: Path) -> None:
     expected = []
     with VersionedKVStore(tmp_path, "cars", 2048, background=False) as store:
         expected.append(("first", store.insert("first", 0)))
@@ -268,7 +268,7 @@ def test_a_store_is_followed_across_rotations_each_change_once(tmp_path: Path) -
     assert len(list(tmp_path.glob("*.zz"))) > 3
 
 
-def test_reading_beside_a_writer_sees_a_beginning_of_what_it_wrote(tmp_path: Path) -> None:
+def test_concurrent_reader_sees_a_prefix_of_the_writes(tmp_path: Path) -> None:
     with VersionedKVStore(tmp_path, "cars", 2048, background=False) as store:
         for number in range(200):
             store.insert("a", number)
@@ -292,7 +292,7 @@ def test_a_store_that_was_rotated_at_once_has_a_number_for_each_file(tmp_path: P
 
 
 @pytest.mark.parametrize("left", ["cars.jrn.old", f"cars.jrn.t{START + 9}.zz"])
-def test_a_store_is_opened_by_its_name_while_its_active_journal_is_not_there(tmp_path: Path, left: str) -> None:
+def test_store_is_opened_by_name_without_its_active_journal(tmp_path: Path, left: str) -> None:
     model = Model()
     model.change(Entry(START + 9, "k", 1))
     path = model.write(tmp_path)

@@ -40,7 +40,7 @@ STEPS = strategies.lists(
 
 
 def model_of(steps: list[Any]) -> Model:
-    """The clock stands still, or goes on by one or two."""
+    """The clock stops, or advances by one or two."""
     model = Model()
     for step in steps:
         if step == "rotate":
@@ -94,7 +94,7 @@ def test_history_has_each_change_once_and_deletions_from_the_archives(steps: lis
 
 @settings(derandomize=True, deadline=None, database=None, max_examples=60)
 @given(steps=STEPS, data=strategies.data())
-def test_changes_lead_from_one_state_to_the_other(steps: list[Any], data: Any) -> None:
+def test_changes_transform_one_state_into_the_other(steps: list[Any], data: Any) -> None:
     model = model_of(steps)
     disk, home = laid_out(model)
     recovery = VersionedRecovery.load(home, disk=disk)
@@ -108,7 +108,7 @@ def test_changes_lead_from_one_state_to_the_other(steps: list[Any], data: Any) -
     assert recovery.diff(start, stop) == difference(before, model.state(stop))
 
 
-def test_before_the_first_journal_nothing_is_guessed(tmp_path: Path) -> None:
+def test_states_before_the_first_journal_are_refused(tmp_path: Path) -> None:
     model = random_model(1)
     model.write(tmp_path)
     recovery = VersionedRecovery.load(tmp_path)
@@ -118,7 +118,7 @@ def test_before_the_first_journal_nothing_is_guessed(tmp_path: Path) -> None:
         recovery.recover_at(START - 1)
 
 
-def test_when_old_archives_are_gone_the_answer_says_from_when_on(tmp_path: Path) -> None:
+def test_error_after_removed_archives_names_the_earliest_time(tmp_path: Path) -> None:
     model = random_model(2)
     model.write(tmp_path)
     first, second = model.archives[:2]
@@ -169,7 +169,7 @@ def test_changes_over_a_missing_archive_are_damage_and_those_on_one_side_are_not
     assert [(damage.file, damage.kind) for damage in lenient.damages] == [(archive_name("cars", START + 35), "gap")]
 
 
-def test_of_thousands_of_archives_only_one_is_read() -> None:
+def test_query_reads_only_one_of_thousands_of_archives() -> None:
     disk, home = SimulatedDisk(), Path("/stores")
     disk.make_directory(home)
     times = [START + 1000 * number for number in range(3000)]
@@ -183,7 +183,7 @@ def test_of_thousands_of_archives_only_one_is_read() -> None:
     assert counting.bytes_read < 1000, "more than two archives were read"
 
 
-def test_what_is_given_may_be_a_file_or_a_list_of_files_of_any_name(tmp_path: Path) -> None:
+def test_files_of_any_name_can_be_given(tmp_path: Path) -> None:
     model = random_model(3)
     active = model.write(tmp_path / "store")
     state = {key: value for key, (value, _) in model.state().items()}
@@ -200,7 +200,7 @@ def test_what_is_given_may_be_a_file_or_a_list_of_files_of_any_name(tmp_path: Pa
     assert len(by_name.files()) == len(files)
 
 
-def test_an_archive_alone_knows_its_own_time(tmp_path: Path) -> None:
+def test_single_archive_has_its_own_time(tmp_path: Path) -> None:
     model = random_model(4)
     model.write(tmp_path)
     timestamp, _ = model.archives[0]
@@ -208,7 +208,7 @@ def test_an_archive_alone_knows_its_own_time(tmp_path: Path) -> None:
     assert recovery.recover_at(timestamp - 1).with_timestamps() == model.state(timestamp - 1)
 
 
-def test_a_directory_of_several_stores_must_be_told_which(tmp_path: Path) -> None:
+def test_directory_of_several_stores_needs_a_store_name(tmp_path: Path) -> None:
     random_model(5).write(tmp_path, "cars")
     ships = random_model(6)
     ships.write(tmp_path, "ships")
@@ -217,7 +217,7 @@ def test_a_directory_of_several_stores_must_be_told_which(tmp_path: Path) -> Non
     assert VersionedRecovery.load(tmp_path, store="ships").recover_current().with_timestamps() == ships.state()
 
 
-def test_nothing_there_is_not_found(tmp_path: Path) -> None:
+def test_missing_path_is_not_found(tmp_path: Path) -> None:
     with pytest.raises(NotFound):
         VersionedRecovery.load(tmp_path)
     with pytest.raises(NotFound):
@@ -244,7 +244,7 @@ def test_asyncio_has_the_same_answers(tmp_path: Path) -> None:
     asyncio.run(ask())
 
 
-def test_a_bomb_is_refused_before_it_goes_off(tmp_path: Path) -> None:
+def test_decompression_bomb_is_refused_early(tmp_path: Path) -> None:
     huge = journal(START, [Entry(START + 1, "a", "x" * (40 << 20))])
     (tmp_path / archive_name("cars", START + 1)).write_bytes(zlib.compress(huge, 9))
     recovery = VersionedRecovery.load(tmp_path)
@@ -269,7 +269,7 @@ def test_damage_is_an_error_unless_asked_otherwise(tmp_path: Path) -> None:
     assert [damage.kind for damage in recovery.damages] == ["malformed"]
 
 
-def test_the_reader_says_the_same(tmp_path: Path) -> None:
+def test_reader_gives_the_same_results(tmp_path: Path) -> None:
     model = random_model(8)
     path = model.write(tmp_path)
     with Reader(path, disk=REAL_DISK) as reader:

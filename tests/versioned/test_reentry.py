@@ -372,14 +372,12 @@ SCENARIOS = [
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: str(scenario.__name__))
 @pytest.mark.parametrize("pure", [False, True], ids=["compiled", "in_python"])
-def test_a_store_stays_right_when_it_is_changed_in_the_middle_of_a_call(
-    scenario: Callable[[], None], pure: bool
-) -> None:
+def test_store_changed_within_a_call_stays_correct(scenario: Callable[[], None], pure: bool) -> None:
     run_apart(scenario, pure=pure)
 
 
 @pytest.mark.parametrize(
     "scenario", [reading_bytes_that_change, packing_columns_that_change], ids=lambda scenario: str(scenario.__name__)
 )
-def test_nothing_is_read_astray_by(scenario: Callable[[], None]) -> None:
+def test_reentrant_calls_read_within_bounds(scenario: Callable[[], None]) -> None:
     run_apart(scenario)

@@ -54,7 +54,7 @@ def repaired(path: Path) -> list[Entry]:
 
 
 @pytest.mark.parametrize("position", [-3, 5, 2**40], ids=["within an entry", "past the file", "far past it"])
-def test_a_position_is_put_behind_the_last_whole_entry(position: int, tmp_path: Path) -> None:
+def test_position_is_set_after_the_last_complete_entry(position: int, tmp_path: Path) -> None:
     data = journal(START, ENTRIES)
     path = written(tmp_path, with_position(data, len(data) + position))
     (step,) = plan(path).steps
@@ -63,19 +63,19 @@ def test_a_position_is_put_behind_the_last_whole_entry(position: int, tmp_path: 
     assert repaired(path) == ENTRIES
 
 
-def test_a_position_below_the_header_is_put_right(tmp_path: Path) -> None:
+def test_position_below_the_header_is_repaired(tmp_path: Path) -> None:
     path = written(tmp_path, with_position(journal(START, ENTRIES, spare=500), 3))
     assert list(Reader(path).entries(mode="dropmalformed")) == []
     assert repaired(path) == ENTRIES
 
 
-def test_a_torn_tail_does_not_count_any_more(tmp_path: Path) -> None:
+def test_torn_tail_is_excluded_by_repair(tmp_path: Path) -> None:
     data = journal(START, ENTRIES)
     path = written(tmp_path, with_position(data[:-4], len(data) - 4))
     assert repaired(path) == ENTRIES[:-1]
 
 
-def test_bad_bytes_go_and_the_entries_on_both_sides_stay(tmp_path: Path) -> None:
+def test_bad_bytes_are_removed_and_entries_on_both_sides_kept(tmp_path: Path) -> None:
     path = written(tmp_path, journal(START, ENTRIES, spare=100))
     bad = [item for item in Reader(path).scan() if isinstance(item, Located)][5]
     data = bytearray(path.read_bytes())
@@ -91,7 +91,7 @@ def test_bad_bytes_go_and_the_entries_on_both_sides_stay(tmp_path: Path) -> None
     assert repaired(path) == [entry for entry in ENTRIES if entry != bad.record]
 
 
-def test_a_wrong_version_is_put_right_where_the_metadata_is_whole(tmp_path: Path) -> None:
+def test_wrong_version_is_repaired_if_the_metadata_is_intact(tmp_path: Path) -> None:
     path = written(tmp_path, b"\x0a" + journal(START, ENTRIES)[1:])
     assert repaired(path) == ENTRIES
 
@@ -116,7 +116,7 @@ def test_a_flipped_bit_of_the_checksum_of_an_archive_is_restored(tmp_path: Path)
     assert differences(before, {name: data for name, data in after.items() if not name.startswith(".logwright")}) == []
 
 
-def test_what_cannot_be_repaired_is_said_and_left(tmp_path: Path) -> None:
+def test_irreparable_damage_is_reported_and_left(tmp_path: Path) -> None:
     path = written(tmp_path, journal(START, ENTRIES)[:20])
     found = plan(path)
     assert found.empty
@@ -124,7 +124,7 @@ def test_what_cannot_be_repaired_is_said_and_left(tmp_path: Path) -> None:
     assert "no whole entry can be found in it" in found.left[0]
 
 
-def test_nothing_is_planned_for_what_is_sound_and_a_part_is_not_repaired_alone(tmp_path: Path) -> None:
+def test_sound_store_needs_no_repair_and_a_part_is_not_repaired_alone(tmp_path: Path) -> None:
     model = Model()
     model.change(ENTRIES[0])
     model.rotate()
@@ -135,7 +135,7 @@ def test_nothing_is_planned_for_what_is_sound_and_a_part_is_not_repaired_alone(t
         plan(tmp_path / archive_name("cars", model.archives[0][0]))
 
 
-def test_a_missing_archive_is_told_and_left(tmp_path: Path) -> None:
+def test_missing_archive_is_reported_and_left(tmp_path: Path) -> None:
     model = Model()
     for entry in ENTRIES[:3]:
         model.change(entry)
@@ -163,7 +163,7 @@ def rotated(tmp_path: Path) -> tuple[Model, Path, Path]:
     return model, path, tmp_path / archive_name("cars", model.archives[1][0])
 
 
-def test_a_flipped_bit_of_an_archive_is_restored_where_no_other_one_makes_it_whole(tmp_path: Path) -> None:
+def test_flipped_bit_of_an_archive_is_restored_if_it_is_the_only_candidate(tmp_path: Path) -> None:
     _, path, archive = rotated(tmp_path)
     whole = archive.read_bytes()
     for position in range(2, len(whole), 7):
@@ -180,7 +180,7 @@ def test_a_flipped_bit_of_an_archive_is_restored_where_no_other_one_makes_it_who
         archive.write_bytes(whole)
 
 
-def test_nothing_stays_of_an_archive_whose_checksum_does_not_fit(tmp_path: Path) -> None:
+def test_archive_with_a_wrong_checksum_is_removed(tmp_path: Path) -> None:
     model, path, archive = rotated(tmp_path)
     first, second = model.archives[0][0], model.archives[1][0]
     data = model.archives[1][1].replace(b"value 5", b"value 6")
@@ -206,7 +206,7 @@ def test_nothing_stays_of_an_archive_whose_checksum_does_not_fit(tmp_path: Path)
     assert archive.read_bytes() == damaged
 
 
-def test_a_question_that_depends_on_a_lost_archive_is_refused(tmp_path: Path) -> None:
+def test_query_that_depends_on_a_lost_archive_is_refused(tmp_path: Path) -> None:
     model, path, archive = rotated(tmp_path)
     first, second = model.archives[0][0], model.archives[1][0]
     damage_file(archive, shrink, 20)
@@ -266,7 +266,7 @@ def test_a_lost_archive_ends_where_the_next_one_begins_however_close_others_are(
     assert Reader(path).verify().sound
 
 
-def test_a_lost_archive_is_of_any_time_before_the_newest_journal_where_the_next_one_is_missing(tmp_path: Path) -> None:
+def test_lost_archive_without_a_successor_may_have_any_earlier_time(tmp_path: Path) -> None:
     model, path, archives = rotated_quickly(tmp_path)
     ends = [ended for ended, _ in model.archives]
     archives[4].unlink()
@@ -277,7 +277,7 @@ def test_a_lost_archive_is_of_any_time_before_the_newest_journal_where_the_next_
     assert (loss.fields["from"], loss.fields["to"]) == (ends[2], NEVER)
 
 
-def test_bytes_after_an_archive_are_cut_off_and_nothing_is_lost(tmp_path: Path) -> None:
+def test_bytes_after_an_archive_are_cut_without_loss(tmp_path: Path) -> None:
     _, path, archive = rotated(tmp_path)
     whole = archive.read_bytes()
     archive.write_bytes(whole + b"garbage")
@@ -305,7 +305,7 @@ def test_the_account_outlives_the_archives_that_retention_removes(tmp_path: Path
         recovery.recover_at(model.archives[0][0])
 
 
-def test_a_copy_of_the_account_refuses_the_same_questions(tmp_path: Path) -> None:
+def test_copied_account_refuses_the_same_queries(tmp_path: Path) -> None:
     _, path, archive = rotated(tmp_path)
     damage_file(archive, shrink, 20)
     apply(path, plan(path))
@@ -319,9 +319,7 @@ def test_a_copy_of_the_account_refuses_the_same_questions(tmp_path: Path) -> Non
         VersionedRecovery.load(other).recover_at(int(loss.fields["from"]))
 
 
-def test_a_gap_that_the_account_explains_is_logged_once_however_often_the_store_is_read(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_gap_explained_by_the_account_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     _, path, archive = rotated(tmp_path)
     archive.write_bytes(b"")
     assert apply(path, plan(path)) is not None
@@ -347,7 +345,7 @@ def test_a_plan_looks_for_missing_archives_once(tmp_path: Path, monkeypatch: pyt
     assert len(taken) == 1
 
 
-def test_a_large_archive_is_not_searched_for_a_changed_bit_and_the_account_says_so(
+def test_large_archive_is_not_searched_for_a_flipped_bit_and_the_account_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, path, archive = rotated(tmp_path)
@@ -372,7 +370,7 @@ def without_beginning(tmp_path: Path, size: int, count: int = 40) -> Path:
 
 
 @pytest.mark.parametrize(("size", "gone"), [(56, 0), (60, 1), (512, 6)])
-def test_without_an_archive_a_journal_without_a_beginning_is_known_from_its_last_entry_on(
+def test_journal_without_beginning_and_archive_is_known_from_its_last_entry_on(
     tmp_path: Path, size: int, gone: int
 ) -> None:
     path = without_beginning(tmp_path, size)
@@ -392,7 +390,7 @@ def test_without_an_archive_a_journal_without_a_beginning_is_known_from_its_last
         recovery.recover_at(last - 1)
 
 
-def test_a_journal_in_which_no_entry_can_be_found_is_left_with_advice(tmp_path: Path) -> None:
+def test_journal_without_readable_entries_is_left_with_advice(tmp_path: Path) -> None:
     path = without_beginning(tmp_path, 1 << 20)
     found = plan(path)
     assert found.empty
@@ -400,7 +398,7 @@ def test_a_journal_in_which_no_entry_can_be_found_is_left_with_advice(tmp_path: 
     assert line.endswith("no whole entry can be found in it; restore it from a copy, or move it away")
 
 
-def test_a_position_past_a_file_of_which_nothing_is_missing_is_restored_without_a_loss(tmp_path: Path) -> None:
+def test_position_past_a_complete_file_is_restored_without_loss(tmp_path: Path) -> None:
     path = without_beginning(tmp_path, 0)
     data = path.read_bytes()
     path.write_bytes(overwrite(data, 8, (1 << 40).to_bytes(8, "little")))

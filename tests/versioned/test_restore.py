@@ -1,4 +1,4 @@
-"""Stores written anew from rows of tables have the journals that they had: active and archived, byte for byte."""
+"""Stores restored from rows of tables have their original journals, active and archived, byte for byte."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def restore(rows: pa.Table, target: Path, listed: Sequence[str] = (), *, batch_r
         writer.discard()
 
 
-def test_a_restored_store_is_on_the_disk_when_it_is_finished(tmp_path: Path) -> None:
+def test_restored_store_is_durable_when_finished(tmp_path: Path) -> None:
     with VersionedKVStore(tmp_path, "cars", background=False, clock=Clock(START)) as store:
         store.insert("a", 1)
         store.rotate()
@@ -79,7 +79,7 @@ def journals_of(directory: Path) -> dict[str, bytes]:
 
 
 def random_store(directory: Path, dice: random.Random) -> None:
-    """A store of ours that was used: its clock stands still at times, and it is rotated at any moment."""
+    """A store of ours that was used: its clock stops at times, and it is rotated at any moment."""
     clock = Clock(START)
     with VersionedKVStore(directory, "cars", 1 << 12, background=False, clock=clock) as store:
         clock.now += 10
@@ -97,7 +97,7 @@ def random_store(directory: Path, dice: random.Random) -> None:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_a_store_comes_back_journal_for_journal_and_byte_for_byte(seed: int, tmp_path: Path) -> None:
+def test_store_is_restored_byte_for_byte(seed: int, tmp_path: Path) -> None:
     dice = random.Random(seed)
     random_store(tmp_path / "source", dice)
     if dice.random() < 0.3:  # what retention leaves
@@ -124,9 +124,7 @@ def test_a_store_comes_back_journal_for_journal_and_byte_for_byte(seed: int, tmp
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_stores_of_others_come_back_with_the_same_state_at_every_time_and_the_same_history(
-    seed: int, tmp_path: Path
-) -> None:
+def test_foreign_stores_are_restored_with_the_same_states_and_history(seed: int, tmp_path: Path) -> None:
     """Their copies may come in another order than ours."""
     dice = random.Random(seed)
     model = random_history(dice, dice.randrange(1, 80))
@@ -144,7 +142,7 @@ def test_stores_of_others_come_back_with_the_same_state_at_every_time_and_the_sa
         assert {key: store.get_with_timestamp(key) for key, _ in store.items()} == model.state()
 
 
-def test_journals_without_changes_are_there_again_where_the_table_of_files_has_them(tmp_path: Path) -> None:
+def test_journals_without_changes_are_restored_from_the_table_of_files(tmp_path: Path) -> None:
     clock = Clock(START)
     with VersionedKVStore(tmp_path / "source", "cars", 4096, background=False, clock=clock) as store:
         clock.now += 10
@@ -174,7 +172,7 @@ def test_a_store_without_any_change_is_an_empty_store(tmp_path: Path) -> None:
         assert len(store) == 0
 
 
-def test_only_archives_come_back_as_archives(tmp_path: Path) -> None:
+def test_archives_are_restored_as_archives(tmp_path: Path) -> None:
     model = random_history(random.Random(3), 40, rotations=0)
     model.rotate()
     model.write(tmp_path / "source").unlink()
@@ -188,7 +186,7 @@ def test_only_archives_come_back_as_archives(tmp_path: Path) -> None:
 # --- what is not known ------------------------------------------------------------------------------------------------
 
 
-def test_an_archive_that_is_missing_leaves_a_time_that_nothing_is_said_about(tmp_path: Path) -> None:
+def test_missing_archive_leaves_an_unknown_time_range(tmp_path: Path) -> None:
     model = random_history(random.Random(5), 90, rotations=0.1)
     assert len(model.archives) >= 4
     path = model.write(tmp_path / "source")
@@ -239,7 +237,7 @@ def test_whatever_archives_are_missing_or_unreadable_no_time_is_answered_wrongly
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_a_store_that_another_program_has_rotated_comes_back_with_the_same_answers(seed: int, tmp_path: Path) -> None:
+def test_store_rotated_by_another_program_is_restored_with_the_same_answers(seed: int, tmp_path: Path) -> None:
     store = rotated_elsewhere.random_store(random.Random(seed))
     path = store.write(tmp_path / "source")
     restore(events_of(path), tmp_path / "target", listed_in(tmp_path / "source"))
@@ -250,7 +248,7 @@ def test_a_store_that_another_program_has_rotated_comes_back_with_the_same_answe
         assert recovery.recover_at(at).with_timestamps() == store.state(at), at
 
 
-def test_damage_within_a_journal_is_told_and_the_rest_is_there(tmp_path: Path) -> None:
+def test_damage_within_a_journal_is_reported_and_the_rest_restored(tmp_path: Path) -> None:
     entries = [Entry(START + number, f"key {number % 7}", number) for number in range(50)]
     source = tmp_path / "source" / "cars.jrn"
     source.parent.mkdir()
@@ -266,7 +264,7 @@ def test_damage_within_a_journal_is_told_and_the_rest_is_there(tmp_path: Path) -
     ]
 
 
-def test_a_file_that_was_read_by_itself_says_nothing_about_the_time_before_its_first_change(tmp_path: Path) -> None:
+def test_single_file_knows_nothing_before_its_first_change(tmp_path: Path) -> None:
     model = random_history(random.Random(8), 60, rotations=0)
     model.rotate()
     for number in range(5):
@@ -288,7 +286,7 @@ def test_a_file_that_was_read_by_itself_says_nothing_about_the_time_before_its_f
         recovery.recover_at(model.archives[0][0] - 1)
 
 
-def test_what_has_another_form_in_tables_is_told(tmp_path: Path) -> None:
+def test_values_changed_by_tables_are_reported(tmp_path: Path) -> None:
     source = tmp_path / "cars.jrn"
     source.write_bytes(journal(START, [Entry(START, "a", 1), Entry(START + 1, "b", 2, {"extra": "field"})]))
     (written,) = restore(events_of(source), tmp_path / "target", ["cars.jrn"])
@@ -318,7 +316,7 @@ def test_all_files_of_a_store_are_written_by_one_writer() -> None:
             RESTORE.is_single_file(name)
 
 
-def test_rows_that_are_no_store_are_refused(tmp_path: Path) -> None:
+def test_invalid_store_rows_are_refused(tmp_path: Path) -> None:
     source = tmp_path / "cars.jrn"
     source.write_bytes(journal(START, [Entry(START + number, "a", number) for number in range(3)]))
     rows = events_of(source)
@@ -345,7 +343,7 @@ def test_rows_that_are_no_store_are_refused(tmp_path: Path) -> None:
         RESTORE.write_consumers(tmp_path, "cars", {"billing": 5})
 
 
-def test_times_that_a_table_cannot_hold_come_back_from_its_details(tmp_path: Path) -> None:
+def test_times_that_a_table_cannot_hold_are_restored_from_its_details(tmp_path: Path) -> None:
     source = tmp_path / "cars.jrn"
     source.write_bytes(journal(START, [Entry(2**63 + 5, "a", 1), Entry(2**64 - 1, "b", None)]))
     rows = events_of(source)

@@ -20,7 +20,7 @@ from tests.versioned.rotated_elsewhere import Elsewhere, random_store
 from tests.versioned.samples import START
 
 
-def test_a_time_is_answered_from_an_archive_that_has_later_entries_than_its_name(tmp_path: Path) -> None:
+def test_time_is_answered_from_an_archive_with_entries_later_than_its_name(tmp_path: Path) -> None:
     store = Elsewhere(random.Random(0))
     first = store.change("a", 1)
     second = store.change("b", 2)
@@ -34,7 +34,7 @@ def test_a_time_is_answered_from_an_archive_that_has_later_entries_than_its_name
     assert [entry.o for entry in recovery.history("b")] == [2, None]
 
 
-def test_an_archive_of_an_empty_state_is_in_its_place(tmp_path: Path) -> None:
+def test_archive_of_an_empty_state_keeps_its_order(tmp_path: Path) -> None:
     store = Elsewhere(random.Random(0))
     store.change("a", 1)
     store.rotate()
@@ -49,7 +49,7 @@ def test_an_archive_of_an_empty_state_is_in_its_place(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(200))
-def test_every_question_is_answered_as_the_model_does(tmp_path: Path, seed: int) -> None:
+def test_every_query_matches_the_model(tmp_path: Path, seed: int) -> None:
     store = random_store(random.Random(seed))
     path = store.write(tmp_path)
     reader, recovery = Reader(path), VersionedRecovery.load(tmp_path)
@@ -77,7 +77,7 @@ def test_every_question_is_answered_as_the_model_does(tmp_path: Path, seed: int)
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_it_stays_so_when_logwright_goes_on_with_the_store(tmp_path: Path, seed: int) -> None:
+def test_queries_match_the_model_after_logwright_continues_the_store(tmp_path: Path, seed: int) -> None:
     store = random_store(random.Random(seed))
     path = store.write(tmp_path)
     made = list(store.changes)
@@ -91,7 +91,7 @@ def test_it_stays_so_when_logwright_goes_on_with_the_store(tmp_path: Path, seed:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_an_archive_that_was_removed_is_a_gap_where_the_states_differ(tmp_path: Path, seed: int) -> None:
+def test_removed_archive_is_a_gap_if_the_states_differ(tmp_path: Path, seed: int) -> None:
     store = random_store(random.Random(seed), 60)
     path = store.write(tmp_path)
     files = Reader(path).files()
@@ -115,7 +115,7 @@ def test_an_archive_that_was_removed_is_a_gap_where_the_states_differ(tmp_path: 
             assert recovery.recover_at(at).with_timestamps() == store.state(at), at
 
 
-def test_names_that_go_down_do_not_change_the_order(tmp_path: Path) -> None:
+def test_decreasing_names_do_not_change_the_order(tmp_path: Path) -> None:
     store = Elsewhere(random.Random(0))
     store.change("a", 1)
     store.change("b", 2)

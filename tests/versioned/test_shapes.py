@@ -37,27 +37,27 @@ def answers(twin: Any, data: bytes) -> list[Any]:
     return [walked, folded, latest.state(), list(twin.spans(data, 0, walked[0], walked[1])), columns]
 
 
-def test_the_entries_of_these_tests_are_as_long_as_they_say() -> None:
+def test_entries_of_these_tests_have_their_nominal_length() -> None:
     sizes = {name: len(codec.pack_entry(*fields)) for name, fields in SHAPES.items()}
     assert sizes["just short enough"] == 256
     assert sizes["too long"] > 256
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_an_entry_that_differs_in_a_bit_from_those_before_it_is_judged_by_all_of_its_bytes(name: str) -> None:
+def test_entry_that_differs_in_one_bit_is_checked_completely(name: str) -> None:
     entry = codec.pack_entry(*SHAPES[name])
-    behind = codec.pack_entry(TIME, "behind", [1, "two"])
+    following = codec.pack_entry(TIME, "behind", [1, "two"])
     chance = random.Random(name)
     for at in range(len(entry)):
         for bit in chance.sample(range(8), 3):
             other = bytearray(entry)
             other[at] ^= 1 << bit
-            data = b"".join((entry, entry, other, behind, entry, behind))
+            data = b"".join((entry, entry, other, following, entry, following))
             assert answers(kernel, data) == answers(codec, data), (at, bit)
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_an_entry_of_the_same_shape_that_ends_too_early_is_not_taken(name: str) -> None:
+def test_truncated_entry_of_the_same_shape_is_not_accepted(name: str) -> None:
     entry = codec.pack_entry(*SHAPES[name])
     for size in range(len(entry)):
         data = entry * 2 + entry[:size]
@@ -67,7 +67,7 @@ def test_an_entry_of_the_same_shape_that_ends_too_early_is_not_taken(name: str) 
 
 
 @pytest.mark.parametrize("kinds", [1, 2, 5, 60])
-def test_shapes_that_come_and_go_change_no_answer(kinds: int) -> None:
+def test_alternating_shapes_change_no_result(kinds: int) -> None:
     chance = random.Random(kinds)
     texts = ("", "plain", "löwe", "\u20ac" * 5, 'say "x"\n', "y" * 40, "ü" * 30)
 
@@ -90,10 +90,10 @@ def test_shapes_that_come_and_go_change_no_answer(kinds: int) -> None:
         assert answers(kernel, data) == answers(codec, data)
 
 
-# --- the state behind it ----------------------------------------------------------------------------------------------
+# --- the state after it -----------------------------------------------------------------------------------------------
 
 
-def test_keys_of_every_length_are_kept_apart() -> None:
+def test_keys_of_every_length_are_distinguished() -> None:
     names = [letter * size + tail for size in range(70) for letter in "ab" for tail in ("", "x", "y", "\0")]
     data = b"".join(codec.pack_entry(number, name, number) for number, name in enumerate(names))
     latest = kernel.Latest()
@@ -101,7 +101,7 @@ def test_keys_of_every_length_are_kept_apart() -> None:
     assert latest.state() == {name: (number, number) for number, name in enumerate(names)}
 
 
-def test_values_that_grow_and_shrink_take_as_much_memory_as_there_is_of_them() -> None:
+def test_memory_follows_values_that_grow_and_shrink() -> None:
     chance = random.Random(5)
     latest = kernel.Latest()
     model: dict[str, tuple[Any, int]] = {}

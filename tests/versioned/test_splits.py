@@ -54,7 +54,7 @@ def test_each_change_is_in_one_split(tmp_path: Path, seed: int) -> None:
             assert entries_of(reader, SPLITS.plan(reader, target_bytes)) == wanted
 
 
-def test_planning_reads_no_archive_and_reading_one_and_the_one_before(tmp_path: Path) -> None:
+def test_planning_reads_no_archive_and_a_split_reads_two(tmp_path: Path) -> None:
     model = Model()
     for number in range(2000):
         model.change(Entry(START + number, f"k{number % 50}", random.Random(number).randbytes(20).hex()))
@@ -72,7 +72,7 @@ def test_planning_reads_no_archive_and_reading_one_and_the_one_before(tmp_path: 
     assert disk.bytes_read <= sizes[2] + 2 * sizes[3]
 
 
-def test_a_file_that_was_rotated_since_the_plan_is_found_and_one_that_is_gone_is_said(tmp_path: Path) -> None:
+def test_file_rotated_since_the_plan_is_found_and_a_removed_one_reported(tmp_path: Path) -> None:
     model = Model()
     for number in range(30):
         model.change(Entry(START + number, f"k{number % 4}", number))
@@ -91,14 +91,14 @@ def test_a_file_that_was_rotated_since_the_plan_is_found_and_one_that_is_gone_is
     with pytest.raises(NotFound, match="is not kept any more"):
         entries_of(reader, planned[:1])
     with pytest.raises(NotFound, match="is not kept any more"):
-        entries_of(reader, planned[1:2])  # what of it is a copy only the archive before it can tell
+        entries_of(reader, planned[1:2])  # only the preceding archive shows what of it is a copy
     assert entries_of(reader, planned[2:]) == wanted[20:]
 
 
 # --- many stores ------------------------------------------------------------------------------------------------------
 
 
-def test_planning_and_reading_5000_stores_lists_their_directory_a_few_times(tmp_path: Path) -> None:
+def test_planning_and_reading_5000_stores_lists_their_directory_few_times(tmp_path: Path) -> None:
     for number in range(5000):
         journals = [journal(START, [Entry(START + 1, "k", number)])]
         if number % 50 == 0:
@@ -148,7 +148,7 @@ def test_a_store_that_is_rotated_after_it_was_listed_is_listed_again(tmp_path: P
 def with_a_hole(directory: Path, *, last: bool) -> tuple[Path, str]:
     """A store without the journal in which a key was removed, before an archive or before the active journal.
 
-    With the path comes the file behind the hole.
+    Returns the path, and the file after the hole.
     """
     model = Model()
     for number, (key, value) in enumerate([("a", 1), ("gone", 2), ("gone", None)]):
@@ -164,36 +164,38 @@ def with_a_hole(directory: Path, *, last: bool) -> tuple[Path, str]:
 
 @pytest.mark.parametrize("last", [False, True])
 @pytest.mark.parametrize("resumed", [False, True])
-def test_a_journal_that_is_missing_is_told_once_before_the_changes_behind_it(
+def test_missing_journal_is_reported_once_before_the_following_changes(
     tmp_path: Path, last: bool, resumed: bool
 ) -> None:
-    path, behind = with_a_hole(tmp_path, last=last)
+    path, following = with_a_hole(tmp_path, last=last)
     reader = Reader(path)
     before = f"{archive_name('cars', START + 15)}, which ended at {shown_time(START + 15)}: one is missing"
-    wanted = [(behind, "gap", f"it begins at {shown_time(START + 25)}, and not with what was at the end of {before}")]
+    wanted = [
+        (following, "gap", f"it begins at {shown_time(START + 25)}, and not with what was at the end of {before}")
+    ]
 
-    def told(items: Any) -> list[tuple[str, str, str]]:
+    def damages_of(items: Any) -> list[tuple[str, str, str]]:
         found = [item for item in items if isinstance(item, Damage)]
         return [(one.file, one.kind, one.reason) for one in found]
 
     for target_bytes in (1, 1 << 20):
         planned = SPLITS.plan(reader, target_bytes, resumed=resumed)
-        assert told(item for split in planned for item in SPLITS.chunks(reader, split, "permissive")) == wanted
+        assert damages_of(item for split in planned for item in SPLITS.chunks(reader, split, "permissive")) == wanted
         with pytest.raises(Gap, match="one is missing"):
             list(chain.from_iterable(SPLITS.chunks(reader, split, "failfast") for split in planned))
         entries_of(reader, planned)
-    assert told(reader.chunks(mode="permissive")) == told(reader.scan(mode="permissive")) == wanted
+    assert damages_of(reader.chunks(mode="permissive")) == damages_of(reader.scan(mode="permissive")) == wanted
     with pytest.raises(Gap, match="one is missing"):
         list(reader)
 
 
-def test_an_empty_journal_behind_a_hole_is_a_split_that_tells_of_it(tmp_path: Path) -> None:
+def test_empty_journal_after_a_hole_is_a_split_that_reports_it(tmp_path: Path) -> None:
     model = Model()
     for number, value in enumerate((1, 2, None)):
         model.change(Entry(START + 10 * number + 5, "gone", value))
         model.rotate()
     reader = Reader(model.write(tmp_path))
     (tmp_path / archive_name("cars", START + 25)).unlink()
-    told = [item for split in SPLITS.plan(reader) for item in SPLITS.chunks(reader, split, "permissive")]
-    assert [item.kind for item in told if isinstance(item, Damage)] == ["gap"]
+    found = [item for split in SPLITS.plan(reader) for item in SPLITS.chunks(reader, split, "permissive")]
+    assert [item.kind for item in found if isinstance(item, Damage)] == ["gap"]
     assert [len(entries_of(reader, [split])) for split in SPLITS.plan(reader)] == [1, 1, 0]

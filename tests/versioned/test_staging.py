@@ -37,7 +37,7 @@ Change = tuple[str, str, str | None, int]
 
 
 def changes_of(dice: random.Random, count: int, times: int) -> list[Change]:
-    """Changes of a few stores, with so many different times."""
+    """Changes of a few stores, with this number of different times."""
     return [
         (
             f"store {dice.randrange(3)}",
@@ -70,7 +70,7 @@ def publish_rows(disk: SimulatedDisk, target: StoresTarget, *batches: dict[str, 
     publish(ROOT, "run", [task.finish()], target, disk=disk)
 
 
-def test_changes_that_were_merged_are_on_the_disk_when_their_task_has_finished() -> None:
+def test_merged_changes_are_durable_when_their_task_finishes() -> None:
     disk = STORES.empty()
     task = Stage(ROOT, "run", 0, StoresTarget("cars"), gathered_bytes=1, disk=disk)
     for t in (START + 1, START):
@@ -109,7 +109,7 @@ def test_rows_in_any_order_over_any_tasks_become_the_journal_of_the_sorted_rows(
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_merging_is_a_stable_sort_however_small_its_pieces_are(seed: int) -> None:
+def test_merging_is_a_stable_sort_for_any_piece_size(seed: int) -> None:
     dice = random.Random(seed)
     disk = STORES.empty()
     runs, everything = [], []
@@ -125,7 +125,7 @@ def test_merging_is_a_stable_sort_however_small_its_pieces_are(seed: int) -> Non
     assert rows == [row for _, _, row in sorted(everything)]
 
 
-def test_a_store_that_was_loaded_is_a_store_like_any_other(tmp_path: Path) -> None:
+def test_loaded_store_is_an_ordinary_store(tmp_path: Path) -> None:
     dice = random.Random(1)
     changes = changes_of(dice, 500, 10**9)
     for order in (0, 1):
@@ -156,7 +156,7 @@ def test_a_store_that_was_loaded_is_a_store_like_any_other(tmp_path: Path) -> No
         assert history == wanted
 
 
-def test_changes_without_a_time_get_that_of_their_writing_each_another_one() -> None:
+def test_changes_without_a_time_get_distinct_write_times() -> None:
     disk = STORES.empty()
     before = time.time_ns()
     moment = pa.timestamp("us", tz="UTC")
@@ -196,7 +196,7 @@ def test_null_in_any_form_is_a_deletion_and_keys_may_be_anything() -> None:
     )
 
 
-def test_rows_go_to_the_store_that_they_name_and_others_to_the_default() -> None:
+def test_rows_go_to_their_store_or_the_default() -> None:
     disk = STORES.empty()
     publish_rows(
         disk, StoresTarget("rest"), {"store": ["cars", None, "cars"], "k": ["a", "b", "c"], "o": ["1", "2", "3"]}
@@ -225,7 +225,7 @@ def test_rows_go_to_the_store_that_they_name_and_others_to_the_default() -> None
         ({"o": "1", "k": None}, r"the store cars: row 0 has no key"),
     ],
 )
-def test_a_row_that_is_no_change_is_refused_by_its_store_and_key(row: dict[str, Any], reason: str) -> None:
+def test_invalid_row_is_refused_with_its_store_and_key(row: dict[str, Any], reason: str) -> None:
     disk = STORES.empty()
     task = Stage(ROOT, "run", 0, StoresTarget(), disk=disk)
     whole = {"store": "cars", "k": "wheels", "t": 5, **row}
@@ -237,7 +237,7 @@ def test_a_row_that_is_no_change_is_refused_by_its_store_and_key(row: dict[str, 
 
 
 @pytest.mark.parametrize("name", ["a/b", "/etc/passwd", "..", ".", ".hidden", "a\0b", "ö" * (MAX_NAME_BYTES // 2 + 1)])
-def test_names_that_no_store_can_have_are_refused(name: str) -> None:
+def test_invalid_store_names_are_refused(name: str) -> None:
     disk = STORES.empty()
     task = Stage(ROOT, "run", 0, StoresTarget(), disk=disk)
     with pytest.raises(WrongUse, match=r"a store cannot be called|is too long for the name of a store"):
@@ -247,7 +247,7 @@ def test_names_that_no_store_can_have_are_refused(name: str) -> None:
     assert read_tree(disk, ROOT) == {}
 
 
-def test_the_longest_name_that_is_taken_is_that_of_a_store_that_can_be_rotated(tmp_path: Path) -> None:
+def test_longest_accepted_name_allows_rotation(tmp_path: Path) -> None:
     name = "ö" * (MAX_NAME_BYTES // 2)
     task = Stage(tmp_path, "run", 0, StoresTarget(name))
     task.append_batch(pa.record_batch({"k": ["k"], "o": ["1"], "t": pa.array([2**64 - 1], pa.uint64())}))
@@ -257,7 +257,7 @@ def test_the_longest_name_that_is_taken_is_that_of_a_store_that_can_be_rotated(t
 
 
 @pytest.mark.parametrize("store", [None, ""])
-def test_a_row_without_a_store_is_refused_where_there_is_no_default(store: str | None) -> None:
+def test_row_without_a_store_is_refused_without_a_default(store: str | None) -> None:
     task = Stage(ROOT, "run", 0, StoresTarget(), disk=STORES.empty())
     with pytest.raises(WrongUse, match="a row names no store"):
         task.append_batch(pa.record_batch({"store": pa.array([store], pa.string()), "k": ["k"], "o": ["1"]}))
@@ -266,7 +266,7 @@ def test_a_row_without_a_store_is_refused_where_there_is_no_default(store: str |
 
 
 @pytest.mark.parametrize("name", ["cars 0.jrn", "cars 0.jrn.old", "cars 0.jrn.t5.zz"])
-def test_a_store_that_is_there_in_any_form_is_refused_by_its_name_and_left_alone(name: str) -> None:
+def test_existing_store_in_any_form_is_refused_and_left_alone(name: str) -> None:
     disk = STORES.with_journals()
     write_file(disk, ROOT / name, journal(1, [Entry(1, "k", 1)]))
     before = {path: data for path, data in read_tree(disk, ROOT).items() if not path.startswith(".logwright")}
@@ -297,14 +297,14 @@ def test_a_staged_journal_whose_bytes_have_changed_is_not_merged() -> None:
 # --- a program that knows nothing of manifests ------------------------------------------------------------------------
 
 
-def test_a_store_that_somebody_else_has_made_after_the_commit_is_never_touched() -> None:
+def test_store_made_by_another_program_after_the_commit_is_never_changed() -> None:
     disk = STORES.committed()
     foreign = journal(5, [Entry(6, "k", "of another")])
     write_file(disk, ROOT / "cats 0.jrn", foreign)
     for _ in range(2):
-        with pytest.raises(WrongUse, match="has these stores already: cats 0") as told:
+        with pytest.raises(WrongUse, match="has these stores already: cats 0") as caught:
             recover_staging(ROOT, disk=disk)
-        assert f"To continue without it move {STAGING}/run.manifest away" in told.value.__notes__[0]
+        assert f"To continue without it move {STAGING}/run.manifest away" in caught.value.__notes__[0]
         assert read_file(disk, ROOT / "cats 0.jrn") == foreign
     with pytest.raises(WrongUse, match="has these stores already: cats 0"):
         STORES.open_writer(disk, "cats 0")
@@ -313,7 +313,7 @@ def test_a_store_that_somebody_else_has_made_after_the_commit_is_never_touched()
     assert STORES.contents(disk) == {**STORES.everything, "moved": [("k", "of another", 6)]}
 
 
-def test_a_store_that_was_put_in_place_may_be_used_before_the_batch_is_completed() -> None:
+def test_published_store_may_be_used_before_the_batch_is_complete() -> None:
     """By a program that rotates it, so that nothing of what was staged has the name that it got."""
     disk = STORES.with_journals()
     STORES.publish_two(disk)
@@ -333,7 +333,7 @@ def test_a_store_that_was_put_in_place_may_be_used_before_the_batch_is_completed
 METADATA = codec.encode(Metadata(START + 8))
 
 
-def test_who_opens_a_store_of_a_batch_that_is_committed_gets_all_of_it(tmp_path: Path) -> None:
+def test_opening_a_store_of_a_committed_batch_shows_all_of_it(tmp_path: Path) -> None:
     disk = STORES.committed()
     with pytest.raises(Locked), STORES.open_writer(disk, "cars 0"):
         STORES.open_writer(disk, "cars 0")

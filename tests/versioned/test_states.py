@@ -52,7 +52,7 @@ def test_planning_lists_a_directory_once_and_reading_opens_one_file_of_each_stor
     for number in range(40):
         random_history(dice, 30, rotations=0.3, tick_ns=1000).write(tmp_path, f"store {number}")
     disk: Any = OpeningDisk()
-    at = START + 40_500  # not so close to a name behind it that the file after that would be looked at as well
+    at = START + 40_500  # not so close to a later name that the file after that would be read too
     parts = list(states.plan(disk, tmp_path, at))
     assert [part.store for part in parts] == sorted(f"store {number}" for number in range(40))
     assert (disk.opened, disk.listed) == ([], [tmp_path])
@@ -64,7 +64,7 @@ def test_planning_lists_a_directory_once_and_reading_opens_one_file_of_each_stor
     assert disk.listed == [tmp_path]
 
 
-def test_every_store_has_the_state_that_recovery_gives_at_every_time(tmp_path: Path) -> None:
+def test_state_of_every_store_equals_recovery_at_every_time(tmp_path: Path) -> None:
     models = random_stores(tmp_path, 60, random.Random(2))
     unavailable = 0
     for at in range(START, START + 90, 3):
@@ -82,7 +82,7 @@ def test_every_store_has_the_state_that_recovery_gives_at_every_time(tmp_path: P
 
 
 @pytest.mark.parametrize("at", [START + 15, START + 30, START + 99])
-def test_what_was_rotated_between_planning_and_reading_is_found(tmp_path: Path, at: int) -> None:
+def test_journal_rotated_between_planning_and_reading_is_found(tmp_path: Path, at: int) -> None:
     model = Model()
     for number in range(10):
         model.change(Entry(START + 3 * number, "k", number))
@@ -99,7 +99,7 @@ def test_what_was_rotated_between_planning_and_reading_is_found(tmp_path: Path, 
     assert found.source.name == archive_name("cars", START + 200)
 
 
-def test_a_time_in_a_gap_is_unavailable_but_for_the_moment_before_it(tmp_path: Path) -> None:
+def test_time_within_a_gap_is_unavailable(tmp_path: Path) -> None:
     model = Model()
     for t in range(1, 4):
         model.change(Entry(START + 10 * t, "k", t))
@@ -117,7 +117,7 @@ def test_a_time_in_a_gap_is_unavailable_but_for_the_moment_before_it(tmp_path: P
     assert known(START + 20) == {"k": (2, START + 20)}
 
 
-def test_modes_say_what_becomes_of_damage_and_of_what_is_not_known(tmp_path: Path) -> None:
+def test_modes_apply_to_damage_and_unknown_states(tmp_path: Path) -> None:
     entries = [Entry(START + number, f"k{number}", "v" * 40) for number in range(5)]
     data = bytearray(journal(START, entries))
     at = data.index(b"k2")
@@ -133,15 +133,15 @@ def test_modes_say_what_becomes_of_damage_and_of_what_is_not_known(tmp_path: Pat
     assert states.read(REAL_DISK, part, START + 9, "dropmalformed").damages == ()
 
     (early,) = states.plan(REAL_DISK, tmp_path, START - 1)
-    told = states.read(REAL_DISK, early, START - 1, "permissive")
-    assert told.latest is None
-    assert [(damage.kind, damage.size, str(START) in damage.reason) for damage in told.damages] == [
+    state = states.read(REAL_DISK, early, START - 1, "permissive")
+    assert state.latest is None
+    assert [(damage.kind, damage.size, str(START) in damage.reason) for damage in state.damages] == [
         ("history_unavailable", 0, True)
     ]
     assert states.read(REAL_DISK, early, START - 1, "dropmalformed") == states.StoreState(None, early.files[-1])
 
 
-def test_a_store_or_a_file_can_be_asked_for_by_its_name(tmp_path: Path) -> None:
+def test_store_or_file_can_be_selected_by_name(tmp_path: Path) -> None:
     dice = random.Random(5)
     model, other = random_history(dice, 60, rotations=0.2), random_history(dice, 60, rotations=0.2)
     path = model.write(tmp_path, "cars")
@@ -155,7 +155,7 @@ def test_a_store_or_a_file_can_be_asked_for_by_its_name(tmp_path: Path) -> None:
     assert (alone.store, state_of(alone, 2**62)) == ("cars", archive_state)
 
 
-def test_the_state_behind_an_archive_whose_name_was_taken_is_that_of_the_journal_after_it(tmp_path: Path) -> None:
+def test_state_after_an_archive_with_a_taken_name_is_that_of_the_next_journal(tmp_path: Path) -> None:
     files = {
         archive_name("cars", START + 1): journal(START, [Entry(START + 1, "k", "somebody's")]),
         archive_name("cars", START + 2): journal(START, [Entry(START + 1, "k", "before")]),

@@ -60,7 +60,7 @@ VALUES: list[Any] = [
 
 
 @pytest.mark.parametrize("value", VALUES, ids=lambda value: repr(value)[:20])
-def test_every_json_value_comes_back_at_once_after_opening_and_after_a_rotation(tmp_path: Path, value: Any) -> None:
+def test_every_json_value_round_trips_also_after_opening_and_rotation(tmp_path: Path, value: Any) -> None:
     with opened(tmp_path) as store:
         store.insert("k", value)
         assert repr(store.get("k")) == repr(value)
@@ -86,7 +86,7 @@ def test_every_string_is_a_key(tmp_path: Path, key: str) -> None:
         assert dict(store.items()) == {"other": key}
 
 
-def test_what_json_has_in_other_types_becomes_what_reading_it_again_gives(tmp_path: Path) -> None:
+def test_other_json_types_become_their_decoded_form(tmp_path: Path) -> None:
     class Colour(enum.StrEnum):
         RED = "red"
 
@@ -109,7 +109,7 @@ def test_what_json_has_in_other_types_becomes_what_reading_it_again_gives(tmp_pa
         assert dict(store.items()) == {**found, "red": 1}
 
 
-def test_none_is_no_value_and_the_error_says_what_to_use(tmp_path: Path) -> None:
+def test_none_is_refused_with_advice(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         with pytest.raises(WrongUse, match="use remove"):
             store.insert("k", None)
@@ -117,7 +117,7 @@ def test_none_is_no_value_and_the_error_says_what_to_use(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("key", [1, None, b"k", ("k",)])
-def test_a_key_that_is_no_string_is_refused(tmp_path: Path, key: Any) -> None:
+def test_key_that_is_not_a_string_is_refused(tmp_path: Path, key: Any) -> None:
     with opened(tmp_path) as store:
         with pytest.raises(WrongUse, match="a key is a string"):
             store.insert(key, 1)
@@ -126,7 +126,7 @@ def test_a_key_that_is_no_string_is_refused(tmp_path: Path, key: Any) -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), {1: 2}, b"bytes", {"a": {1, 2}}, 2**64, "\ud800", object()])
-def test_a_value_that_json_has_not_is_refused_and_changes_nothing(tmp_path: Path, value: Any) -> None:
+def test_value_that_is_not_json_is_refused_and_changes_nothing(tmp_path: Path, value: Any) -> None:
     with opened(tmp_path) as store:
         store.insert("k", 1)
         position = store.position
@@ -138,7 +138,7 @@ def test_a_value_that_json_has_not_is_refused_and_changes_nothing(tmp_path: Path
         assert store.position == position
 
 
-def test_a_value_that_changes_later_is_not_changed_in_the_store(tmp_path: Path) -> None:
+def test_later_changes_of_a_value_do_not_reach_the_store(tmp_path: Path) -> None:
     value = {"a": [1, {"b": 2}]}
     with opened(tmp_path) as store:
         store.insert("k", value)
@@ -151,7 +151,7 @@ def test_a_value_that_changes_later_is_not_changed_in_the_store(tmp_path: Path) 
         assert store.get("k") == {"a": [1, {"b": 2}]}
 
 
-def test_what_one_does_to_a_value_that_was_read_never_reaches_the_journal(tmp_path: Path) -> None:
+def test_changes_of_a_returned_value_never_reach_the_journal(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         store.insert("k", [1])
         store.get("k").append(2)
@@ -168,14 +168,14 @@ def test_get_has_a_default(tmp_path: Path) -> None:
         assert store.remove("k") is None
 
 
-def test_a_key_that_is_not_there_is_not_removed_and_nothing_is_written(tmp_path: Path) -> None:
+def test_removing_a_missing_key_writes_nothing(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         position = store.position
         assert store.remove("k") is None
         assert store.position == position
 
 
-def test_times_never_go_back_when_the_clock_does(tmp_path: Path) -> None:
+def test_times_never_decrease_when_the_clock_does(tmp_path: Path) -> None:
     clock = Clock(times=[1000, 2000, 1500, 1500, 3000, 10])
     with opened(tmp_path, clock=clock) as store:
         assert store.initialized == 1000
@@ -187,7 +187,7 @@ def test_times_never_go_back_when_the_clock_does(tmp_path: Path) -> None:
         assert store.insert("g", 1) == 3000
 
 
-def test_the_bytes_of_a_journal_are_those_of_the_contract(tmp_path: Path) -> None:
+def test_journal_bytes_match_the_contract(tmp_path: Path) -> None:
     with opened(tmp_path, clock=Clock(times=[1000, 1001, 1002]), capacity=256) as store:
         store.insert("key1", "value1")
         store.remove("key1")
@@ -198,14 +198,14 @@ def test_the_bytes_of_a_journal_are_those_of_the_contract(tmp_path: Path) -> Non
     assert data == (b"\2" + bytes(7) + end + b"\x99" + body).ljust(240, b"\0") + b"lw-close" + end
 
 
-def test_the_mark_is_there_while_the_store_is_open_and_another_one_when_it_was_closed(tmp_path: Path) -> None:
+def test_open_and_closed_stores_have_different_marks(tmp_path: Path) -> None:
     with opened(tmp_path, capacity=1024) as store:
         store.insert("k", 1)
         assert (tmp_path / "cars.jrn").read_bytes()[mark_at(1024) :].startswith(MARK_MAGIC)
     assert (tmp_path / "cars.jrn").read_bytes()[mark_at(1024) :].startswith(CLOSED_MAGIC)
 
 
-def test_a_change_is_with_the_system_when_the_call_returns(tmp_path: Path) -> None:
+def test_change_is_written_when_the_call_returns(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         for number in range(100):
             t = store.insert("k", number)
@@ -239,7 +239,7 @@ def test_a_durable_change_is_two_writes_and_one_sync(tmp_path: Path, monkeypatch
         assert calls == [*written, ("write", before, store.position - before), ("write", 8, 8), ("sync", 0, 0)]
 
 
-def test_one_process_has_the_store_at_a_time(tmp_path: Path) -> None:
+def test_only_one_process_has_the_store_open(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         with pytest.raises(Locked):
             opened(tmp_path)
@@ -248,7 +248,7 @@ def test_one_process_has_the_store_at_a_time(tmp_path: Path) -> None:
     opened(tmp_path).close()
 
 
-def test_a_closed_store_answers_nothing(tmp_path: Path) -> None:
+def test_closed_store_refuses_every_call(tmp_path: Path) -> None:
     store = opened(tmp_path)
     store.insert("k", 1)
     store.close()
@@ -270,7 +270,7 @@ def test_a_closed_store_answers_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", ".hidden", "a\0b", "../x"])
-def test_a_name_does_not_lead_out_of_the_directory(tmp_path: Path, name: str) -> None:
+def test_name_outside_the_directory_is_not_opened(tmp_path: Path, name: str) -> None:
     with pytest.raises(WrongUse):
         VersionedKVStore(tmp_path, name)
     assert list(tmp_path.iterdir()) == []
@@ -291,7 +291,7 @@ def test_invalid_options_are_refused(tmp_path: Path, options: dict[str, Any]) ->
         opened(tmp_path, **options)
 
 
-def test_stores_in_one_directory_do_not_know_each_other(tmp_path: Path) -> None:
+def test_stores_in_one_directory_are_independent(tmp_path: Path) -> None:
     with opened(tmp_path) as cars, VersionedKVStore(tmp_path, "cars.jrn") as other:
         cars.insert("k", "cars")
         other.insert("k", "other")
@@ -320,13 +320,13 @@ def a_disk() -> SimulatedDisk:
 
 
 def fill(store: VersionedKVStore) -> None:
-    """Insert until there is no more room."""
+    """Insert until there is no more space."""
     for number in range(1000):
         store.insert(f"key {number}", "x" * 50)
 
 
 @pytest.mark.parametrize("kind", ["write", "sync"])
-def test_a_failed_write_or_sync_is_final_and_reading_goes_on(kind: str) -> None:
+def test_failed_write_or_sync_is_final_and_reading_continues(kind: str) -> None:
     inner = a_disk()
     on_a_disk(inner).close()
     disk = FaultyDisk(inner, 0, errno.EIO, only=[kind])
@@ -349,7 +349,7 @@ def test_a_failed_write_or_sync_is_final_and_reading_goes_on(kind: str) -> None:
 
 
 @pytest.mark.usefixtures("_quiet")
-def test_a_full_disk_refuses_what_needs_space_and_the_store_stays_as_it_was() -> None:
+def test_full_disk_refuses_changes_and_leaves_the_store_unchanged() -> None:
     disk = a_disk()
     disk.capacity_bytes = 3000
     with on_a_disk(disk, capacity=1024, sync="always") as store:
@@ -371,7 +371,7 @@ def test_a_full_disk_refuses_what_needs_space_and_the_store_stays_as_it_was() ->
 
 
 @pytest.mark.usefixtures("_quiet")
-def test_a_store_on_a_full_disk_opens_and_is_read_though_its_buffer_cannot_grow() -> None:
+def test_store_on_a_full_disk_can_be_opened_and_read() -> None:
     disk = a_disk()
     with on_a_disk(disk, capacity=1024) as store:
         store.insert("a", 1)
@@ -384,7 +384,7 @@ def test_a_store_on_a_full_disk_opens_and_is_read_though_its_buffer_cannot_grow(
         assert (dict(store.items()), store.capacity) == ({"a": 1, "b": 2}, 1 << 20)
 
 
-def test_at_the_limit_a_change_is_refused_and_removing_makes_room(tmp_path: Path) -> None:
+def test_limit_refuses_changes_and_removing_frees_space(tmp_path: Path) -> None:
     with opened(tmp_path, capacity=1024, max_capacity=4096) as store:
         with pytest.raises(CapacityExceeded, match="max_capacity"):
             fill(store)
@@ -402,7 +402,7 @@ def test_at_the_limit_a_change_is_refused_and_removing_makes_room(tmp_path: Path
         assert dict(store.items()) == {"one": "y" * 1000}
 
 
-def test_a_store_at_its_limit_can_be_changed_for_ever(tmp_path: Path) -> None:
+def test_store_at_its_limit_can_be_changed_indefinitely(tmp_path: Path) -> None:
     with opened(tmp_path, capacity=1024, max_capacity=2048, background=False) as store:
         for key in "abcdefghijklmnopqr":
             store.insert(key, "x" * 50)
@@ -418,7 +418,7 @@ def test_a_store_at_its_limit_can_be_changed_for_ever(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("sync", SYNCS)
-def test_threads_that_write_at_the_same_time_lose_nothing(tmp_path: Path, sync: str) -> None:
+def test_concurrent_writers_lose_nothing(tmp_path: Path, sync: str) -> None:
     each = 300 if sync != "always" else 40
     times: list[list[int]] = [[] for _ in range(8)]
 
@@ -450,7 +450,7 @@ def test_threads_that_write_at_the_same_time_lose_nothing(tmp_path: Path, sync: 
 
 
 class SlowSync:
-    """A file whose first sync waits until it may go on."""
+    """A file whose first sync waits until it may continue."""
 
     def __init__(self, file: Any) -> None:
         self.file = file
@@ -472,7 +472,7 @@ class SlowSync:
         self.file.close()
 
 
-def test_a_rotation_closes_the_old_file_only_when_nobody_syncs_it_any_more(tmp_path: Path) -> None:
+def test_rotation_closes_the_old_file_after_its_last_sync(tmp_path: Path) -> None:
     def rotate() -> None:
         with store._alone():
             store._rotate()

@@ -22,7 +22,7 @@ def run(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 
 @pytest.mark.parametrize("sync", ["none", "always", "interval(1)"])
-def test_it_answers_what_the_other_one_answers(tmp_path: Path, sync: str) -> None:
+def test_async_store_gives_the_same_results(tmp_path: Path, sync: str) -> None:
     async def work() -> None:
         async with AsyncVersionedKVStore.open(tmp_path, "cars", capacity=4096, sync=sync) as store:
             t = await store.insert("a", {"v": [1]})
@@ -48,7 +48,7 @@ def test_it_answers_what_the_other_one_answers(tmp_path: Path, sync: str) -> Non
         assert len(store) == 0
 
 
-def test_it_can_be_awaited_instead_of_entered(tmp_path: Path) -> None:
+def test_async_store_can_be_opened_by_await(tmp_path: Path) -> None:
     async def work() -> None:
         store = await AsyncVersionedKVStore.open(tmp_path, "cars")
         await store.insert("a", 1)
@@ -63,7 +63,7 @@ def test_it_can_be_awaited_instead_of_entered(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("sync", ["none", "always"])
-def test_tasks_that_write_at_the_same_time_lose_nothing_through_rotations(tmp_path: Path, sync: str) -> None:
+def test_concurrent_tasks_lose_nothing_through_rotations(tmp_path: Path, sync: str) -> None:
     async def one(store: AsyncVersionedKVStore, number: int) -> None:
         for count in range(40):
             await store.insert(f"key {number}", {"number": number, "count": count})
@@ -101,7 +101,7 @@ def test_tasks_share_syncs() -> None:
     run(work)
 
 
-def test_a_task_that_is_cancelled_leaves_its_change_done(tmp_path: Path) -> None:
+def test_cancelled_task_completes_its_change(tmp_path: Path) -> None:
     async def work() -> None:
         async with AsyncVersionedKVStore.open(tmp_path, "cars", sync="always") as store:
             task = asyncio.create_task(store.insert("a", 1))
@@ -117,7 +117,7 @@ def test_a_task_that_is_cancelled_leaves_its_change_done(tmp_path: Path) -> None
         assert dict(store.items()) == {"a": 1, "b": 2}
 
 
-def test_a_failed_sync_reaches_every_task_and_is_final() -> None:
+def test_failed_sync_is_raised_in_every_task_and_is_final() -> None:
     inner = SimulatedDisk()
     inner.make_directory(HOME)
     disk = FaultyDisk(inner, only=["sync"])

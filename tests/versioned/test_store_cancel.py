@@ -1,4 +1,4 @@
-"""A task that uses a store is cancelled at each of its awaits: what it was told is done is, and the store goes on.
+"""A task that uses a store is cancelled at each await: acknowledged changes are done, and the store stays usable.
 
 `stepping` runs a task and cancels it while it waits for the n-th time, for every n until it comes to its end.
 """
@@ -57,7 +57,7 @@ async def cancelled_at(work: Awaitable[None], number: int) -> bool:
 
     task = asyncio.create_task(run())
     await asyncio.wait([task], timeout=60)
-    assert task.done(), "a task that was cancelled goes on for ever"
+    assert task.done(), "a cancelled task runs forever"
     if not task.cancelled():
         task.result()
     return stepping.waits > number
@@ -95,7 +95,7 @@ EVERYTHING: list[tuple[str, int | None]] = [
 
 
 @pytest.mark.parametrize("sync", ["none", "always"])
-def test_a_task_cancelled_at_any_await_leaves_what_it_was_told_and_at_most_one_change_more(
+def test_task_cancelled_at_any_await_leaves_acknowledged_changes_and_at_most_one_more(
     tmp_path: Path, sync: str
 ) -> None:
     async def attempt(directory: Path, number: int) -> bool:
@@ -123,7 +123,7 @@ def test_a_task_cancelled_at_any_await_leaves_what_it_was_told_and_at_most_one_c
     assert asyncio.run(every()) >= (10 if sync == "always" else 3)
 
 
-def test_opening_and_closing_cancelled_at_any_await_leave_no_lock_behind(tmp_path: Path) -> None:
+def test_opening_and_closing_cancelled_at_any_await_leave_no_lock(tmp_path: Path) -> None:
     async def whole() -> None:
         async with AsyncVersionedKVStore.open(tmp_path, "cars", sync="always") as store:
             await store.insert("a", 1)

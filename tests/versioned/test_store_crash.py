@@ -1,9 +1,9 @@
 """Power cuts, killed processes and failing disks at every step of every change, growth and rotation of a store.
 
-A scenario is a list of actions: `set a 10` inserts a string of so many letters, `zeros a 600` one of NUL characters,
+A scenario is a list of actions: `set a 10` inserts a string of 10 letters, `zeros a 600` one of NUL characters,
 `list a 700` a list of zeros, `drop a` removes, `rotate` and `sync` do what they say. After a crash the store is one of
 those that it was after one of its changes, no earlier than the last acknowledged one; its files have every acknowledged
-change and none that was never made; and it goes on.
+change and none that was never made; and it stays usable.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Scenario:
         return store.insert(words[0], value), words[0], json.dumps(value)
 
     def run(self, disk: Disk, done: Callable[[int], None], *, sync: str = "always", **options: Any) -> None:
-        """Do the actions, and tell how many are done."""
+        """Do the actions, and report how many are done."""
         store = self.opened(disk, sync, **options)
         try:
             for count, action in enumerate(self.actions):
@@ -92,7 +92,7 @@ class Scenario:
         store.close()
 
     def check(self, disk: SimulatedDisk, least: int | None = None, *, is_synced: bool = True) -> None:
-        """Open the store after a crash, and find everything that was acknowledged, nothing else, and going on."""
+        """Open the store after a crash: everything acknowledged is there, nothing else, and the store is usable."""
         done = max(disk.marks, default=0) if least is None else least
         last = min(done + 1, len(self.actions))
         store = self.opened(disk, clock=Clock(2_000_000_000_000_000_000))
@@ -168,7 +168,7 @@ def crashed(scenario: Scenario, sync: str = "always") -> SimulatedDisk:
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=IDS)
-def test_the_actions_lead_to_the_same_store_whatever_becomes_of_its_files(scenario: Scenario) -> None:
+def test_actions_lead_to_the_same_store_whatever_happens_to_its_files(scenario: Scenario) -> None:
     scenario.check(crashed(scenario).copy(), len(scenario.actions))
 
 
@@ -179,7 +179,7 @@ def test_a_power_cut_at_any_point_loses_nothing_and_invents_nothing(scenario: Sc
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=IDS)
-def test_a_power_cut_without_syncs_leaves_the_store_as_it_was_at_some_time(scenario: Scenario) -> None:
+def test_power_cut_without_syncs_leaves_an_earlier_state_of_the_store(scenario: Scenario) -> None:
     for state in crashed(scenario, "none").crash_states(most=16, format="versioned"):
         scenario.check(state, is_synced=False)
 
@@ -269,7 +269,7 @@ def any_fails(scenario: Scenario, disk: SimulatedDisk, seed: int = 0) -> bool:
     return False
 
 
-def test_a_store_that_does_not_look_for_missing_sectors_would_invent_values(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_store_without_the_sector_check_would_invent_values(monkeypatch: pytest.MonkeyPatch) -> None:
     (scenario,) = (scenario for scenario in SCENARIOS if scenario.name == "values over several sectors")
     disk = crashed(scenario)
     monkeypatch.setattr(examining, "read_mark", lambda memory, size: None)

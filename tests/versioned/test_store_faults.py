@@ -1,4 +1,4 @@
-"""What fails within a rotation, an archive or a retention: the store goes on or is poisoned, as `rotation.py` says.
+"""What fails within a rotation, an archive or a retention: the store continues or is poisoned, as `rotation.py` says.
 
 Every call of the disk fails once, from the beginning of a rotation to the end of its archive. What fails before
 anything was written leaves all as it was, what fails in between is final, and what fails once the new journal is in its
@@ -71,7 +71,7 @@ def filled(fail_at: int, error: int = errno.EIO) -> tuple[FaultyDisk[SimulatedDi
     return disk, store
 
 
-def test_a_rotation_that_fails_leaves_all_as_it_was_or_is_final_or_is_done() -> None:
+def test_failed_rotation_changes_nothing_or_is_final_or_is_complete() -> None:
     fail_at = 1
     while rotated(fail_at):
         COUNTS.add("k-th call fails", 1, "versioned")
@@ -80,7 +80,7 @@ def test_a_rotation_that_fails_leaves_all_as_it_was_or_is_final_or_is_done() -> 
 
 
 def rotated(fail_at: int) -> bool:
-    """Check a rotation of which one call fails; whether there is such a call."""
+    """Check a rotation with one failing call; whether there is such a call."""
     disk, store = filled(fail_at)
     before, began = content_of(store), store.initialized
     try:
@@ -114,14 +114,14 @@ def rotated(fail_at: int) -> bool:
     store.close()
     assert disk.inner.open_files == 0
     left = {name.rpartition(".")[2] for name in disk.inner.list_directory(HOME)}
-    assert left <= {"jrn", "zz", "logwright", "tmp"}, "an old journal was left behind"
+    assert left <= {"jrn", "zz", "logwright", "tmp"}, "an old journal was left"
     state = VersionedRecovery.load(HOME, disk=disk.inner).recover_current()
     assert state.with_timestamps() == before
     return True
 
 
 @pytest.mark.parametrize("failing", ["list", "create"])
-def test_a_store_that_may_not_rotate_goes_on_in_its_buffer_and_rotates_when_it_may(failing: str) -> None:
+def test_store_that_cannot_rotate_grows_its_buffer_and_rotates_later(failing: str) -> None:
     """As when a process has no more descriptors: that says nothing about the disk."""
     inner = SimulatedDisk()
     inner.make_directory(HOME)
@@ -141,7 +141,7 @@ def test_a_store_that_may_not_rotate_goes_on_in_its_buffer_and_rotates_when_it_m
     assert list(dict.fromkeys(changes)) == [f"{past:050}" for past in range(number)] + ["rotated"]
 
 
-def test_what_keeps_a_store_from_rotating_is_logged_once_until_it_is_over(caplog: pytest.LogCaptureFixture) -> None:
+def test_obstacle_to_rotation_is_logged_once_until_it_ends(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, logger="logwright")
     inner = SimulatedDisk()
     inner.make_directory(HOME)
@@ -157,12 +157,12 @@ def test_what_keeps_a_store_from_rotating_is_logged_once_until_it_is_over(caplog
         disk._fail_at = 0
         store.insert("key", "rotated")
     store.close()
-    told = [record.getMessage() for record in caplog.records]
-    assert [text.partition(": No space")[0] for text in told] == [told[0].partition(": No space")[0]] * 2
-    assert "cars.jrn: is not rotated yet: " in told[0]
+    reported = [record.getMessage() for record in caplog.records]
+    assert [text.partition(": No space")[0] for text in reported] == [reported[0].partition(": No space")[0]] * 2
+    assert "cars.jrn: is not rotated yet: " in reported[0]
 
 
-def test_an_archive_that_cannot_be_made_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_failed_archive_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, logger="logwright")
     inner = SimulatedDisk()
     inner.make_directory(HOME)
@@ -183,7 +183,7 @@ def test_an_archive_that_cannot_be_made_is_logged_once(caplog: pytest.LogCapture
     assert len(caplog.records) == 1
 
 
-def test_a_full_disk_that_refuses_a_name_leaves_all_as_it_was() -> None:
+def test_full_disk_that_refuses_a_name_changes_nothing() -> None:
     disk, store = filled(0, errno.ENOSPC)
     before = content_of(store)
     disk._only = frozenset({"rename"})
@@ -202,7 +202,7 @@ def test_a_full_disk_that_refuses_a_name_leaves_all_as_it_was() -> None:
 
 
 @pytest.mark.parametrize("background", [True, False])
-def test_an_archive_that_fails_in_an_unforeseen_way_never_lets_its_journal_be_overwritten(
+def test_unexpected_archive_failure_never_overwrites_its_journal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, background: bool
 ) -> None:
     def fails(*arguments: Any) -> None:
@@ -227,7 +227,7 @@ def test_an_archive_that_fails_in_an_unforeseen_way_never_lets_its_journal_be_ov
     assert list(dict.fromkeys(changes)) == made
 
 
-def test_archives_are_made_by_the_writer_where_there_is_no_thread_for_them(
+def test_archives_are_made_by_the_writer_without_a_background_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_thread(self: threading.Thread) -> None:
@@ -260,19 +260,19 @@ def test_a_closed_store_makes_no_archive(tmp_path: Path, monkeypatch: pytest.Mon
     assert not list(tmp_path.glob("*.zz*"))
 
 
-def test_who_waits_for_an_archive_waits_for_what_comes_after_it_and_the_next_one_is_made_as_well(
+def test_waiting_for_an_archive_includes_its_cleanup_and_the_next_archive(
     tmp_path: Path,
 ) -> None:
     with opened(tmp_path) as store:
         store.insert("a", 1)
     data = (tmp_path / "cars.jrn").read_bytes()
-    told: list[int] = []
-    reached, go_on = threading.Event(), threading.Event()
+    reported: list[int] = []
+    reached, may_continue = threading.Event(), threading.Event()
 
     def done(timestamp: int) -> None:
-        told.append(timestamp)
+        reported.append(timestamp)
         reached.set()
-        assert go_on.wait(DEADLINE_SECONDS)
+        assert may_continue.wait(DEADLINE_SECONDS)
 
     archiver = Archiver(REAL_DISK, tmp_path, "cars", background=True, done=done)
     (tmp_path / "cars.jrn.old").write_bytes(data)
@@ -285,10 +285,10 @@ def test_who_waits_for_an_archive_waits_for_what_comes_after_it_and_the_next_one
     waiting.start()
     waiting.join(0.05)
     assert waiting.is_alive()
-    go_on.set()
+    may_continue.set()
     waiting.join(DEADLINE_SECONDS)
     assert not waiting.is_alive()
-    assert (told, archiver.pending) == ([5, 6], False)
+    assert (reported, archiver.pending) == ([5, 6], False)
     assert sorted(path.name for path in tmp_path.glob("*.zz")) == ["cars.jrn.t5.zz", "cars.jrn.t6.zz"]
 
 
@@ -323,7 +323,7 @@ def test_earliest_is_right_while_the_first_archive_is_made(tmp_path: Path) -> No
         assert not (tmp_path / "cars.jrn.old").exists()
 
 
-def test_a_retention_that_fails_at_any_call_leaves_no_hole_and_is_done_the_next_time() -> None:
+def test_failed_retention_leaves_no_hole_and_is_repeated() -> None:
     def attempt(fail_at: int) -> bool:
         inner = SimulatedDisk()
         inner.make_directory(HOME)
@@ -356,7 +356,7 @@ def test_a_retention_that_fails_at_any_call_leaves_no_hole_and_is_done_the_next_
     assert calls > 10
 
 
-def test_a_power_cut_while_archives_are_removed_leaves_no_hole_and_nothing_acknowledged_is_gone() -> None:
+def test_power_cut_during_retention_leaves_no_hole_and_loses_nothing_acknowledged() -> None:
     disk = SimulatedDisk()
     disk.make_directory(HOME)
     disk.settle()
@@ -381,7 +381,7 @@ def test_a_power_cut_while_archives_are_removed_leaves_no_hole_and_nothing_ackno
 # --- threads ----------------------------------------------------------------------------------------------------------
 
 
-def test_threads_that_write_rotate_ask_and_close_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
+def test_threads_that_write_rotate_query_and_close_concurrently_lose_nothing(tmp_path: Path) -> None:
     store = opened(tmp_path, capacity=2048)
     counts = [0] * 4
     unexpected: list[BaseException] = []
@@ -416,12 +416,12 @@ def test_threads_that_write_rotate_ask_and_close_at_the_same_time_lose_nothing(t
     for number, count in enumerate(counts):
         made = [entry.o for entry in recovery.history(f"key {number}")]
         assert made == list(range(1, len(made) + 1))
-        assert len(made) in (count, count + 1), "what was stored while the store was closed may not have been told"
+        assert len(made) in (count, count + 1), "what was stored while the store was closed may not have been reported"
     with opened(tmp_path) as store:
         assert dict(store.items()) == recovery.recover_current()
 
 
-def test_others_write_while_a_rotation_syncs_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_write_while_a_rotation_syncs(monkeypatch: pytest.MonkeyPatch) -> None:
     disk = SimulatedDisk()
     disk.make_directory(HOME)
     with on_a_disk(disk, sync="none") as store:

@@ -68,7 +68,7 @@ def test_an_archive_is_zlib_and_ends_with_its_last_entry(tmp_path: Path) -> None
     assert len(data) == size
 
 
-def test_a_name_that_is_taken_lets_the_time_count_up_and_the_clock_move_on(tmp_path: Path) -> None:
+def test_taken_name_advances_the_time_and_the_clock(tmp_path: Path) -> None:
     clock = Clock(times=[1000, 1001, 1001, 1001, 1001])
     with opened(tmp_path, clock=clock) as store:
         store.insert("a", 1)
@@ -82,7 +82,7 @@ def test_a_name_that_is_taken_lets_the_time_count_up_and_the_clock_move_on(tmp_p
     assert decode_journal((tmp_path / "cars.jrn").read_bytes())[0] == 1004
 
 
-def test_a_journal_without_changes_can_be_rotated_again_and_again(tmp_path: Path) -> None:
+def test_journal_without_changes_can_be_rotated_repeatedly(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         times = [store.rotate() for _ in range(3)]
         assert times == sorted({*times})
@@ -101,7 +101,7 @@ def test_the_journal_is_rotated_at_its_high_water_mark(tmp_path: Path) -> None:
     assert all(len(entries) >= 1 for _, entries in journals_of(tmp_path, "cars"))
 
 
-def test_a_state_that_outgrows_the_buffer_gets_a_larger_one_and_a_smaller_one_again(tmp_path: Path) -> None:
+def test_buffer_grows_and_shrinks_with_the_state(tmp_path: Path) -> None:
     with opened(tmp_path, capacity=1024, background=False) as store:
         for number in range(100):
             store.insert(str(number), "x" * 100)
@@ -143,7 +143,7 @@ def test_writers_do_not_wait_for_an_archive_and_the_buffer_grows_meanwhile(
     assert "cars.jrn.old" not in names(tmp_path)
 
 
-def test_an_archive_that_fails_is_made_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_archive_is_made_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*arguments: Any) -> None:
         raise StorageFailed("write", "archive", OSError(28, "No space left on device"))
 
@@ -160,9 +160,7 @@ def test_an_archive_that_fails_is_made_later(tmp_path: Path, monkeypatch: pytest
         assert names(tmp_path) == ["cars.jrn", f"cars.jrn.t{first}.zz", f"cars.jrn.t{second}.zz"]
 
 
-def test_an_archive_that_reads_otherwise_than_it_was_written_is_not_believed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_archive_that_reads_back_differently_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Liar:
         def compress(self, data: bytes) -> bytes:
             return b""
@@ -182,7 +180,7 @@ def test_an_archive_that_reads_otherwise_than_it_was_written_is_not_believed(
     assert [name.endswith((".jrn", ".zz")) for name in names(tmp_path)] == [True, True]
 
 
-def test_a_state_that_compresses_like_a_bomb_makes_an_archive_that_readers_do_not_refuse(tmp_path: Path) -> None:
+def test_highly_compressible_state_makes_a_readable_archive(tmp_path: Path) -> None:
     zeros = "0" * (6 << 20)
     with opened(tmp_path, capacity=64 << 20) as store:
         times = [store.insert(key, zeros) for key in "abc"]
@@ -225,7 +223,7 @@ def write(path: Path, **files: bytes | None) -> None:
         pytest.param(AFTER, WHOLE[:100], None, FOUND, id="active and cut old"),
     ],
 )
-def test_whatever_is_left_becomes_a_store_that_has_lost_nothing(
+def test_any_leftovers_become_a_store_without_loss(
     tmp_path: Path,
     active: bytes | None,
     old: bytes | None,
@@ -268,7 +266,7 @@ def test_an_archive_that_a_crash_left_beside_its_journal_is_not_made_twice(tmp_p
     assert zlib.decompress((tmp_path / "cars.jrn.t1005.zz").read_bytes()) == journal(ENTRIES, 1000)
 
 
-def test_archives_without_a_journal_are_not_taken_for_an_empty_store(tmp_path: Path) -> None:
+def test_archives_without_a_journal_are_not_an_empty_store(tmp_path: Path) -> None:
     write(tmp_path, archive=zlib.compress(WHOLE))
     with pytest.raises(DamagedJournal, match="no active journal"):
         opened(tmp_path)
@@ -283,7 +281,7 @@ def test_archives_without_a_journal_are_not_taken_for_an_empty_store(tmp_path: P
     [b"not a journal at all, but long enough", b"\3" + WHOLE[1:], AFTER[:30]],
     ids=["text", "another version", "cut metadata"],
 )
-def test_what_is_no_journal_is_left_alone(tmp_path: Path, data: bytes) -> None:
+def test_file_that_is_not_a_journal_is_left_alone(tmp_path: Path, data: bytes) -> None:
     write(tmp_path, active=data)
     with pytest.raises(DamagedJournal):
         opened(tmp_path)
@@ -295,7 +293,7 @@ def test_what_is_no_journal_is_left_alone(tmp_path: Path, data: bytes) -> None:
 # --- damage in the journal --------------------------------------------------------------------------------------------
 
 
-def test_a_journal_of_another_program_without_room_is_made_larger(tmp_path: Path) -> None:
+def test_full_journal_of_another_program_is_enlarged(tmp_path: Path) -> None:
     write(tmp_path, active=journal(ENTRIES))
     with opened(tmp_path, capacity=2048) as store:
         assert content_of(store) == STATE
@@ -305,7 +303,7 @@ def test_a_journal_of_another_program_without_room_is_made_larger(tmp_path: Path
     assert len((tmp_path / "cars.jrn").read_bytes()) == 2048
 
 
-def test_odd_entries_are_read_and_kept_as_they_are(tmp_path: Path) -> None:
+def test_odd_entries_are_read_and_kept_unchanged(tmp_path: Path) -> None:
     from logwright.versioned.bytes import bonjson, codec
     from logwright.versioned.bytes.records import Metadata
 
@@ -323,7 +321,7 @@ def test_odd_entries_are_read_and_kept_as_they_are(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", range(1, 23))
-def test_a_torn_entry_is_cut_off_kept_and_reported(tmp_path: Path, size: int) -> None:
+def test_torn_entry_is_cut_kept_and_reported(tmp_path: Path, size: int) -> None:
     whole, more = journal(ENTRIES), journal([*ENTRIES, (1005, "e", "torn away")])
     position = len(more).to_bytes(8, "little")
     data = more[:8] + position + more[16 : len(whole) + size]
@@ -347,7 +345,7 @@ def test_a_position_past_the_file_is_damage_and_the_entries_count(tmp_path: Path
         assert "1000000" in store.recovered.reason
 
 
-def test_what_lies_behind_the_position_means_nothing_and_is_kept(tmp_path: Path) -> None:
+def test_bytes_after_the_position_are_ignored_and_kept(tmp_path: Path) -> None:
     whole = journal(ENTRIES)
     write(tmp_path, active=(whole + b"from an earlier life").ljust(4096, b"\0"))
     with opened(tmp_path) as store:
@@ -358,7 +356,7 @@ def test_what_lies_behind_the_position_means_nothing_and_is_kept(tmp_path: Path)
     assert (tmp_path / "cars.jrn").read_bytes() == whole.ljust((1 << 20) - MARK.size, b"\0") + mark
 
 
-def test_damage_with_entries_behind_it_cuts_nothing(tmp_path: Path) -> None:
+def test_damage_followed_by_entries_is_not_cut(tmp_path: Path) -> None:
     data = bytearray(WHOLE)
     data[WHOLE.index(b"second")] = 0xFF
     write(tmp_path, active=bytes(data))
@@ -368,7 +366,7 @@ def test_damage_with_entries_behind_it_cuts_nothing(tmp_path: Path) -> None:
     assert names(tmp_path) == ["cars.jrn"]
 
 
-def test_sectors_of_zeros_in_a_journal_without_a_mark_are_what_they_look_like(tmp_path: Path) -> None:
+def test_zero_sectors_in_a_journal_without_a_mark_are_values(tmp_path: Path) -> None:
     entries = [(1001, "a", "\0" * 3000), (1002, "b", [0] * 2000), (1003, "c", 1)]
     write(tmp_path, active=journal(entries, size=8192))
     with opened(tmp_path) as store:
@@ -395,19 +393,17 @@ ARCHIVES = [(time * SECOND, 100) for time in (10, 20, 30, 40)]
         (Retention(max_age_seconds=65, window_seconds=1000), []),
     ],
 )
-def test_the_limits_choose_the_oldest_archives_but_none_within_the_window(
-    retention: Retention, removed: list[int]
-) -> None:
+def test_limits_select_the_oldest_archives_outside_the_window(retention: Retention, removed: list[int]) -> None:
     assert choose(retention, ARCHIVES, 100 * SECOND) == [time * SECOND for time in removed]
 
 
 @pytest.mark.parametrize("options", [{"max_archives": -1}, {"max_bytes": -5}, {"window_seconds": float("nan")}])
-def test_limits_that_make_no_sense_are_refused(options: dict[str, Any]) -> None:
+def test_invalid_limits_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(WrongUse):
         Retention(**options)
 
 
-def test_archives_are_removed_after_a_rotation_and_earliest_says_how_far_back_one_can_look(tmp_path: Path) -> None:
+def test_rotation_removes_archives_and_earliest_is_the_first_known_time(tmp_path: Path) -> None:
     clock = Clock(start=1000)
     with opened(tmp_path, clock=clock, retention=Retention(max_archives=2)) as store:
         beginning = store.earliest()
@@ -441,7 +437,7 @@ def test_states_at_every_time_since_the_earliest_are_in_one_file(tmp_path: Path)
 # --- zeros ahead ------------------------------------------------------------------------------------------------------
 
 
-def test_garbage_far_behind_the_position_is_gone_before_an_entry_gets_there(tmp_path: Path) -> None:
+def test_garbage_far_after_the_position_is_cleared_before_entries_reach_it(tmp_path: Path) -> None:
     data = bytearray(journal(ENTRIES, size=4 << 20))
     data[3 << 20 : (3 << 20) + 5000] = b"g" * 5000
     write(tmp_path, active=bytes(data))
@@ -468,7 +464,7 @@ def test_an_entry_larger_than_what_is_zeroed_at_once_needs_no_rotation(tmp_path:
         assert {key: len(value) for key, value in store.items()} == {"large": 3 << 20, "larger": 5 << 20}
 
 
-def test_the_longest_name_of_a_store_leaves_room_for_its_archives(tmp_path: Path) -> None:
+def test_longest_store_name_leaves_space_for_archive_names(tmp_path: Path) -> None:
     longest = "ü" * (MAX_STORE_NAME_BYTES // 2)
     with VersionedKVStore(tmp_path, longest, clock=lambda: 2**64 - 1, background=False) as store:
         store.insert("a", 1)

@@ -1,7 +1,7 @@
 """Any history of a store against a list of its changes: the state at every time, and how far back it is known.
 
-The clock stands still, goes on by little, and goes back; the store is rotated several times within one moment, opened
-again, and names of archives are taken by somebody else. Times are so close together that every one is asked for.
+The clock stops, advances a little, and goes back; the store is rotated several times within one moment, opened
+again, and names of archives are taken by another program. Times are so close together that every one is asked for.
 """
 
 from __future__ import annotations
@@ -106,9 +106,7 @@ def test_the_state_at_every_time_is_that_of_the_changes_made_by_then(steps: list
 
 @settings(derandomize=True, deadline=None, database=None, max_examples=25, suppress_health_check=list(HealthCheck))
 @given(steps=STEPS, taken=strategies.sets(strategies.integers(1000, 1020), max_size=4))
-def test_names_that_somebody_has_taken_are_left_alone_and_nothing_is_overwritten(
-    steps: list[tuple[Any, ...]], taken: set[int]
-) -> None:
+def test_taken_names_are_left_alone_and_nothing_is_overwritten(steps: list[tuple[Any, ...]], taken: set[int]) -> None:
     history = History()
     foreign = {archive_name("cars", timestamp): b"of somebody else" for timestamp in taken}
     for name, data in foreign.items():
@@ -141,9 +139,7 @@ LIMITS = strategies.builds(
 
 @settings(derandomize=True, deadline=None, database=None, max_examples=60, suppress_health_check=list(HealthCheck))
 @given(retention=LIMITS, ticks=strategies.lists(strategies.integers(-2, 5), min_size=1, max_size=12))
-def test_what_retention_leaves_answers_for_the_window_and_earliest_says_from_when_on(
-    retention: Retention, ticks: list[int]
-) -> None:
+def test_retention_keeps_the_window_and_earliest_is_its_start(retention: Retention, ticks: list[int]) -> None:
     history = History(1000 * SECOND, retention=retention, capacity=2048)
     for number, tick in enumerate(ticks):
         history.time += tick * SECOND

@@ -1,6 +1,6 @@
 """kill -9 of a process that writes to a store, again and again: what it had acknowledged is there.
 
-The process inserts and removes by a rule that follows from the number of the change, so the state after so many changes
+The process inserts and removes by a rule that follows from the number of the change, so the state after n changes
 is known; it prints the number of each acknowledged one. The journal is a mapping of the file here, and rotated often,
 so that the process is also killed while it rotates, makes an archive, or removes one.
 """
@@ -51,7 +51,7 @@ def change(store: VersionedKVStore, number: int) -> None:
 
 
 def expected(count: int) -> dict[str, int]:
-    """The number in the value of each key after so many changes."""
+    """The number in the value of each key after `count` changes."""
     state: dict[str, int] = {}
     for number in range(count):
         key = f"key {number % 11}"
@@ -92,7 +92,7 @@ def kill_again_and_again(path: Path, sync: str, options: dict[str, Any], kills: 
 
 
 def check_past(path: Path, earliest: int) -> None:
-    """The files know every time since the earliest one, and each state is that after so many changes."""
+    """The files know every time since the earliest one, and each state is that after some number of changes."""
     recovery = VersionedRecovery.load(path)
     assert recovery.earliest() == earliest
     assert Reader(path / "cars.jrn").verify().problems == []
@@ -101,14 +101,12 @@ def check_past(path: Path, earliest: int) -> None:
     for entry in changes[:: max(1, len(changes) // 10)]:
         if entry.o is not None:
             state = {key: value["number"] for key, value in recovery.recover_at(entry.t).items()}
-            last = max(state.values()) + 1  # and the removal behind it may have the same time
+            last = max(state.values()) + 1  # and the removal after it may have the same time
             assert state in (expected(last), expected(last + 1)), "a state that never was"
 
 
 @pytest.mark.parametrize(("sync", "options"), KINDS)
-def test_a_killed_process_leaves_every_change_that_it_acknowledged(
-    tmp_path: Path, sync: str, options: dict[str, Any]
-) -> None:
+def test_killed_process_leaves_every_acknowledged_change(tmp_path: Path, sync: str, options: dict[str, Any]) -> None:
     assert kill_again_and_again(tmp_path, sync, options, KILLS) > 20
 
 

@@ -1,7 +1,7 @@
 """The crashes of `test_store_crash.py` for a store whose journal is mapped: what it stores is never seen as a write.
 
 Sectors of the mapping reach the disk in any order, each or none of them, until they are synced. Without a clock of the
-test's, changes take the shortest way there is, which stores entry and position and calls nobody.
+test's, changes take the fast path, which stores entry and position without any call.
 """
 
 from __future__ import annotations
@@ -45,9 +45,7 @@ def crashed(scenario: Scenario, *, is_synced: bool) -> SimulatedDisk:
 
 @pytest.mark.parametrize("is_synced", [True, False])
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=IDS)
-def test_a_power_cut_leaves_a_mapped_store_as_it_was_after_one_of_its_changes(
-    scenario: Scenario, is_synced: bool
-) -> None:
+def test_power_cut_leaves_a_mapped_store_in_one_of_its_states(scenario: Scenario, is_synced: bool) -> None:
     disk = crashed(scenario, is_synced=is_synced)
     for state in disk.crash_states(most=4, kinds=("order", "subset"), format="versioned"):
         scenario.check(state, is_synced=is_synced)
@@ -56,7 +54,7 @@ def test_a_power_cut_leaves_a_mapped_store_as_it_was_after_one_of_its_changes(
 @pytest.mark.torture
 @pytest.mark.parametrize("seed", range(1, 6))
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=IDS)
-def test_many_more_power_cuts_of_mapped_stores(scenario: Scenario, seed: int) -> None:
+def test_many_power_cuts_leave_mapped_stores_in_one_of_their_states(scenario: Scenario, seed: int) -> None:
     for is_synced in (True, False):
         disk = crashed(scenario, is_synced=is_synced)
         for state in disk.crash_states(most=60, seed=seed, kinds=("order", "subset"), format="versioned"):
@@ -64,7 +62,7 @@ def test_many_more_power_cuts_of_mapped_stores(scenario: Scenario, seed: int) ->
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=IDS)
-def test_a_killed_process_leaves_what_it_has_stored(scenario: Scenario) -> None:
+def test_killed_process_leaves_its_stored_changes(scenario: Scenario) -> None:
     for state in itertools.islice(crashed(scenario, is_synced=False).process_kills(format="versioned"), 0, None, 5):
         scenario.check(state)
 
@@ -94,7 +92,7 @@ def test_a_mapped_store_that_is_opened_after_a_power_cut_survives_the_next_one(s
                 assert kept == {key: pair for key, pair in found.items() if key != "more"}
 
 
-def test_a_mapped_store_that_does_not_look_for_missing_sectors_would_invent_values(
+def test_mapped_store_without_the_sector_check_would_invent_values(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     (scenario,) = (scenario for scenario in SCENARIOS if scenario.name == "values over several sectors")

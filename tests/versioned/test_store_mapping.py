@@ -33,7 +33,7 @@ def test_keys_are_set_read_and_deleted_by_brackets(store: VersionedKVStore) -> N
         del store["a"]
 
 
-def test_it_is_a_collection_of_its_keys(store: VersionedKVStore) -> None:
+def test_store_is_a_collection_of_its_keys(store: VersionedKVStore) -> None:
     for number, key in enumerate("abc"):
         store[key] = number
     assert list(store) == store.keys() == ["a", "b", "c"]
@@ -42,7 +42,7 @@ def test_it_is_a_collection_of_its_keys(store: VersionedKVStore) -> None:
     assert dict(store) == {"a": 0, "b": 1, "c": 2}
 
 
-def test_what_is_iterated_over_may_change(store: VersionedKVStore) -> None:
+def test_store_may_change_during_iteration(store: VersionedKVStore) -> None:
     for key in "abc":
         store[key] = 1
     for key in store:
@@ -50,12 +50,12 @@ def test_what_is_iterated_over_may_change(store: VersionedKVStore) -> None:
     assert len(store) == 0
 
 
-def test_none_is_no_value(store: VersionedKVStore) -> None:
+def test_none_is_not_a_value(store: VersionedKVStore) -> None:
     with pytest.raises(WrongUse, match="None cannot be a value"):
         store["a"] = None
 
 
-def test_the_past_is_there_while_the_store_is_open(store: VersionedKVStore) -> None:
+def test_past_states_are_available_while_the_store_is_open(store: VersionedKVStore) -> None:
     store["a"] = 1
     store.rotate()
     store["a"] = 2
@@ -77,7 +77,7 @@ def test_a_time_is_a_datetime_or_nanoseconds(store: VersionedKVStore) -> None:
             store.at(wrong)  # type: ignore[arg-type]
 
 
-def test_a_closed_store_says_so(store: VersionedKVStore) -> None:
+def test_closed_store_raises_closed(store: VersionedKVStore) -> None:
     store.close()
     for call in (store.keys, store.values, store.items, lambda: store["a"], lambda: store.at(0), lambda: iter(store)):
         with pytest.raises(Closed):
@@ -86,7 +86,7 @@ def test_a_closed_store_says_so(store: VersionedKVStore) -> None:
         store.history("a")
 
 
-def test_the_same_for_tasks(tmp_path: Path) -> None:
+def test_async_store_has_the_same_mapping_methods(tmp_path: Path) -> None:
     async def use() -> None:
         async with AsyncVersionedKVStore(tmp_path, "s") as store:
             written = await store.insert("a", 1)

@@ -1,7 +1,7 @@
 """Whatever is done to a store, in whatever order, it does what a dict in memory would do, and its files know its past.
 
 The model keeps every state with its time. Between the changes the store is rotated, closed and opened again, or left as
-a killed process would leave it; the clock stands still, jumps, and goes back. At the end the state at every time is
+a killed process would leave it; the clock stops, jumps, and goes back. At the end the state at every time is
 recovered from the files alone.
 """
 
@@ -106,7 +106,7 @@ def _gone(directory: str, names: list[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_a_store_does_what_a_dict_does_and_remembers_every_state(tmp_path: Path, seed: int) -> None:
+def test_store_behaves_like_a_dict_and_keeps_every_state(tmp_path: Path, seed: int) -> None:
     story = Story(tmp_path, seed)
     for _ in range(120):
         if story.options["background"]:
@@ -126,7 +126,7 @@ def test_a_store_does_what_a_dict_does_and_remembers_every_state(tmp_path: Path,
 
 
 @pytest.mark.skipif(not COMPILED, reason="this run is without the kernel already")
-def test_the_same_is_true_without_the_kernel() -> None:
+def test_store_behaves_like_a_dict_without_the_kernel() -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider"]
     done = subprocess.run(
         [*command, __file__], env={**os.environ, "LOGWRIGHT_PURE": "1"}, capture_output=True, text=True, check=False

@@ -99,7 +99,7 @@ def check(home: Path, acknowledged: list[int]) -> list[int]:
 
 
 @pytest.mark.parametrize("options", KINDS, ids=["", "with retention"])
-def test_a_power_cut_while_threads_write_and_archives_are_made_takes_nothing_acknowledged(
+def test_power_cut_during_writes_and_archiving_loses_nothing_acknowledged(
     device: Device, options: dict[str, Any]
 ) -> None:
     cut_again_and_again(device, options, CUTS)

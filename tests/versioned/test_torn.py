@@ -78,7 +78,7 @@ def account(disk: SimulatedDisk) -> list[Loss]:
 
 
 @pytest.mark.parametrize("number", [1, 17, 38])
-def test_changed_bytes_that_whole_entries_follow_are_damage_although_the_journal_was_not_closed(number: int) -> None:
+def test_changed_bytes_followed_by_intact_entries_are_damage_in_an_unclosed_journal(number: int) -> None:
     disk = killed()
     whole = read_file(disk, PATH)
     span = spans(whole)[number]
@@ -94,7 +94,7 @@ def test_changed_bytes_that_whole_entries_follow_are_damage_although_the_journal
     assert keys(disk) == all_but(number)
 
 
-def test_zeros_within_a_sector_are_damage_for_a_power_cut_leaves_none_there() -> None:
+def test_zeros_within_a_sector_are_damage() -> None:
     disk = killed()
     whole = read_file(disk, PATH)
     span = next(span for span in spans(whole)[5:] if span.start % SECTOR_BYTES < 256)
@@ -105,7 +105,7 @@ def test_zeros_within_a_sector_are_damage_for_a_power_cut_leaves_none_there() ->
 
 
 @pytest.mark.parametrize("sectors", [1, 3])
-def test_sectors_that_never_reached_the_disk_are_a_torn_tail_whatever_follows_them(sectors: int) -> None:
+def test_missing_sectors_are_a_torn_tail_whatever_follows(sectors: int) -> None:
     disk = killed(synced=False)
     whole = read_file(disk, PATH)
     start = 3 * SECTOR_BYTES
@@ -116,7 +116,7 @@ def test_sectors_that_never_reached_the_disk_are_a_torn_tail_whatever_follows_th
     assert keys(disk) == all_but(*range(first, COUNT))
 
 
-def test_a_changed_entry_before_sectors_that_never_reached_the_disk_is_damage() -> None:
+def test_changed_entry_before_missing_sectors_is_damage() -> None:
     disk = killed(synced=False)
     whole = read_file(disk, PATH)
     data = overwrite(whole, 5 * SECTOR_BYTES, bytes(SECTOR_BYTES))
@@ -197,7 +197,7 @@ def test_a_position_within_an_entry_is_damage_and_the_entry_is_not_cut(less: int
 @pytest.mark.parametrize("before", [130, 200, 500])
 @pytest.mark.parametrize("inserted", [bytes(512), bytes(1000), b"\xff" * 700])
 @pytest.mark.parametrize("make", [closed, killed, without_mark], ids=["closed", "killed", "no mark"])
-def test_entries_that_inserted_bytes_have_moved_past_the_position_are_not_cut_off(
+def test_entries_moved_past_the_position_by_inserted_bytes_are_not_cut(
     make: Callable[[], SimulatedDisk], inserted: bytes, before: int
 ) -> None:
     disk = make()
@@ -233,9 +233,7 @@ def killed_while_always() -> SimulatedDisk:
 @pytest.mark.parametrize("sectors", [1, 3])
 @pytest.mark.parametrize("at", ["middle", "end"])
 @pytest.mark.parametrize("make", [closed, killed_while_always], ids=["closed", "killed"])
-def test_zeros_in_the_place_of_sectors_that_were_synced_are_damage(
-    make: Callable[[], SimulatedDisk], at: str, sectors: int
-) -> None:
+def test_zeros_in_place_of_synced_sectors_are_damage(make: Callable[[], SimulatedDisk], at: str, sectors: int) -> None:
     disk = make()
     whole = read_file(disk, PATH)
     mark = read_mark(bytearray(whole), len(whole))
@@ -256,7 +254,7 @@ def test_zeros_in_the_place_of_sectors_that_were_synced_are_damage(
     assert keys(disk) == all_but(*gone)
 
 
-def test_noise_in_the_last_entry_of_a_store_that_was_closed_is_damage() -> None:
+def test_noise_in_the_last_entry_of_a_closed_store_is_damage() -> None:
     disk = closed()
     whole = read_file(disk, PATH)
     damage(disk, flip_bits(whole, spans(whole)[-1].start + 3, 0xFF))
@@ -265,7 +263,7 @@ def test_noise_in_the_last_entry_of_a_store_that_was_closed_is_damage() -> None:
         opened(disk)
 
 
-def test_each_fourth_sync_raises_the_mark_if_there_is_another_sector_and_needs_no_other_sync() -> None:
+def test_every_fourth_sync_raises_the_mark_without_an_extra_sync() -> None:
     disk = SimulatedDisk()
     disk.make_directory(HOME)
     with VersionedKVStore(HOME, "cars", 1 << 14, disk=disk, background=False, clock=Clock(), sync="always") as store:
@@ -287,7 +285,7 @@ def test_each_fourth_sync_raises_the_mark_if_there_is_another_sector_and_needs_n
 
 
 @pytest.mark.parametrize("make", [closed, killed_while_always], ids=["closed", "killed"])
-def test_a_position_before_entries_that_were_synced_is_damage(make: Callable[[], SimulatedDisk]) -> None:
+def test_position_before_synced_entries_is_damage(make: Callable[[], SimulatedDisk]) -> None:
     disk = make()
     ends = [span.end for span in spans(read_file(disk, PATH))]
     data = damage_position(disk, ends[20])
@@ -295,7 +293,7 @@ def test_a_position_before_entries_that_were_synced_is_damage(make: Callable[[],
 
 
 @pytest.mark.parametrize("bit", range(0, 64, 7))
-def test_a_mark_that_is_wrong_costs_no_entry(bit: int) -> None:
+def test_wrong_mark_loses_no_entry(bit: int) -> None:
     disk = closed()
     whole = read_file(disk, PATH)
     damage(disk, flip_bits(whole, mark_at(len(whole)) + 8 + bit // 8, 1 << bit % 8))
@@ -303,7 +301,7 @@ def test_a_mark_that_is_wrong_costs_no_entry(bit: int) -> None:
     assert keys(disk) == all_but()
 
 
-def test_what_another_program_appends_after_closing_is_what_it_looks_like() -> None:
+def test_entries_appended_by_another_program_after_closing_count() -> None:
     disk = closed()
     whole = bytearray(read_file(disk, PATH))
     position = position_of(disk)
@@ -327,7 +325,7 @@ def shortened(size: int) -> SimulatedDisk:
 
 
 @pytest.mark.parametrize("within", [True, False], ids=["within an entry", "between two entries"])
-def test_opening_a_file_that_was_cut_short_writes_the_account_that_repair_writes(within: bool) -> None:
+def test_opening_a_truncated_file_writes_the_same_account_as_repair(within: bool) -> None:
     span = spans(read_file(killed(), PATH))[30]
     size = span.start + 20 * within
     repaired, disk = shortened(size), shortened(size)
@@ -342,7 +340,7 @@ def test_opening_a_file_that_was_cut_short_writes_the_account_that_repair_writes
     assert account(disk) == [found]
 
 
-def test_a_loss_at_the_end_has_no_end_in_a_plan_and_that_of_the_repair_in_the_account() -> None:
+def test_loss_at_the_end_is_open_in_a_plan_and_bounded_by_the_repair() -> None:
     disk = shortened(spans(read_file(killed(), PATH))[30].start)
     plan = repair.plan(PATH, disk=disk)
     assert plan == repair.plan(PATH, disk=disk)
@@ -355,7 +353,7 @@ def test_a_loss_at_the_end_has_no_end_in_a_plan_and_that_of_the_repair_in_the_ac
     assert account(disk) == [written]
 
 
-def test_the_account_of_a_file_that_was_cut_short_is_there_before_its_position_changes(
+def test_account_of_a_truncated_file_is_written_before_its_position_changes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     disk = shortened(spans(read_file(killed(), PATH))[30].start)
@@ -383,7 +381,7 @@ def test_opening_after_a_torn_tail_writes_no_account() -> None:
     assert account(disk) == []
 
 
-def test_a_file_that_was_cut_short_within_its_metadata_is_not_opened() -> None:
+def test_file_truncated_within_its_metadata_is_not_opened() -> None:
     disk = shortened(HEADER_BYTES + 5)
     with pytest.raises(DamagedJournal, match="metadata"):
         opened(disk)

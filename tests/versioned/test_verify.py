@@ -31,7 +31,7 @@ def kinds(path: Path) -> tuple[list[str], list[str]]:
     return [problem.kind for problem in report.problems], [anomaly.kind for anomaly in report.anomalies]
 
 
-def test_a_sound_store_has_nothing_to_tell(tmp_path: Path) -> None:
+def test_sound_store_has_no_problems(tmp_path: Path) -> None:
     _, path = rotated(tmp_path)
     steps: list[tuple[int, int]] = []
     report = Reader(path).verify(progress=lambda done, total: steps.append((done, total)))
@@ -54,7 +54,7 @@ def test_a_missing_archive_is_a_gap(tmp_path: Path) -> None:
     assert problem.message.endswith(f"ended at {shown_time(model.archives[0][0])}: one is missing")
 
 
-def test_a_torn_tail_and_bad_bytes_are_told_with_their_place(tmp_path: Path) -> None:
+def test_torn_tail_and_bad_bytes_are_reported_with_their_position(tmp_path: Path) -> None:
     data = journal(START, ENTRIES)
     path = tmp_path / "cars.jrn"
     path.write_bytes(with_position(data[:-2], len(data) - 2))
@@ -65,7 +65,7 @@ def test_a_torn_tail_and_bad_bytes_are_told_with_their_place(tmp_path: Path) -> 
     assert kinds(path)[0] == ["malformed"]
 
 
-def test_times_that_go_back_are_odd(tmp_path: Path) -> None:
+def test_decreasing_times_are_anomalies(tmp_path: Path) -> None:
     path = tmp_path / "cars.jrn"
     path.write_bytes(journal(START, [ENTRIES[3], ENTRIES[1], ENTRIES[2]]))
     (anomaly,) = Reader(path).verify().anomalies
@@ -73,7 +73,7 @@ def test_times_that_go_back_are_odd(tmp_path: Path) -> None:
     assert anomaly.position > 56
 
 
-def test_leftovers_are_odd_and_leave_it_sound(tmp_path: Path) -> None:
+def test_leftovers_are_anomalies_of_a_sound_store(tmp_path: Path) -> None:
     _, path = rotated(tmp_path)
     for name in ("cars.jrn.tmp", "cars.jrn.t5.zz.tmp", "cars.jrn.what"):
         (tmp_path / name).write_bytes(b"x")
@@ -82,7 +82,7 @@ def test_leftovers_are_odd_and_leave_it_sound(tmp_path: Path) -> None:
     assert sorted(anomalies) == ["foreign_file", "temporary_file", "temporary_file"]
 
 
-def test_unknown_fields_are_odd(tmp_path: Path) -> None:
+def test_unknown_fields_are_anomalies(tmp_path: Path) -> None:
     path = tmp_path / "cars.jrn"
     path.write_bytes(journal(START, ENTRIES, host="here"))
     assert kinds(path) == ([], ["unknown_fields"])
@@ -95,7 +95,7 @@ def test_an_archive_that_cannot_be_decompressed_is_a_problem(tmp_path: Path) -> 
     assert Reader(path).summary().damaged
 
 
-def test_a_summary_says_what_this_is(tmp_path: Path) -> None:
+def test_summary_describes_the_store(tmp_path: Path) -> None:
     model, path = rotated(tmp_path)
     summary = Reader(path).summary()
     assert (summary.format, summary.files, summary.health) == ("versioned", 4, "sound so far")
@@ -111,7 +111,7 @@ def _entries_in(data: bytes) -> list[bytes]:
     return zlib.decompress(zlib.compress(data)).split(b"\x9a\x81t")[1:]
 
 
-def test_a_journal_that_the_one_before_it_stands_in_for_is_told_of(tmp_path: Path) -> None:
+def test_journal_replaced_by_its_predecessor_is_reported(tmp_path: Path) -> None:
     _, path = rotated(tmp_path)
     path.rename(path.with_name("cars.jrn.old"))
     path.write_bytes(bytes(4096))
@@ -121,7 +121,7 @@ def test_a_journal_that_the_one_before_it_stands_in_for_is_told_of(tmp_path: Pat
     assert Reader(path).verify().problems[0].file == "cars.jrn"
 
 
-def test_a_journal_without_metadata_is_no_torn_tail_that_a_writer_would_cut_off(tmp_path: Path) -> None:
+def test_journal_without_metadata_is_not_a_torn_tail(tmp_path: Path) -> None:
     path = tmp_path / "cars.jrn"
     path.write_bytes(with_position(journal(START, []), HEADER_BYTES))
     (problem,) = Reader(path).verify().problems

@@ -66,7 +66,7 @@ class _CountedLock:
         self._file.close()
 
 
-def test_more_stores_than_may_be_open_are_written_and_few_are_open_at_a_time(tmp_path: Path) -> None:
+def test_more_stores_than_open_files_allow_are_written(tmp_path: Path) -> None:
     disk: Any = CountingStores()
     dice = random.Random(1)
     wanted: dict[str, list[Entry]] = {}
@@ -88,7 +88,7 @@ def test_more_stores_than_may_be_open_are_written_and_few_are_open_at_a_time(tmp
         assert list(reader.open(name)) == wanted[name]
 
 
-def test_a_store_takes_rows_as_if_they_were_inserted_one_by_one_over_rotations(tmp_path: Path) -> None:
+def test_rows_are_appended_like_single_inserts_across_rotations(tmp_path: Path) -> None:
     dice = random.Random(2)
     rows: list[Row] = []
     clock = 10**18
@@ -112,7 +112,7 @@ def test_a_store_takes_rows_as_if_they_were_inserted_one_by_one_over_rotations(t
         assert set(content_of(store)) == live
 
 
-def test_rows_go_on_in_a_store_that_is_there_and_never_behind_its_last_change(tmp_path: Path) -> None:
+def test_rows_continue_an_existing_store_and_never_precede_its_last_change(tmp_path: Path) -> None:
     with VersionedKVStore(tmp_path, "cars", clock=Clock(5000), background=False) as store:
         last = store.insert("a", 1)
     with StoresWriter(tmp_path, "cars") as writer:
@@ -125,7 +125,7 @@ def test_rows_go_on_in_a_store_that_is_there_and_never_behind_its_last_change(tm
     assert [(entry.t, entry.k) for entry in Reader(tmp_path / "bikes.jrn")] == [(20, "d")]
 
 
-def test_a_writer_of_nothing_leaves_one_store_and_bad_rows_none_of_their_batch(tmp_path: Path) -> None:
+def test_writer_without_rows_leaves_a_store_and_bad_rows_write_none_of_their_batch(tmp_path: Path) -> None:
     with StoresWriter(tmp_path / "none", "cars"):
         pass
     assert list_stores(REAL_DISK, tmp_path / "none") == ["cars"]
@@ -142,7 +142,7 @@ def test_a_writer_of_nothing_leaves_one_store_and_bad_rows_none_of_their_batch(t
     assert [entry.k for entry in Reader(tmp_path / "some" / "cars.jrn")] == ["a"]
 
 
-def test_what_is_no_entry_is_not_appended_and_what_does_not_fit_leaves_what_does(tmp_path: Path) -> None:
+def test_invalid_entry_is_not_appended_and_a_full_buffer_keeps_earlier_entries(tmp_path: Path) -> None:
     with VersionedKVStore(tmp_path, "cars", 4096, max_capacity=4096, clock=Clock(1000)) as store:
         good = [kernel.pack_entry(2000 + number, f"k{number}", "v" * 100) for number in range(60)]
         for data, starts in ((b"no entry", [0, 8]), (good[0] + good[1], [0, len(good[0])]), (good[0], [0, 3, 5])):

@@ -84,7 +84,7 @@ CASES: dict[str, tuple[Any, str]] = {
     "an array": ([1, "x", None, [], {}], "99 01 81 78 6d 99 9b 9a 9b 9b"),
     "an object": ({"b": 1, "a": {"c": [2.0]}}, "9a 81 62 01 81 61 9a 81 63 99 6a 00 40 9b 9b 9b"),
     "an empty key": ({"": 1}, "9a 80 01 9b"),
-    "keys that only NUL tells apart": ({"a": 1, "a\0": 2}, "9a 81 61 01 82 61 00 02 9b"),
+    "keys that differ only by NUL": ({"a": 1, "a\0": 2}, "9a 81 61 01 82 61 00 02 9b"),
     "a long key": ({"k" * 16: -1}, f"9a 68 41 {'6b' * 16} ff 9b"),
     "an entry of a journal": (
         {"t": 1_699_564_801_000_000_000, "k": "key1", "o": "value1"},
@@ -122,7 +122,7 @@ def test_a_document_is_decoded_with_other_bytes_around_it(twin: ModuleType, valu
 
 @EACH_TWIN
 @EACH_CASE
-def test_bytes_behind_a_document_are_refused_where_it_must_be_all(twin: ModuleType, value: Any, data: bytes) -> None:
+def test_bytes_after_a_complete_document_are_refused(twin: ModuleType, value: Any, data: bytes) -> None:
     with pytest.raises(DecodeError) as failure:
         twin.decode(data + b"\0\0")
     assert (failure.value.position, failure.value.reason) == (len(data), "2 bytes follow the document")
@@ -131,7 +131,7 @@ def test_bytes_behind_a_document_are_refused_where_it_must_be_all(twin: ModuleTy
 
 @EACH_TWIN
 @EACH_CASE
-def test_a_document_cut_at_any_byte_needs_more(twin: ModuleType, value: Any, data: bytes) -> None:
+def test_truncated_document_needs_more(twin: ModuleType, value: Any, data: bytes) -> None:
     buffer = b"abc" + data + b"more"
     for end in range(3, 3 + len(data)):
         assert twin.size_of(buffer, 3, end) is NEED_MORE
@@ -143,7 +143,7 @@ def test_a_document_cut_at_any_byte_needs_more(twin: ModuleType, value: Any, dat
     COUNTS.add("torn tails", len(data), "bonjson")
 
 
-# --- what is read although nobody writes it so ------------------------------------------------------------------------
+# --- encodings that are read but not written --------------------------------------------------------------------------
 
 OTHER_FORMS: dict[str, tuple[str, Any]] = {
     "a small integer with a byte": ("78 05", 5),
@@ -168,7 +168,7 @@ OTHER_FORMS: dict[str, tuple[str, Any]] = {
 
 @EACH_TWIN
 @pytest.mark.parametrize(("text", "value"), OTHER_FORMS.values(), ids=OTHER_FORMS)
-def test_other_forms_are_read_as_well(twin: ModuleType, text: str, value: Any) -> None:
+def test_other_encodings_are_read(twin: ModuleType, text: str, value: Any) -> None:
     data = bytes.fromhex(text)
     assert repr(twin.decode(data)) == repr(value)
     assert twin.size_of(data + b"\0") == len(data)
@@ -188,7 +188,7 @@ def test_a_second_value_of_a_key_is_refused_or_wins(twin: ModuleType) -> None:
 
 
 @EACH_TWIN
-def test_the_same_key_in_two_objects_is_none_twice(twin: ModuleType) -> None:
+def test_same_key_in_two_objects_is_not_a_duplicate(twin: ModuleType) -> None:
     value = {"a": {"a": [{"a": 1}, {"a": 2}]}}
     assert twin.decode(twin.encode(value)) == value
 
@@ -204,7 +204,7 @@ def test_the_same_key_in_two_objects_is_none_twice(twin: ModuleType) -> None:
         ("6c 01 00 00 00 00 00 f0 7f", "nan"),
     ],
 )
-def test_what_is_no_finite_number_is_read_on_request(twin: ModuleType, text: str, number: str) -> None:
+def test_non_finite_numbers_are_read_on_request(twin: ModuleType, text: str, number: str) -> None:
     data = b"\x99" + bytes.fromhex(text) + b"\x9b"
     assert repr(twin.decode(data, allow_nan=True)) == f"[{number}]"
     assert twin.size_of(data, allow_nan=True) == len(data)
@@ -243,7 +243,9 @@ BAD: dict[str, tuple[str, int, str]] = {
 
 @EACH_TWIN
 @pytest.mark.parametrize(("text", "position", "reason"), BAD.values(), ids=BAD)
-def test_bytes_that_are_no_document_say_where_and_why(twin: ModuleType, text: str, position: int, reason: str) -> None:
+def test_invalid_document_is_reported_with_position_and_reason(
+    twin: ModuleType, text: str, position: int, reason: str
+) -> None:
     data = bytes.fromhex(text)
     for read, start in ((twin.decode, 0), (twin.decode_prefix, 3), (twin.size_of, 3)):
         with pytest.raises(DecodeError) as failure:
@@ -254,7 +256,7 @@ def test_bytes_that_are_no_document_say_where_and_why(twin: ModuleType, text: st
 
 
 @EACH_TWIN
-def test_bytes_that_end_too_early_say_how_many_are_missing(twin: ModuleType) -> None:
+def test_truncated_bytes_report_how_many_are_missing(twin: ModuleType) -> None:
     for text, position, reason in (
         ("", 0, "1 more bytes are due here, and only 0 are there"),
         ("99", 1, "1 more bytes are due here, and only 0 are there"),
@@ -267,7 +269,7 @@ def test_bytes_that_end_too_early_say_how_many_are_missing(twin: ModuleType) -> 
         assert (failure.value.position, failure.value.reason) == (position, reason)
 
 
-def test_errors_are_of_the_house_and_can_be_sent_to_another_process() -> None:
+def test_errors_are_logwright_errors_and_can_be_pickled() -> None:
     for error in (DecodeError(3, "why"), Incomplete(4, "why"), EncodeError(("a", 1), "why")):
         assert isinstance(error, LogwrightError)
         assert isinstance(error, ValueError)
@@ -285,29 +287,29 @@ def test_a_range_outside_of_the_bytes_is_wrong_use(twin: ModuleType, start: int,
 
 
 @EACH_TWIN
-def test_text_is_not_taken_for_bytes(twin: ModuleType) -> None:
+def test_text_is_not_accepted_as_bytes(twin: ModuleType) -> None:
     for read in (twin.decode, twin.decode_prefix, twin.size_of):
         with pytest.raises(TypeError):
             read("\x00")
 
 
 def hostile_lengths() -> Iterator[bytes]:
-    """Long strings, alone and as values and keys, whose lengths are lies."""
+    """Long strings, alone and as values and keys, whose lengths are wrong."""
     fields = [b"\0" + pattern for pattern in hostile_integers(8)]
     for width in range(1, 9):
         for pattern in hostile_integers(8):
             number = int.from_bytes(pattern, "little") >> (64 - 7 * width)
             fields.append((number << width | 1 << (width - 1)).to_bytes(width, "little"))
     for field in fields:
-        for behind in (b"", b"a", b"\x03" * 20):
-            yield b"\x68" + field + behind
-            yield b"\x99\x68" + field + behind
-            yield b"\x9a\x68" + field + behind
-            yield b"\x68\x07a" + field + behind
+        for tail in (b"", b"a", b"\x03" * 20):
+            yield b"\x68" + field + tail
+            yield b"\x99\x68" + field + tail
+            yield b"\x9a\x68" + field + tail
+            yield b"\x68\x07a" + field + tail
 
 
 @EACH_TWIN
-def test_no_length_is_believed(twin: ModuleType) -> None:
+def test_claimed_lengths_are_checked(twin: ModuleType) -> None:
     count = 0
     for data in hostile_lengths():
         try:
@@ -350,7 +352,7 @@ def test_nesting_ends_at_the_limit(twin: ModuleType, begin: bytes, end: bytes) -
 
 
 @EACH_TWIN
-def test_depth_is_no_matter_of_the_stack(twin: ModuleType) -> None:
+def test_depth_does_not_use_the_stack(twin: ModuleType) -> None:
     limits = Limits(depth=20_000)
     data = b"\x99" * 20_000 + b"\x9b" * 20_000
     assert twin.size_of(data, limits=limits) == 40_000
@@ -435,14 +437,14 @@ REFUSED: dict[str, tuple[Any, str]] = {
 
 @EACH_TWIN
 @pytest.mark.parametrize(("value", "message"), REFUSED.values(), ids=REFUSED)
-def test_a_value_that_cannot_be_written_is_named_by_its_path(twin: ModuleType, value: Any, message: str) -> None:
+def test_unsupported_value_is_named_by_its_path(twin: ModuleType, value: Any, message: str) -> None:
     with pytest.raises(EncodeError) as failure:
         twin.encode(value)
     assert str(failure.value) == message
 
 
 @EACH_TWIN
-def test_a_value_within_itself_is_too_deep(twin: ModuleType) -> None:
+def test_recursive_value_is_too_deep(twin: ModuleType) -> None:
     value: list[Any] = [1]
     value += [value, value]
     with pytest.raises(EncodeError, match=r"nested deeper than the limit of 500$") as failure:
@@ -474,7 +476,7 @@ Point = namedtuple("Point", "x y")
 
 
 @EACH_TWIN
-def test_subclasses_are_written_as_what_they_are(twin: ModuleType) -> None:
+def test_subclasses_are_written_as_their_base_type(twin: ModuleType) -> None:
     ordered = OrderedDict(a=1, b=2)
     ordered.move_to_end("a")
     assert twin.decode(twin.encode((1, (2,)))) == [1, [2]]
@@ -513,20 +515,20 @@ VALUES = strategies.recursive(
 
 
 @PROPERTY
-@given(value=VALUES, behind=strategies.binary(max_size=20))
-def test_whatever_json_has_comes_back(value: Any, behind: bytes) -> None:
+@given(value=VALUES, tail=strategies.binary(max_size=20))
+def test_every_json_value_round_trips(value: Any, tail: bytes) -> None:
     documents = {twin.encode(value) for twin in TWINS.values()}
     assert len(documents) == 1
     data = documents.pop()
     for twin in TWINS.values():
         assert repr(twin.decode(data)) == repr(value)
-        assert repr(twin.decode_prefix(data + behind)) == repr((value, len(data)))
-        assert twin.size_of(data + behind) == len(data)
+        assert repr(twin.decode_prefix(data + tail)) == repr((value, len(data)))
+        assert twin.size_of(data + tail) == len(data)
 
 
 @PROPERTY
 @given(number=strategies.integers(-(2**63), 2**64 - 1))
-def test_no_form_of_an_integer_is_smaller(number: int) -> None:
+def test_integers_have_their_smallest_form(number: int) -> None:
     shorter = [
         number.to_bytes(size, "little", signed=signed)
         for size in range(1, 9)
@@ -540,7 +542,7 @@ def test_no_form_of_an_integer_is_smaller(number: int) -> None:
 
 @PROPERTY
 @given(bits=strategies.integers(0, 2**64 - 1))
-def test_every_float_comes_back_bit_for_bit(bits: int) -> None:
+def test_every_float_round_trips_bit_for_bit(bits: int) -> None:
     (number,) = struct.unpack("<d", struct.pack("<Q", bits))
     for twin in TWINS.values():
         answers = {answer_of(twin.encode, number)}

@@ -17,7 +17,7 @@ VECTORS = golden("vectors")
 INVALID = golden("invalid")
 
 
-def test_all_of_them_are_here() -> None:
+def test_all_golden_vectors_are_present() -> None:
     assert [len(VECTORS[name]) for name in ("vectors", "decode_only", "long_strings")] == [406, 19, 6]
     assert [len(INVALID[name]) for name in ("must_reject", "originals_disagree", "bd_signed_encoder_defect")] == [
         63,
@@ -38,7 +38,7 @@ def test_every_vector_is_written_and_read(twin: ModuleType) -> None:
 
 
 @EACH_TWIN
-def test_what_the_c_library_writes_for_whole_floats_is_read_as_the_same_number(twin: ModuleType) -> None:
+def test_whole_floats_of_the_c_library_are_read_as_the_same_number(twin: ModuleType) -> None:
     for case in VECTORS["vectors"]:
         if "ksbonjson_writes" in case:
             assert twin.decode(bytes.fromhex(case["ksbonjson_writes"])) == case["value"], case
@@ -69,7 +69,7 @@ def test_long_strings_have_the_originals_bytes(twin: ModuleType) -> None:
 
 
 @EACH_TWIN
-def test_what_must_be_rejected_is(twin: ModuleType) -> None:
+def test_invalid_vectors_are_rejected(twin: ModuleType) -> None:
     for case in INVALID["must_reject"]:
         data = bytes.fromhex(case["hex"])
         with pytest.raises(DecodeError) as failure:
@@ -99,7 +99,7 @@ DECIDED: dict[str, tuple[Any, dict[str, bool]] | str] = {
 
 
 @EACH_TWIN
-def test_where_the_originals_disagree_it_is_as_was_decided(twin: ModuleType) -> None:
+def test_disagreements_of_the_originals_are_resolved_as_documented(twin: ModuleType) -> None:
     cases = {case["why"]: bytes.fromhex(case["hex"]) for case in INVALID["originals_disagree"] if "hex" in case}
     assert cases.keys() == DECIDED.keys()
     for why, decided in DECIDED.items():
@@ -116,7 +116,7 @@ def test_where_the_originals_disagree_it_is_as_was_decided(twin: ModuleType) -> 
 
 
 @EACH_TWIN
-def test_what_is_no_finite_number_is_never_written(twin: ModuleType) -> None:
+def test_non_finite_numbers_are_never_written(twin: ModuleType) -> None:
     for case in INVALID["originals_disagree"]:
         if "encode" in case:
             with pytest.raises(EncodeError, match="cannot be stored as JSON"):

@@ -52,7 +52,7 @@ def test_the_kernel_is_used_where_it_is_built() -> None:
         assert getattr(kernel, name) is getattr(codec if pure else compiled, name)
 
 
-def test_the_choice_can_be_made_by_the_environment() -> None:
+def test_environment_selects_the_implementation() -> None:
     code = (
         "from logwright.versioned import bonjson; "
         "from logwright.versioned.bytes.bonjson import codec; "
@@ -93,7 +93,7 @@ def mutations(number: int, seed: int) -> Iterator[bytes]:
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_fuzzed_documents_get_the_same_answers(part: int) -> None:
+def test_fuzzed_documents_get_the_same_results(part: int) -> None:
     chance = random.Random(part)
     count = 0
     for data in mutations(INPUTS * 8 // 10 // PARTS, part):
@@ -106,7 +106,7 @@ def test_fuzzed_documents_get_the_same_answers(part: int) -> None:
     COUNTS.add("fuzzed inputs", count, "bonjson")
 
 
-def test_every_document_of_the_originals_with_every_bit_flipped() -> None:
+def test_documents_of_the_originals_with_every_bit_flipped_get_the_same_results() -> None:
     chance = random.Random(7)
     count = 0
     for document in golden_documents():
@@ -118,7 +118,7 @@ def test_every_document_of_the_originals_with_every_bit_flipped() -> None:
     COUNTS.add("bit flips", count, "bonjson")
 
 
-def test_every_sequence_of_two_bytes() -> None:
+def test_sequences_of_two_bytes_get_the_same_results() -> None:
     for number in range(1 << 16):
         data = number.to_bytes(2, "little")
         assert answer_of(codec.decode_prefix, data) == answer_of(compiled.decode_prefix, data)
@@ -126,7 +126,7 @@ def test_every_sequence_of_two_bytes() -> None:
 
 
 def odd_values(chance: random.Random, depth: int = 0) -> Any:
-    """Values of all kinds, some of which cannot be written."""
+    """Values of all kinds; some cannot be written."""
     kinds = 15 if depth < 4 else 11
     match chance.randrange(kinds):
         case 0:
@@ -172,7 +172,7 @@ def test_odd_values_are_written_or_refused_the_same() -> None:
     assert 1500 < written < 4500
 
 
-def test_keys_are_told_apart_however_many_there_are() -> None:
+def test_any_number_of_keys_is_distinguished() -> None:
     keys = [f"{prefix}{number}" for number in range(4000) for prefix in ("", "key", "k\0", "ключ", "twelve bytes")]
     value = {key: number for number, key in enumerate(keys)}
     assert len(value) == len(keys)
@@ -183,7 +183,7 @@ def test_keys_are_told_apart_however_many_there_are() -> None:
         assert compiled.decode(codec.encode({key: 1})) == {key: 1}
 
 
-def test_containers_that_change_while_they_are_written_do_no_harm() -> None:
+def test_containers_changed_during_a_write_do_no_harm() -> None:
     class Meddling(list[int]):
         def __iter__(self) -> Iterator[int]:
             outer.clear()
