@@ -109,7 +109,7 @@ def test_failfast_stops_before_the_first_message_that_touches_a_bad_block(journa
     assert (caught.value.file, caught.value.position) == (FIRST, 1000)
 
 
-def test_the_other_modes_pass_the_messages_that_touch_a_bad_block(journal: Path) -> None:
+def test_other_modes_skip_the_messages_that_touch_a_bad_block(journal: Path) -> None:
     damage_file(journal / FIRST, flip_bits, 1225, 1)
     lost = range(25, 39)  # bytes 1000 to 1560, around the block from 1024 to 1536
     offsets, damages = permissive(journal)
@@ -121,7 +121,7 @@ def test_the_other_modes_pass_the_messages_that_touch_a_bad_block(journal: Path)
     assert [message.offset for message in Reader(journal, check_sums=False)] == list(range(100))
 
 
-def test_every_bad_block_is_passed_and_reported(journal: Path) -> None:
+def test_every_bad_block_is_skipped_and_reported(journal: Path) -> None:
     for position in (625, 1105, 3025):
         damage_file(journal / FIRST, flip_bits, position, 128)
     offsets, damages = permissive(journal)
@@ -151,7 +151,7 @@ def test_a_message_over_many_blocks_is_one_damage(journal_directory: Path) -> No
     assert [(item.start, item.end) for item in items if isinstance(item, Damage)] == [(80, 80 + 300_026)]
 
 
-def test_bad_blocks_across_what_is_read_at_once_are_passed(journal_directory: Path) -> None:
+def test_bad_blocks_across_read_buffers_are_skipped(journal_directory: Path) -> None:
     with Writer(journal_directory, checksums=True) as writer:
         for offset in range(1000):
             writer.append(value_of(offset) * 50, timestamp=offset)
@@ -176,7 +176,7 @@ def _touches(start: int, size: int, block: int, block_bytes: int) -> bool:
     return start < block + block_bytes and start + size > block
 
 
-def test_a_bad_block_before_the_wanted_messages_does_not_matter(journal: Path) -> None:
+def test_bad_block_before_the_requested_messages_is_ignored(journal: Path) -> None:
     damage_file(journal / FIRST, flip_bits, 1225, 1)
     assert offsets_of(Reader(journal).messages(39)) == list(range(39, 100))
     assert offsets_of(Reader(journal).messages(5, 25)) == list(range(5, 25))
@@ -195,7 +195,7 @@ def test_the_last_messages_are_checked(journal: Path) -> None:
     assert caught.value.position == 3560
 
 
-def test_times_are_found_past_a_bad_block_and_past_bytes_that_are_no_message(journal: Path) -> None:
+def test_times_are_found_past_a_bad_block_and_bad_bytes(journal: Path) -> None:
     damage_file(journal / FIRST, flip_bits, 1225, 1)
     assert Reader(journal).find_time(60) == 60
     damage_file(journal / FIRST, overwrite, 1200, noise(100, 1))
@@ -203,7 +203,7 @@ def test_times_are_found_past_a_bad_block_and_past_bytes_that_are_no_message(jou
     assert Reader(journal).find_time(31) == 33
 
 
-def test_a_scanner_stops_or_goes_on_as_its_mode_says(journal: Path) -> None:
+def test_scanner_stops_or_continues_according_to_its_mode(journal: Path) -> None:
     damage_file(journal / FIRST, flip_bits, 625, 1)
     damage_file(journal / FIRST, flip_bits, 3025, 1)
     left = [*range(12), *range(26, 64), *range(77, 100)]
@@ -217,7 +217,7 @@ def test_a_scanner_stops_or_goes_on_as_its_mode_says(journal: Path) -> None:
         list(scanner)
 
 
-def test_a_scanner_passes_bad_blocks_in_a_segment_that_has_a_successor(journal_directory: Path) -> None:
+def test_scanner_skips_bad_blocks_in_a_segment_with_a_successor(journal_directory: Path) -> None:
     with Writer(journal_directory, checksums=True, segment_size=400) as writer:
         for offset in range(25):
             writer.append(value_of(offset), timestamp=offset)
@@ -228,7 +228,7 @@ def test_a_scanner_passes_bad_blocks_in_a_segment_that_has_a_successor(journal_d
     assert [(problem.file, problem.position) for problem in report.problems] == [("jnl/000000000000000a.jnl", 0)]
 
 
-def test_no_value_of_a_bad_block_is_read_where_a_finished_segment_ends_in_damage(journal_directory: Path) -> None:
+def test_value_of_a_bad_block_is_not_read_at_the_damaged_end_of_a_finished_segment(journal_directory: Path) -> None:
     with Writer(journal_directory, checksums=True, segment_size=400) as writer:
         for offset in range(25):
             writer.append(value_of(offset), timestamp=offset)
@@ -248,7 +248,7 @@ def test_no_value_of_a_bad_block_is_read_where_a_finished_segment_ends_in_damage
         list(Reader(path))
 
 
-def test_structural_damage_in_a_bad_block_is_within_what_is_passed(journal: Path) -> None:
+def test_structural_damage_in_a_bad_block_is_within_the_skipped_range(journal: Path) -> None:
     damage_file(journal / FIRST, overwrite, 1200, noise(100, 3))
     offsets, damages = permissive(journal)
     assert offsets == [offset for offset in range(100) if offset not in range(25, 39)]
@@ -279,7 +279,7 @@ def test_no_flipped_bit_is_ever_read_as_a_message(journal: Path) -> None:
     assert unnoticed == 0
 
 
-def test_every_flipped_bit_of_a_side_file_costs_a_block_at_most_and_raises_nothing_else(journal: Path) -> None:
+def test_flipped_bit_of_a_side_file_loses_at_most_one_block(journal: Path) -> None:
     path = checksum_path(journal / FIRST)
     for flip in bit_flips(path.read_bytes()):
         path.write_bytes(flip.data)
@@ -303,7 +303,7 @@ def test_a_side_file_that_lags_leaves_the_rest_uncovered(journal: Path) -> None:
         assert Reader(journal).verify().sound
 
 
-def test_an_end_that_was_synced_by_its_checksums_is_never_a_torn_tail(journal: Path) -> None:
+def test_end_synced_with_its_checksums_is_never_a_torn_tail(journal: Path) -> None:
     data = (journal / FIRST).read_bytes()
     for torn in torn_tails(data, start=len(data) - 3 * MESSAGE_BYTES):
         (journal / FIRST).write_bytes(torn.data)
@@ -323,7 +323,7 @@ def test_an_end_that_was_synced_by_its_checksums_is_never_a_torn_tail(journal: P
 
 
 @pytest.mark.parametrize("left", [0, 1, 30, 39])
-def test_after_a_segment_was_cut_short_a_repair_accounts_for_its_end(journal: Path, left: int) -> None:
+def test_repair_accounts_for_the_end_of_a_truncated_segment(journal: Path, left: int) -> None:
     damage_file(journal / FIRST, cut, 60 * MESSAGE_BYTES + left)
     found = plan(journal)
     apply(journal, found)
@@ -336,7 +336,7 @@ def test_after_a_segment_was_cut_short_a_repair_accounts_for_its_end(journal: Pa
     assert offsets_of(Reader(journal)) == list(range(90))
 
 
-def test_a_segment_that_was_emptied_is_not_sound(journal: Path) -> None:
+def test_emptied_segment_is_not_sound(journal: Path) -> None:
     (journal / FIRST).write_bytes(b"")
     assert [problem.kind for problem in Reader(journal).verify().problems] == ["truncated"]
     with pytest.raises(DamagedJournal):
@@ -348,9 +348,7 @@ def test_a_segment_that_was_emptied_is_not_sound(journal: Path) -> None:
 
 @pytest.mark.parametrize("checksums", [True, False])
 @pytest.mark.parametrize("rest", [b"\0", bytes(30), bytes(600), noise(39, 1)])
-def test_after_a_torn_tail_was_cut_the_checksums_cover_what_they_covered(
-    journal: Path, checksums: bool, rest: bytes
-) -> None:
+def test_cutting_a_torn_tail_keeps_the_coverage_of_checksums(journal: Path, checksums: bool, rest: bytes) -> None:
     damage_file(journal / FIRST, lambda data: data + rest)
     assert offsets_of(Reader(journal)) == list(range(100))
     assert [problem.kind for problem in Reader(journal).verify().problems] == ["torn_tail"]
@@ -363,7 +361,7 @@ def test_after_a_torn_tail_was_cut_the_checksums_cover_what_they_covered(
     assert sums.covered_bytes(5120) == (5120 if checksums else 4000)
 
 
-def test_an_old_side_file_of_a_name_is_not_held_against_a_new_segment(journal_directory: Path) -> None:
+def test_old_side_file_does_not_apply_to_a_new_segment_of_its_name(journal_directory: Path) -> None:
     with Writer(journal_directory, segment_size=10 * MESSAGE_BYTES) as writer:
         old = journal_directory / "jnl" / segment_name(10)
         old.write_bytes(noise(400, 1))
@@ -377,7 +375,7 @@ def test_an_old_side_file_of_a_name_is_not_held_against_a_new_segment(journal_di
     assert Reader(journal_directory).verify().sound
 
 
-def test_bytes_of_a_program_that_knows_no_checksums_are_not_covered(journal: Path) -> None:
+def test_bytes_of_a_program_without_checksums_are_not_covered(journal: Path) -> None:
     write(journal, 50, checksums=False)
     assert offsets_of(Reader(journal)) == list(range(150))
     damage_file(journal / FIRST, flip_bits, 130 * MESSAGE_BYTES + 30, 1)
@@ -386,7 +384,7 @@ def test_bytes_of_a_program_that_knows_no_checksums_are_not_covered(journal: Pat
     assert Reader(journal).verify().sound
 
 
-def test_a_side_file_that_is_something_else_is_told_and_covers_nothing(journal: Path) -> None:
+def test_foreign_side_file_is_reported_and_covers_nothing(journal: Path) -> None:
     checksum_path(journal / FIRST).write_bytes(b"what is this?" * 20)
     assert offsets_of(Reader(journal)) == list(range(100))
     report = Reader(journal).verify()
@@ -397,7 +395,7 @@ def test_a_side_file_that_is_something_else_is_told_and_covers_nothing(journal: 
 
 
 @pytest.mark.parametrize(("last", "covered"), [((1, 2), 10 * 512 + 2), ((1, 600), 8 * 512 + 2), ((0, 0), 8 * 512 + 2)])
-def test_entries_beyond_the_file_are_told_and_show_what_is_lost(
+def test_entries_beyond_the_file_are_reported_and_show_the_loss(
     journal: Path, last: tuple[int, int], covered: int
 ) -> None:
     side = checksum_path(journal / FIRST)
@@ -427,7 +425,7 @@ def test_the_checksums_of_a_segment_are_durable_when_it_is_finished_and_when_the
 
 
 @pytest.mark.parametrize("sync", ["none", "always"])
-def test_no_power_cut_makes_what_is_left_fail_its_checksums(simulated_disk: SimulatedDisk, sync: str) -> None:
+def test_power_cut_never_leaves_bytes_that_fail_their_checksums(simulated_disk: SimulatedDisk, sync: str) -> None:
     disk = simulated_disk
     write(JOURNAL, 3, disk=disk, sync=sync)
     write(JOURNAL, 3, disk=disk, sync=sync)
@@ -451,7 +449,7 @@ def test_a_follower_is_not_misled_by_checksums_that_change_under_it(journal: Pat
 # --- the block as a whole -------------------------------------------------------------------------------------------
 
 
-def test_a_plain_reading_of_a_checked_file_tells_the_bad_block(journal: Path) -> None:
+def test_plain_read_of_a_checked_file_reports_the_bad_block(journal: Path) -> None:
     damage_file(journal / FIRST, flip_bits, 700, 1)
     reader = Reader(journal)
     file = reader.open_file(reader.segments()[0])
@@ -463,7 +461,7 @@ def test_a_plain_reading_of_a_checked_file_tells_the_bad_block(journal: Path) ->
     file.close()
 
 
-def test_random_damage_is_passed_in_whole_blocks(journal: Path) -> None:
+def test_random_damage_is_skipped_in_whole_blocks(journal: Path) -> None:
     path = journal / FIRST
     data, chance = path.read_bytes(), random.Random(5)
     for _ in range(60):

@@ -82,7 +82,7 @@ def test_the_schema_of_a_sharded_root_names_the_shard_as_well() -> None:
     assert columns.schema(sharded=True).names == [*USUAL, "shard"]
 
 
-def test_columns_come_in_the_order_asked_for() -> None:
+def test_columns_are_returned_in_the_requested_order() -> None:
     assert columns.schema(["value", "file", "offset"]).names == ["value", "file", "offset"]
 
 
@@ -95,7 +95,7 @@ def test_columns_come_in_the_order_asked_for() -> None:
         ("value", "a list of names"),
     ],
 )
-def test_what_cannot_be_a_choice_of_columns_is_refused(names: Any, complaint: str) -> None:
+def test_invalid_choice_of_columns_is_refused(names: Any, complaint: str) -> None:
     with pytest.raises(WrongUse, match=complaint):
         columns.schema(names)
 
@@ -114,7 +114,7 @@ def test_batches_of_any_size_hold_the_messages_of_any_chunks(batch_bytes: int) -
         batch.validate(full=True)
 
 
-def test_a_batch_is_about_as_large_as_it_was_asked_to_be() -> None:
+def test_batch_has_about_the_requested_size() -> None:
     chunks = [chunk_of([Message(offset, 1, 0, b"k" * 13, b"v" * 100)]) for offset in range(40_000)]
     sizes = [batch.get_total_buffer_size() for batch in collected(chunks, batch_bytes=1 << 20)]
     assert len(sizes) == 6
@@ -133,7 +133,7 @@ def test_a_message_larger_than_a_batch_is_a_batch() -> None:
     assert [batch.num_rows for batch in batches] == [1, 2]
 
 
-def test_keys_that_become_longer_than_expected_only_make_smaller_batches() -> None:
+def test_unexpectedly_long_keys_only_make_smaller_batches() -> None:
     short = [Message(offset, 0, 0, b"", b"value") for offset in range(2000)]
     long = [Message(offset, 0, 0, b"k" * 127, b"value") for offset in range(2000, 4000)]
     batches = collected([chunk_of(short), chunk_of(long)])
@@ -158,7 +158,7 @@ def test_only_requested_columns_are_decoded() -> None:
         columns.to_batch(found, columns.schema(["offset"]))
 
 
-def test_places_are_told_from_the_beginning_of_the_file() -> None:
+def test_positions_are_relative_to_the_beginning_of_the_file() -> None:
     messages = some_messages(4)
     names = ["file", "position", "size"]
     (batch,) = collected([chunk_of(messages[:3], "jnl/a.jnl", 1000), chunk_of(messages[3:], "jnl/b.jnl")], names)
@@ -179,7 +179,7 @@ def test_files_are_right_where_a_batch_ends_within_a_chunk() -> None:
             assert row["file"] == str(row["offset"] // 700 * 700)
 
 
-def test_the_shard_is_a_column_and_leads_the_file() -> None:
+def test_shard_is_a_column_and_prefixes_the_file() -> None:
     collector = columns.Collector(["shard", "file"], sharded=True)
     for shard in ("p.1.000", "p.1.001"):
         assert list(collector.add(chunk_of(some_messages(1), "jnl/x.jnl"), shard)) == []
@@ -216,7 +216,7 @@ def test_arrow_gets_the_memory_that_the_kernel_has_filled() -> None:
         assert [buffer.address for buffer in batch.column(name).buffers()[1:]] == [buffer.address for buffer in buffers]
 
 
-def test_a_batch_that_stays_small_gives_its_memory_back() -> None:
+def test_small_batch_releases_its_spare_memory() -> None:
     before = pa.total_allocated_bytes()
     (batch,) = collected([chunk_of(some_messages(1))])
     assert batch.num_rows == 1
@@ -224,7 +224,7 @@ def test_a_batch_that_stays_small_gives_its_memory_back() -> None:
 
 
 @pytest.mark.parametrize("size", [0, -1, (1 << 30) + 1])
-def test_a_batch_size_that_makes_no_sense_is_refused(size: int) -> None:
+def test_invalid_batch_size_is_refused(size: int) -> None:
     with pytest.raises(WrongUse, match="not within 1 byte and 1 GiB"):
         columns.Collector(batch_bytes=size)
 
@@ -248,9 +248,7 @@ def used(gathered: Columns) -> dict[str, bytes]:
     ("rows", "key_bytes", "value_bytes"),
     [(1000, 10**6, 10**6), (77, 10**6, 10**6), (1000, 1500, 10**6), (1000, 10**6, 9000), (0, 0, 0), (1000, 0, 0)],
 )
-def test_codec_and_kernel_gather_the_same_and_stop_at_the_same_place(
-    rows: int, key_bytes: int, value_bytes: int
-) -> None:
+def test_codec_and_kernel_gather_the_same_rows(rows: int, key_bytes: int, value_bytes: int) -> None:
     chunk = chunk_of(some_messages(400, seed=rows))
     gatherers = [module.Gatherer(codec.ALL_COLUMNS, rows, key_bytes, value_bytes) for module in IMPLEMENTATIONS]
     answers = [one.add(chunk.data, chunk.start, chunk.stop, 400, base=99) for one in gatherers]
@@ -264,7 +262,7 @@ def test_codec_and_kernel_gather_the_same_and_stop_at_the_same_place(
 
 
 @pytest.mark.parametrize("module", IMPLEMENTATIONS)
-def test_gathering_goes_on_where_it_stopped(module: Any) -> None:
+def test_gathering_continues_where_it_stopped(module: Any) -> None:
     messages = some_messages(300)
     chunk = chunk_of(messages)
     position, left, keys = chunk.start, 300, []
@@ -278,7 +276,7 @@ def test_gathering_goes_on_where_it_stopped(module: Any) -> None:
 
 
 @pytest.mark.parametrize("module", IMPLEMENTATIONS)
-def test_bytes_that_were_not_walked_are_refused_and_not_believed(module: Any) -> None:
+def test_unwalked_bytes_are_refused(module: Any) -> None:
     whole = codec.encode(Message(1, 2, 3, b"key", b"value"))
     for data in (whole[:-1], whole[:20], bytes([*whole[:17], 0x80, *whole[18:]])):
         gatherer = module.Gatherer(codec.ALL_COLUMNS, 10, 1000, 1000)
@@ -287,7 +285,7 @@ def test_bytes_that_were_not_walked_are_refused_and_not_believed(module: Any) ->
 
 
 @pytest.mark.parametrize("module", IMPLEMENTATIONS)
-def test_columns_are_taken_once(module: Any) -> None:
+def test_columns_can_be_taken_one_time(module: Any) -> None:
     gatherer = module.Gatherer(codec.OFFSETS, 10, 0, 0)
     assert gatherer.take().count == 0
     with pytest.raises(WrongUse, match="taken"):
@@ -298,7 +296,7 @@ def test_columns_are_taken_once(module: Any) -> None:
 
 @pytest.mark.parametrize("module", IMPLEMENTATIONS)
 @pytest.mark.parametrize("room", [(-1, 0, 0), (1, 2**31, 0), (1, 0, 2**31), (1, -1, 0)])
-def test_room_that_i32_ends_cannot_count_is_refused(module: Any, room: tuple[int, int, int]) -> None:
+def test_buffer_beyond_32_bit_offsets_is_refused(module: Any, room: tuple[int, int, int]) -> None:
     with pytest.raises(TooLarge, match="less than 2 GiB"):
         module.Gatherer(codec.OFFSETS, *room)
 
@@ -331,7 +329,7 @@ def appended(data: Any) -> list[tuple[int | None, int, bytes, bytes]]:
 VALUES = pa.array([b"one", b"", b"three"])
 
 
-def test_a_batch_that_we_made_goes_back_as_it_was() -> None:
+def test_own_batch_round_trips() -> None:
     messages = some_messages(500)
     (batch,) = collected([chunk_of(messages)])
     assert appended(batch) == [(m.timestamp, m.type, m.key, m.value) for m in messages]
@@ -357,12 +355,12 @@ def test_nulls_are_no_timestamp_type_zero_and_an_empty_key() -> None:
     assert appended(data) == [(5, 0, b"", b"one"), (None, 2, b"k", b""), (7, 3, b"", b"three")]
 
 
-def test_columns_of_nothing_but_nulls_are_like_missing_ones_without_a_time() -> None:
+def test_all_null_columns_are_like_missing_ones_without_a_time() -> None:
     data = pa.record_batch({"value": VALUES, "key": pa.nulls(3), "type": pa.nulls(3), "timestamp": pa.nulls(3)})
     assert appended(data) == [(None, 0, b"", b"one"), (None, 0, b"", b""), (None, 0, b"", b"three")]
 
 
-def test_bytes_behind_a_null_key_are_not_written() -> None:
+def test_bytes_of_a_null_key_are_not_written() -> None:
     ends, data = pa.py_buffer(bytes.fromhex("00000000 03000000 06000000")), pa.py_buffer(b"abcdef")
     key = pa.Array.from_buffers(pa.binary(), 2, [pa.py_buffer(b"\x02"), ends, data])
     assert [row[2] for row in appended(pa.record_batch({"value": VALUES[:2], "key": key}))] == [b"", b"def"]
@@ -373,18 +371,18 @@ def test_bytes_behind_a_null_key_are_not_written() -> None:
     [pa.binary(), pa.large_binary(), pa.string(), pa.large_string(), pa.binary_view(), pa.string_view()],
     ids=str,
 )
-def test_every_kind_of_bytes_will_do(kind: pa.DataType) -> None:
+def test_every_bytes_type_is_accepted(kind: pa.DataType) -> None:
     data = pa.record_batch({"value": pa.array(["one", "", "three"], kind), "key": pa.array(["a", None, "c"], kind)})
     assert [row[2:] for row in appended(data)] == [(b"a", b"one"), (b"", b""), (b"c", b"three")]
     assert [row[2:] for row in appended(data.slice(1, 2))] == [(b"", b""), (b"c", b"three")]
 
 
-def test_bytes_of_a_fixed_size_will_do() -> None:
+def test_fixed_size_bytes_are_accepted() -> None:
     data = pa.record_batch({"value": pa.array([b"abcd", b"efgh"], pa.binary(4))})
     assert [row[3] for row in appended(data.slice(1))] == [b"efgh"]
 
 
-def test_dictionaries_are_looked_up() -> None:
+def test_dictionary_columns_are_decoded() -> None:
     value = pa.array(["red", "green", "red", "blue"]).dictionary_encode()
     key = pa.array([b"k", None, b"k", b"l"]).dictionary_encode()
     type = pa.array([7, 7, 8, 8], pa.int32()).dictionary_encode()
@@ -392,7 +390,7 @@ def test_dictionaries_are_looked_up() -> None:
     assert [row[1:] for row in appended(data.slice(1))] == [(7, b"", b"green"), (8, b"k", b"red"), (8, b"l", b"blue")]
 
 
-def test_an_extension_type_is_what_it_is_stored_as() -> None:
+def test_extension_type_is_read_as_its_storage() -> None:
     value = pa.array([bytes(16), b"x" * 16], pa.uuid())
     assert [row[3] for row in appended(pa.record_batch({"value": value}))] == [bytes(16), b"x" * 16]
 
@@ -413,7 +411,7 @@ def test_int64_timestamps_are_nanoseconds() -> None:
 
 
 @pytest.mark.parametrize("kind", [pa.int8(), pa.uint8(), pa.int16(), pa.int32(), pa.uint32(), pa.int64(), pa.uint64()])
-def test_types_of_every_whole_number_will_do(kind: pa.DataType) -> None:
+def test_every_integer_type_is_accepted(kind: pa.DataType) -> None:
     data = pa.record_batch({"value": VALUES, "type": pa.array([0, 100, 127], kind)})
     assert [row[1] for row in appended(data)] == [0, 100, 127]
 
@@ -439,14 +437,14 @@ def test_a_wrong_column_is_named(data: dict[str, pa.Array], complaint: str) -> N
         columns.from_arrow(pa.record_batch(data))
 
 
-def test_a_column_that_is_there_twice_is_refused() -> None:
+def test_duplicate_column_is_refused() -> None:
     data = pa.RecordBatch.from_arrays([VALUES, VALUES], names=["value", "value"])
     with pytest.raises(WrongUse, match="column value is there more than once"):
         columns.from_arrow(data)
 
 
 @pytest.mark.parametrize("data", [None, [b"a"], {"value": [b"a"]}, VALUES.to_pylist()])
-def test_what_is_not_arrow_is_refused(data: Any) -> None:
+def test_other_objects_than_arrow_are_refused(data: Any) -> None:
     with pytest.raises(WrongUse, match="is not Arrow data"):
         columns.from_arrow(data)
 
@@ -497,7 +495,7 @@ def as_batches(table: pa.Table) -> Iterator[pa.RecordBatch]:
     ],
     ids=["table", "batch", "reader", "generator", "stream", "record"],
 )
-def test_arrow_data_of_any_shape_will_do(wrapped: Callable[[pa.Table], Any]) -> None:
+def test_arrow_data_of_any_shape_is_accepted(wrapped: Callable[[pa.Table], Any]) -> None:
     value = pa.chunked_array([[b"a", b"b"], [], [b"c"]], pa.binary())
     key = pa.chunked_array([[b"1"], [b"2", b"3"]], pa.binary())
     table = pa.table({"key": key, "value": value, "offset": pa.array([7, 7, 7])})
@@ -593,7 +591,7 @@ def test_codec_and_kernel_pack_and_cut_the_same(enough_bytes: int, segment_bytes
 
 
 @pytest.mark.parametrize("module", IMPLEMENTATIONS)
-def test_packing_makes_room_for_a_value_larger_than_the_buffer(module: Any) -> None:
+def test_packing_grows_the_buffer_for_a_large_value(module: Any) -> None:
     value = pa.array([b"a", bytes(range(256)) * 8000, b"c"])
     (part,) = columns.from_arrow(pa.record_batch({"value": value}))
     buffer = module.AppendBuffer(0, 0, 1 << 40, 1)
@@ -606,7 +604,7 @@ def test_packing_makes_room_for_a_value_larger_than_the_buffer(module: Any) -> N
 @pytest.mark.parametrize("module", IMPLEMENTATIONS)
 @pytest.mark.parametrize("ends", [[0, 3, 90], [0, 3, 2], [0, 3, -1]])
 @pytest.mark.parametrize("column", ["key", "value"])
-def test_no_row_that_lies_outside_of_its_columns_is_packed(module: Any, ends: list[int], column: str) -> None:
+def test_row_outside_its_columns_is_not_packed(module: Any, ends: list[int], column: str) -> None:
     offsets = array("i", ends).tobytes()
     key = Columns(2, key_ends=offsets, keys=b"abcdef")
     part = key if column == "key" else Columns(2, value_ends=offsets, values=b"abcdef")

@@ -53,7 +53,7 @@ def test_batches_make_the_same_files_and_those_without_segments_roll_by_size(
     assert not (tmp_path / "told" / ".logwright" / "copying").exists()
 
 
-def test_a_difference_is_found_at_its_offset_and_what_is_there_already_is_left_out(tmp_path: Path) -> None:
+def test_difference_is_found_at_its_offset_and_existing_messages_are_skipped(tmp_path: Path) -> None:
     source = tmp_path / "source"
     write(source, 20, 1 << 30)
     (batch,) = batches(source, 1 << 20)
@@ -69,7 +69,7 @@ def test_a_difference_is_found_at_its_offset_and_what_is_there_already_is_left_o
         assert find_difference(reader, replace(batch, frames=changed), offset) is None
 
 
-def test_what_does_not_follow_is_refused(tmp_path: Path) -> None:
+def test_batch_that_does_not_follow_is_refused(tmp_path: Path) -> None:
     empty = Batch(b"", 5, 0, 0, 0, None)
     with CopyWriter(tmp_path / "copy") as writer, pytest.raises(WrongUse, match="offset 5 does not follow 0"):
         writer.write(empty)
@@ -78,7 +78,7 @@ def test_what_does_not_follow_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("hole", ["first", "later"])
-def test_a_hole_in_what_was_not_synced_is_cut_off_with_all_that_is_behind_it(
+def test_hole_in_unsynced_bytes_is_cut_with_everything_after_it(
     hole: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.CRITICAL, logger="logwright")

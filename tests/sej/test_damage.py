@@ -221,7 +221,7 @@ def test_after_repair_of_any_damage_entries_are_genuine_and_losses_accounted_for
     assert repaired > DAMAGES // 2
 
 
-def test_after_any_damage_to_messages_with_messages_in_their_values_none_of_these_becomes_the_journals() -> None:
+def test_messages_within_values_are_never_recovered_after_any_damage() -> None:
     repaired = check_many(NESTED_DAMAGES, seed=1, nested=0.7)
     COUNTS.add("damages repaired", repaired, "sej")
     assert repaired > NESTED_DAMAGES // 2
@@ -246,19 +246,19 @@ def off_by_one(original: Callable[..., object]) -> Callable[..., object]:
     return lost_messages
 
 
-def test_a_repair_that_forgets_what_it_took_out_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repair_that_omits_removed_messages_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(salvage.Salvage, "_note", forget_losses)
     with pytest.raises(AssertionError):
         check_many(200)
 
 
-def test_a_repair_that_accounts_for_one_message_too_few_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repair_that_accounts_for_too_few_messages_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(salvage, "lost_messages", off_by_one(lost_messages))
     with pytest.raises(AssertionError):
         check_many(200)
 
 
-def test_a_repair_that_guesses_a_field_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repair_that_guesses_a_field_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(salvage.Salvage, "_find_fix", take_the_first)
     with pytest.raises(AssertionError):
         check_many(500)

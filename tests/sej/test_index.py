@@ -94,7 +94,7 @@ def test_an_entry_is_made_about_every_quarter_of_a_mebibyte(written: Path) -> No
     assert with_file(written, index.times) == (0, 29_990)
 
 
-def test_an_entry_knows_the_times_of_the_stretch_before_it(written: Path) -> None:
+def test_entry_has_the_times_of_the_preceding_range(written: Path) -> None:
     index = load(written)
     assert index is not None
     begin = 0
@@ -115,7 +115,7 @@ def test_messages_without_a_time_do_not_count(tmp_path: Path) -> None:
     assert times == [(MAX_TIMESTAMP, NO_TIMESTAMP), (timed[0] - 1000, timed[1] - 1000), (MAX_TIMESTAMP, NO_TIMESTAMP)]
 
 
-def test_a_writer_that_goes_on_knows_the_times_of_what_was_there(tmp_path: Path) -> None:
+def test_reopened_writer_knows_the_times_of_existing_messages(tmp_path: Path) -> None:
     """Opened again and again, also on a finished index, with and without times, and clocks that go back."""
     random_numbers = random.Random(7)
     times: list[int | None] = []
@@ -156,13 +156,13 @@ def test_an_entry_is_packed_and_unpacked() -> None:
         assert Entry.unpack(data, 3, 2000) is None, "an entry that was behind another one"
 
 
-def test_no_flipped_bit_of_an_entry_goes_unnoticed() -> None:
+def test_every_flipped_bit_of_an_entry_is_detected() -> None:
     entry = Entry(7, 4096, 1_700_000_000, 1_500_000_000, 1_600_000_000)
     for damaged in bit_flips(entry.pack(0, 0)):
         assert Entry.unpack(damaged.data, 0, 0) is None
 
 
-def test_the_entries_that_a_walk_finds_lead_to_the_same_places(written: Path) -> None:
+def test_entries_found_by_a_walk_have_the_same_positions(written: Path) -> None:
     segment = first_segment(written)
     size = segment.path.stat().st_size
     entries = with_file(written, lambda file: build_entries(file, segment, size, finished=True))
@@ -172,7 +172,7 @@ def test_the_entries_that_a_walk_finds_lead_to_the_same_places(written: Path) ->
     assert with_file(written, lambda file: all(confirms(file, entry) for entry in entries)) is True
 
 
-def test_an_index_is_put_in_place_and_removed(journal: Path) -> None:
+def test_index_is_created_and_removed(journal: Path) -> None:
     segment = first_segment(journal)
     index = load(journal)
     assert index is not None
@@ -203,7 +203,7 @@ def answers(directory: Path) -> list[object]:
 EXPECTED = [0, 1, 499, 500, 1499, 1500, 2998, 2999, 3000, 3999, 0, 1500, 1500, 1500, 1551, 3000, 4000, 4000, 0]
 
 
-def test_a_reader_answers_right_with_an_index(written: Path) -> None:
+def test_reader_with_an_index_is_correct(written: Path) -> None:
     assert answers(written) == EXPECTED
 
 
@@ -250,7 +250,7 @@ def _in_layout_1(data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("damage", BAD_INDEXES.values(), ids=BAD_INDEXES)
-def test_a_bad_index_only_means_a_longer_way(journal: Path, damage: Callable[[bytes], bytes]) -> None:
+def test_bad_index_only_slows_reading(journal: Path, damage: Callable[[bytes], bytes]) -> None:
     path = index_path(first_segment(journal))
     path.write_bytes(damage(path.read_bytes()))
     assert answers(journal) == EXPECTED
@@ -258,7 +258,7 @@ def test_a_bad_index_only_means_a_longer_way(journal: Path, damage: Callable[[by
         assert writer.append(b"next") == COUNT
 
 
-def test_an_index_torn_at_any_byte_only_means_a_longer_way(journal: Path) -> None:
+def test_index_torn_at_any_byte_only_slows_reading(journal: Path) -> None:
     path = index_path(first_segment(journal))
     whole = path.read_bytes()
     reader = Reader(journal)
@@ -268,7 +268,7 @@ def test_an_index_torn_at_any_byte_only_means_a_longer_way(journal: Path) -> Non
         assert next(iter(reader.messages(2998, 2999))).offset == 2998
 
 
-def test_an_index_that_is_older_than_its_segment_is_passed_over(journal: Path) -> None:
+def test_index_older_than_its_segment_is_ignored(journal: Path) -> None:
     """Another program has cut the segment and written other messages since."""
     segment = first_segment(journal)
     data = segment.path.read_bytes()
@@ -282,7 +282,7 @@ def test_an_index_that_is_older_than_its_segment_is_passed_over(journal: Path) -
     assert reader.find_time(7 * 1234) == 1234
 
 
-def test_no_index_at_all_is_needed(journal: Path) -> None:
+def test_reading_works_without_an_index(journal: Path) -> None:
     for path in (journal / "idx").iterdir():
         path.unlink()
     (journal / "idx").rmdir()
@@ -292,7 +292,7 @@ def test_no_index_at_all_is_needed(journal: Path) -> None:
 # --- while it grows -------------------------------------------------------------------------------------------------
 
 
-def test_a_writer_goes_on_with_the_index_of_an_earlier_one(tmp_path: Path) -> None:
+def test_writer_continues_the_index_of_an_earlier_one(tmp_path: Path) -> None:
     for session in range(6):
         with Writer(tmp_path) as writer:
             for number in range(1500):
@@ -307,7 +307,7 @@ def test_a_writer_goes_on_with_the_index_of_an_earlier_one(tmp_path: Path) -> No
     assert [entry.largest for entry in index.entries] == [offset - 1 for offset in offsets]
 
 
-def test_a_writer_that_goes_on_after_an_entry_removes_those_behind_it(journal: Path) -> None:
+def test_writer_that_continues_at_an_entry_removes_later_ones(journal: Path) -> None:
     segment, index = first_segment(journal), load(journal)
     assert index is not None
     writer = IndexWriter.resume(REAL_DISK, segment, index, index.entries[1])
@@ -319,7 +319,7 @@ def test_a_writer_that_goes_on_after_an_entry_removes_those_behind_it(journal: P
     assert again.entries == index.entries[:2]
 
 
-def test_the_checksum_of_an_entry_is_the_one_that_the_layout_says() -> None:
+def test_checksum_of_an_entry_matches_the_layout() -> None:
     entry = Entry(7, 4096, -5, -6, 3)
     stored = struct.unpack_from("<I", entry.pack(9, 1000), 40)[0]
     assert stored == zlib.crc32(struct.pack("<QQQQqqq", 9, 1000, 7, 4096, -5, -6, 3))

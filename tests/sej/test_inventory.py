@@ -47,7 +47,7 @@ def test_a_single_file_is_a_journal_of_one_file_without_consumers(tmp_path: Path
     assert found == Inventory([FileEntry("", f"{10:016x}.jnl", 5 * MESSAGE_BYTES, 10, 15)], [])
 
 
-def test_consumers_are_where_they_have_committed(tmp_path: Path) -> None:
+def test_consumers_have_their_committed_offset(tmp_path: Path) -> None:
     journal = make_journal(tmp_path / "journal", 25)
     Offset(journal, "new").close()
     reset(journal, "early", 3, create=True)
@@ -64,7 +64,7 @@ def test_consumers_are_where_they_have_committed(tmp_path: Path) -> None:
     assert broken.problem == "ofs/broken.ofs @ 0: an offset file has 0 or 8 bytes, this one has 3"
 
 
-def test_what_retention_removed_is_not_there_and_consumers_may_be_before_it(tmp_path: Path) -> None:
+def test_removed_segments_are_absent_and_consumers_may_precede_the_first(tmp_path: Path) -> None:
     journal = make_journal(tmp_path / "journal", 25)
     reset(journal, "late", 22, create=True)
     clean(journal, max_bytes=1)
@@ -87,7 +87,7 @@ def test_shards_are_parts_and_their_files_have_the_shard_in_their_name(tmp_path:
     assert (consumer.part, consumer.offset) == ("web.1.001", found.files[1].next)
 
 
-def test_damage_stops_nothing(tmp_path: Path) -> None:
+def test_damage_does_not_stop_the_inventory(tmp_path: Path) -> None:
     torn = make_journal(tmp_path / "torn", 15)
     path = torn / name_of(10)
     path.write_bytes(path.read_bytes()[:-7])
@@ -108,7 +108,7 @@ class ShrinkingDisk(RealDisk):
         return super().list_directory(path)
 
 
-def test_a_shard_that_is_removed_while_we_look_is_left_out(tmp_path: Path) -> None:
+def test_shard_removed_during_listing_is_skipped(tmp_path: Path) -> None:
     with ShardedWriter(tmp_path / "root", bit=1) as writer:
         for number in range(20):
             writer.append(b"v", b"%d" % number)
@@ -124,7 +124,7 @@ class VanishingDisk(RealDisk):
         return super().file_size(path)
 
 
-def test_a_segment_that_is_removed_while_we_look_is_left_out(tmp_path: Path) -> None:
+def test_segment_removed_during_listing_is_skipped(tmp_path: Path) -> None:
     journal = make_journal(tmp_path / "journal", 25)
     assert [file.first for file in taken(journal, disk=VanishingDisk()).files] == [0, 20]
     with pytest.raises(FileNotFoundError):

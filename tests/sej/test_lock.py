@@ -30,7 +30,7 @@ def replace_lock(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("lose", [replace_lock, lambda directory: (directory / LOCK_NAME).unlink()])
-def test_nothing_is_written_after_the_lock_file_has_gone(journal_directory: Path, lose: object) -> None:
+def test_nothing_is_written_after_the_lock_file_is_removed(journal_directory: Path, lose: object) -> None:
     make_journal(journal_directory, 3)
     writer = Writer(journal_directory)
     writer.append(b"in the buffer")
@@ -44,7 +44,7 @@ def test_nothing_is_written_after_the_lock_file_has_gone(journal_directory: Path
     assert offsets_of(Reader(journal_directory)) == [0, 1, 2]
 
 
-def test_an_append_is_not_acknowledged_if_the_lock_file_goes_during_its_sync(journal_directory: Path) -> None:
+def test_append_is_not_acknowledged_if_the_lock_file_is_removed_during_its_sync(journal_directory: Path) -> None:
     make_journal(journal_directory, 3)
     writer = Writer(journal_directory)
     writer.append(b"written")
@@ -55,7 +55,7 @@ def test_an_append_is_not_acknowledged_if_the_lock_file_goes_during_its_sync(jou
     writer.close()
 
 
-def test_a_writer_that_always_syncs_notices_at_once(journal_directory: Path) -> None:
+def test_writer_with_sync_always_detects_it_at_once(journal_directory: Path) -> None:
     writer = Writer(journal_directory, sync="always")
     writer.append(b"first")
     replace_lock(journal_directory)
@@ -65,7 +65,7 @@ def test_a_writer_that_always_syncs_notices_at_once(journal_directory: Path) -> 
     assert offsets_of(Reader(journal_directory)) == [0]
 
 
-def test_shards_and_copies_notice_too(tmp_path: Path) -> None:
+def test_shards_and_copies_detect_a_removed_lock_file(tmp_path: Path) -> None:
     sharded = ShardedWriter(tmp_path / "root", "", 1)
     sharded.append(b"value", key=b"key")
     (name,) = [path.name for path in (tmp_path / "root").iterdir()]
@@ -83,9 +83,7 @@ def test_shards_and_copies_notice_too(tmp_path: Path) -> None:
     copy.close()
 
 
-def test_appends_that_stay_in_the_buffer_do_not_look_at_the_lock_file(
-    journal_directory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_buffered_appends_do_not_check_the_lock_file(journal_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[Lock] = []
     monkeypatch.setattr(Lock, "check", lambda lock: looks.append(lock))
     with Writer(journal_directory) as writer:
@@ -105,7 +103,7 @@ def test_a_writer_continues_after_its_directory_was_renamed(tmp_path: Path) -> N
     assert [message.value for message in Reader(tmp_path / "other")] == [b"first", b"second"]
 
 
-def test_an_offset_is_not_committed_after_its_lock_file_has_gone(journal_directory: Path) -> None:
+def test_offset_is_not_committed_after_its_lock_file_is_removed(journal_directory: Path) -> None:
     make_journal(journal_directory, 3)
     with Offset(journal_directory, "reader") as offset:
         offset.commit(1)
@@ -128,7 +126,7 @@ def interrupt(home: Path) -> None:
     repair.save(REAL_DISK)
 
 
-def test_a_writer_does_not_open_a_journal_that_is_half_repaired(journal_directory: Path) -> None:
+def test_writer_does_not_open_a_half_repaired_journal(journal_directory: Path) -> None:
     make_journal(journal_directory, 25)
     damage_file(journal_directory / "jnl" / segment_name(20), cut, 150)
     interrupt(journal_directory)
@@ -138,7 +136,7 @@ def test_a_writer_does_not_open_a_journal_that_is_half_repaired(journal_director
     Writer(journal_directory).close()
 
 
-def test_a_writer_does_not_open_a_shard_of_a_root_that_is_half_repaired(tmp_path: Path) -> None:
+def test_writer_does_not_open_a_shard_of_a_half_repaired_root(tmp_path: Path) -> None:
     for index in range(2):
         make_journal(tmp_path / f"blue.1.00{index}", 25)
     damage_file(tmp_path / "blue.1.001" / "jnl" / segment_name(20), cut, 150)

@@ -85,20 +85,20 @@ def rise_bytes(work: str, journal: Path, folder: Path) -> int:
         "assert arrow.to_arrow(journal, ['offset', 'timestamp', 'size']).num_rows == 3000",
     ],
 )
-def test_reading_300_mb_takes_a_few(work: str, journal: Path, tmp_path: Path) -> None:
+def test_reading_300_mb_takes_little_memory(work: str, journal: Path, tmp_path: Path) -> None:
     assert rise_bytes(work, journal, tmp_path) < 40 * MIB
 
 
-def test_the_memory_that_is_measured_is_the_memory_that_is_used(journal: Path, tmp_path: Path) -> None:
+def test_measured_memory_is_the_used_memory(journal: Path, tmp_path: Path) -> None:
     assert rise_bytes("kept = list(Reader(journal).messages(stop=1100))", journal, tmp_path) > 95 * MIB
 
 
-def test_converting_300_mb_takes_a_few_row_groups(journal: Path, tmp_path: Path) -> None:
+def test_converting_300_mb_takes_the_memory_of_a_few_row_groups(journal: Path, tmp_path: Path) -> None:
     work = "assert arrow.to_parquet(journal, folder / 'p', row_group_bytes=4 << 20).rows == 3000"
     assert rise_bytes(work, journal, tmp_path) < 80 * MIB
 
 
-def test_converting_it_back_takes_a_few_as_well(journal: Path, tmp_path: Path) -> None:
+def test_converting_it_back_takes_little_memory(journal: Path, tmp_path: Path) -> None:
     arrow_work = "arrow.to_parquet(journal, folder / 'p', row_group_bytes=32 << 20, stop=1500)"
     rise_bytes(arrow_work, journal, tmp_path)
     work = "assert arrow.from_parquet(folder / 'p', folder / 'k') == 1500"
@@ -113,7 +113,7 @@ def test_converting_it_back_takes_a_few_as_well(journal: Path, tmp_path: Path) -
     ],
     ids=["append", "append_batch"],
 )
-def test_writing_100_mb_takes_a_few(work: str, journal: Path, tmp_path: Path) -> None:
+def test_writing_100_mb_takes_little_memory(work: str, journal: Path, tmp_path: Path) -> None:
     whole = f"""
 import pyarrow
 value = bytes({VALUE_BYTES})

@@ -63,7 +63,7 @@ def test_a_range_of_offsets_is_read_by_every_verb(journal: Path, start: int | No
     assert reader.count(start, stop) == len(wanted(start, stop))
 
 
-def test_a_range_that_ends_before_it_begins_is_empty_with_an_index_too(tmp_path: Path) -> None:
+def test_range_that_ends_before_it_begins_is_empty_with_an_index(tmp_path: Path) -> None:
     with Writer(tmp_path) as writer:
         for _ in range(2000):
             writer.append(bytes(1000))
@@ -73,7 +73,7 @@ def test_a_range_that_ends_before_it_begins_is_empty_with_an_index_too(tmp_path:
     assert reader.count(1000, 900) == 0
 
 
-def test_a_range_that_ends_within_damage_does_not_go_on_behind_it(journal: Path) -> None:
+def test_range_that_ends_within_damage_does_not_continue_after_it(journal: Path) -> None:
     path = journal / "jnl" / segment_name(0)
     path.write_bytes(overwrite(path.read_bytes(), 3 * MESSAGE_BYTES, bytes(3 * MESSAGE_BYTES)))
     items = list(Reader(journal).messages(0, 5, mode="permissive"))
@@ -81,7 +81,7 @@ def test_a_range_that_ends_within_damage_does_not_go_on_behind_it(journal: Path)
     assert offsets_of(Reader(journal).messages(0, 8, mode="dropmalformed")) == [0, 1, 2, 6, 7]
 
 
-def test_a_place_is_told_from_the_journal_s_directory(journal: Path) -> None:
+def test_position_is_relative_to_the_journals_directory(journal: Path) -> None:
     places = [(item.file, item.span.start) for item in Reader(journal).scan(9, 12) if not isinstance(item, Damage)]
     assert places == [
         (f"jnl/{segment_name(0)}", 9 * MESSAGE_BYTES),
@@ -98,7 +98,7 @@ def test_one_segment_file_can_be_read_alone(journal: Path) -> None:
     assert [item.file for item in reader.last(1)] == [segment_name(10)]
 
 
-def test_progress_goes_from_nothing_to_all_bytes(journal: Path) -> None:
+def test_progress_runs_from_zero_to_all_bytes(journal: Path) -> None:
     seen: list[tuple[int, int]] = []
     assert Reader(journal).count(progress=lambda done, total: seen.append((done, total))) == 25
     assert [total for _, total in seen] == [25 * MESSAGE_BYTES] * len(seen)
@@ -110,17 +110,17 @@ def test_progress_goes_from_nothing_to_all_bytes(journal: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["nothing", "nothing/0000000000000000.jnl"])
-def test_where_nothing_is_the_error_says_so(tmp_path: Path, name: str) -> None:
+def test_missing_path_is_reported_as_not_found(tmp_path: Path, name: str) -> None:
     with pytest.raises(NotFound):
         list(Reader(tmp_path / name))
 
 
-def test_a_directory_that_is_no_journal_is_not_found(tmp_path: Path) -> None:
+def test_directory_that_is_not_a_journal_is_not_found(tmp_path: Path) -> None:
     with pytest.raises(NotFound):
         Reader(tmp_path)
 
 
-def test_a_file_that_is_no_segment_is_not_found(tmp_path: Path) -> None:
+def test_file_that_is_not_a_segment_is_not_found(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("hello")
     with pytest.raises(NotFound, match="no sej journal is here"):
         Reader(tmp_path / "notes.txt")
@@ -133,7 +133,7 @@ def test_a_journal_without_segments_is_empty(tmp_path: Path) -> None:
     assert (reader.first, reader.next, reader.count(), reader.last(5)) == (0, 0, 0, [])
 
 
-def test_a_mode_that_does_not_exist_is_a_wrong_use(journal: Path) -> None:
+def test_unknown_mode_is_wrong_use(journal: Path) -> None:
     with pytest.raises(WrongUse, match="mode 'lenient' is none of failfast, permissive, dropmalformed"):
         list(Reader(journal).messages(mode="lenient"))  # type: ignore[call-overload]
 
@@ -157,7 +157,7 @@ def damaged_middle(journal: Path, data: bytes) -> Reader:
     return Reader(journal)
 
 
-def test_bytes_pushed_into_a_segment_are_passed_over(journal: Path) -> None:
+def test_bytes_inserted_into_a_segment_are_skipped(journal: Path) -> None:
     data = (journal / "jnl" / segment_name(10)).read_bytes()
     reader = damaged_middle(journal, insert(data, 4 * MESSAGE_BYTES, b"these bytes do not belong here"))
     items = list(reader.messages(mode="permissive"))
@@ -195,7 +195,7 @@ def test_an_empty_segment_in_the_middle_is_a_gap(journal: Path) -> None:
     assert offsets_of(reader.messages(mode="dropmalformed")) == [*range(10), *range(20, 25)]
 
 
-def test_several_damages_are_told_one_by_one(journal: Path) -> None:
+def test_several_damages_are_reported_one_by_one(journal: Path) -> None:
     path = journal / "jnl" / segment_name(0)
     data = path.read_bytes()
     for number in (1, 4, 8):
@@ -208,7 +208,7 @@ def test_several_damages_are_told_one_by_one(journal: Path) -> None:
     ]
 
 
-def test_a_torn_tail_is_known_after_reading_and_forgotten_by_the_next(journal: Path) -> None:
+def test_torn_tail_is_known_after_reading_and_forgotten_by_the_next_read(journal: Path) -> None:
     path = journal / "jnl" / segment_name(20)
     whole = path.read_bytes()
     path.write_bytes(whole[:-1])
@@ -237,12 +237,12 @@ def test_the_last_messages_are_those_before_a_torn_tail(journal: Path) -> None:
     assert reader.torn_tail is not None
 
 
-def test_fewer_than_no_messages_is_a_wrong_use(journal: Path) -> None:
+def test_negative_number_of_messages_is_wrong_use(journal: Path) -> None:
     with pytest.raises(WrongUse, match="the last -1 messages"):
         Reader(journal).last(-1)
 
 
-def test_the_last_messages_tell_of_damage_in_their_way(journal: Path) -> None:
+def test_reading_the_last_messages_reports_damage(journal: Path) -> None:
     path = journal / "jnl" / segment_name(20)
     path.write_bytes(overwrite(path.read_bytes(), 17, b"\x80"))
     reader = Reader(journal)
@@ -264,9 +264,7 @@ def test_the_first_message_not_earlier_than_a_time_is_found(journal: Path) -> No
 
 @pytest.mark.parametrize("per_segment", [3, 10, 1000])
 @pytest.mark.parametrize("seed", range(5))
-def test_times_are_found_where_clocks_go_back_and_some_messages_have_none(
-    tmp_path: Path, seed: int, per_segment: int
-) -> None:
+def test_times_are_found_with_decreasing_and_missing_times(tmp_path: Path, seed: int, per_segment: int) -> None:
     chance = random.Random(seed)
     stamps = [chance.choice((None, chance.randrange(50))) for _ in range(60)]
     make_journal(tmp_path, 60, per_segment=per_segment, timestamps=stamps)
@@ -294,7 +292,7 @@ def test_a_time_in_a_journal_whose_first_segments_are_gone_is_found_in_the_rest(
 # --- while a writer appends -----------------------------------------------------------------------------------------
 
 
-def test_a_reader_sees_what_has_been_flushed_by_then(tmp_path: Path) -> None:
+def test_reader_sees_flushed_messages(tmp_path: Path) -> None:
     with Writer(tmp_path, segment_size=200) as writer:
         reader = Reader(tmp_path)
         for number in range(30):
@@ -319,7 +317,7 @@ def test_a_message_that_is_being_written_is_left_for_later(simulated_disk: Simul
 # --- as JSON --------------------------------------------------------------------------------------------------------
 
 
-def test_a_message_as_json_has_its_place_and_its_bytes_in_base64(tmp_path: Path) -> None:
+def test_message_as_json_has_its_position_and_its_bytes_in_base64(tmp_path: Path) -> None:
     with Writer(tmp_path) as writer:
         writer.append(b"value", key=b"\xff", type=9, timestamp=None)
     reader = Reader(tmp_path)
@@ -336,7 +334,7 @@ def test_a_message_as_json_has_its_place_and_its_bytes_in_base64(tmp_path: Path)
     }
 
 
-def test_chunks_hold_whole_messages_that_follow_each_other(journal: Path) -> None:
+def test_chunks_contain_consecutive_whole_messages(journal: Path) -> None:
     expected = 0
     for chunk in Reader(journal).chunks():
         assert not isinstance(chunk, Damage)

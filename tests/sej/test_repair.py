@@ -131,7 +131,7 @@ def test_a_torn_tail_is_cut_where_the_original_cuts_it_and_kept(name: str, journ
 
 
 @pytest.mark.parametrize("name", ["midflip_size", "midflip_key_negative", "midflip_offset"])
-def test_a_wrong_field_is_put_right_to_the_byte(name: str, journal_directory: Path) -> None:
+def test_wrong_field_is_repaired_to_the_byte(name: str, journal_directory: Path) -> None:
     golden(name, journal_directory)
     assert kinds(repaired(journal_directory)) == ["Patch"]
     assert files(journal_directory) == files(GOLDEN / "types256" / "sej")
@@ -161,7 +161,7 @@ def test_a_torn_middle_segment_is_cut_and_leaves_a_gap(journal_directory: Path) 
 
 
 @pytest.mark.parametrize("name", ["types256", "multi", "fifty", "offsets", "empty", "midflip_value", "cut_to_zero"])
-def test_where_nothing_is_wrong_there_is_nothing_to_do(name: str, journal_directory: Path) -> None:
+def test_sound_journal_has_an_empty_plan(name: str, journal_directory: Path) -> None:
     golden(name, journal_directory)
     found = plan(journal_directory)
     assert (found.empty, found.left, found.locks) == (True, (), ("jnl.lck",))
@@ -171,7 +171,7 @@ def test_where_nothing_is_wrong_there_is_nothing_to_do(name: str, journal_direct
         undo(journal_directory)
 
 
-def test_messages_of_a_missing_file_are_noted_as_lost(journal_directory: Path) -> None:
+def test_messages_of_a_missing_file_are_reported_as_lost(journal_directory: Path) -> None:
     golden("gap", journal_directory)
     assert not Reader(journal_directory).verify().sound
     found = repaired(journal_directory)
@@ -215,7 +215,7 @@ def fields_of(message: Message) -> dict[str, tuple[int, int]]:
 
 
 @pytest.mark.parametrize("field", ["offset", "value_size", "size"])
-def test_any_wrong_byte_of_a_field_is_restored_and_what_is_more_than_that_is_lost(
+def test_one_wrong_byte_of_a_field_is_restored_and_more_are_a_loss(
     simulated_disk: SimulatedDisk, tmp_path: Path, field: str
 ) -> None:
     messages = varied(24, seed=1)
@@ -255,7 +255,7 @@ def _wrong_values(right: bytes, chance: random.Random) -> list[bytes]:
     return sorted(values - {right})
 
 
-def test_a_key_size_is_restored_only_if_no_value_size_explains_it_as_well(
+def test_key_size_is_restored_only_if_no_value_size_explains_it_too(
     simulated_disk: SimulatedDisk, tmp_path: Path
 ) -> None:
     messages = varied(24, seed=1)
@@ -278,7 +278,7 @@ def test_a_key_size_is_restored_only_if_no_value_size_explains_it_as_well(
                 assert differences(before, files(JOURNAL, disk)) == []
 
 
-def test_of_several_wrong_fields_only_the_last_is_followed_by_nothing_but_whole_messages(
+def test_only_the_last_of_several_wrong_fields_is_followed_by_whole_messages_alone(
     journal_directory: Path,
 ) -> None:
     messages = varied(20, seed=3)
@@ -294,7 +294,7 @@ def test_of_several_wrong_fields_only_the_last_is_followed_by_nothing_but_whole_
     assert readable(journal_directory) == [message for message in messages if message.offset not in (4, 6)]
 
 
-def test_the_last_message_of_a_segment_is_put_right_when_another_follows(journal: Path) -> None:
+def test_last_message_of_a_segment_is_repaired_if_another_follows(journal: Path) -> None:
     before = files(journal)
     for position, value in ((9 * MESSAGE_BYTES + 39, b"\x68"), (9 * MESSAGE_BYTES + 17, b"\x80"), (360, b"\x01")):
         damage_file(journal / FIRST, overwrite, position, value)
@@ -356,9 +356,7 @@ def test_messages_within_a_value_are_not_mistaken_for_those_of_the_journal(journ
 
 
 @pytest.mark.parametrize("copied", [2, 9, 18])
-def test_a_copy_of_the_beginning_at_the_end_does_not_replace_the_messages_of_the_journal(
-    journal_directory: Path, copied: int
-) -> None:
+def test_copy_of_the_beginning_at_the_end_does_not_replace_messages(journal_directory: Path, copied: int) -> None:
     messages = [Message(offset, 1, 0, b"key", noise(30, offset)) for offset in range(20)]
     write_segments(journal_directory, messages, per_segment=20)
     whole = (journal_directory / FIRST).read_bytes()
@@ -381,7 +379,7 @@ def journal_in_a_value(directory: Path, inner: Iterable[int], *, count: int = 10
 @pytest.mark.parametrize("inner", [range(5, 8), range(6, 9), range(5, 6), range(3, 12), range(7, 20), range(6)])
 @pytest.mark.parametrize("count", [6, 7, 8, 10])
 @pytest.mark.parametrize("damage", ["delete", "insert", "zero", "noise"])
-def test_messages_in_the_value_of_a_message_without_its_head_are_not_those_of_the_journal(
+def test_messages_in_the_value_of_a_headless_message_are_not_recovered(
     journal_directory: Path, inner: range, count: int, damage: str
 ) -> None:
     messages, start = journal_in_a_value(journal_directory, inner, count=count)
@@ -400,7 +398,7 @@ def test_messages_in_the_value_of_a_message_without_its_head_are_not_those_of_th
     assert (lost(found), restored(found)) == ([(5, 6 if count > 6 else None)], [])
 
 
-def test_messages_in_a_value_are_not_the_journals_where_the_later_ones_do_not_lead_to_the_end(
+def test_messages_in_a_value_are_not_recovered_if_later_ones_miss_the_end(
     journal_directory: Path,
 ) -> None:
     messages, start = journal_in_a_value(journal_directory, range(5, 8), count=12)
@@ -415,9 +413,7 @@ def test_messages_in_a_value_are_not_the_journals_where_the_later_ones_do_not_le
 
 
 @pytest.mark.parametrize("torn", [0, 1, 30])
-def test_messages_in_the_value_of_a_message_that_was_cut_short_are_not_those_of_the_journal(
-    journal_directory: Path, torn: int
-) -> None:
+def test_messages_in_the_value_of_a_truncated_message_are_not_recovered(journal_directory: Path, torn: int) -> None:
     inner = b"".join(encode(Message(offset, 1, 0, b"inner", noise(60, offset))) for offset in range(5, 9))
     messages = [Message(offset, 1, 0, b"key", noise(30, offset)) for offset in range(4)]
     write_segments(journal_directory, [*messages, Message(4, 1, 0, b"key", inner)], per_segment=5)
@@ -435,7 +431,7 @@ def test_messages_in_the_value_of_a_message_that_was_cut_short_are_not_those_of_
         assert writer.next_offset == 4
 
 
-def test_messages_to_the_end_of_the_file_are_kept_and_named_where_they_may_be_the_value_of_one_that_was_cut_short(
+def test_messages_up_to_the_end_that_may_be_a_truncated_value_are_kept_and_named(
     journal_directory: Path,
 ) -> None:
     messages = [Message(offset, 1, 0, b"key", noise(30, offset)) for offset in range(8)]
@@ -450,7 +446,7 @@ def test_messages_to_the_end_of_the_file_are_kept_and_named_where_they_may_be_th
     assert offsets_of(readable(journal_directory)) == [0, 1, 2, 3, 5, 6, 7]
 
 
-def test_messages_between_two_damages_are_named_only_where_the_bad_bytes_can_have_held_all_of_them(
+def test_messages_between_two_damages_are_named_only_if_the_bad_bytes_can_hold_them(
     journal_directory: Path,
 ) -> None:
     messages = [Message(offset, 1, 0, b"key", noise(100, offset)) for offset in range(40)]
@@ -469,7 +465,7 @@ def test_messages_between_two_damages_are_named_only_where_the_bad_bytes_can_hav
     assert readable(journal_directory) == [message for message in messages if message.offset not in (3, 35)]
 
 
-def test_what_the_neighbours_do_not_settle_is_not_guessed(journal_directory: Path) -> None:
+def test_ambiguous_fields_are_not_guessed(journal_directory: Path) -> None:
     keys = [b"a", b"bb", b"ccc", b"dddd", b"eeeee"]
     messages = [_with_length_inside(offset, key, 50) for offset, key in enumerate(keys)]
     write_segments(journal_directory, messages, per_segment=5)
@@ -504,7 +500,7 @@ def wordy(count: int) -> list[Message]:
         (0, 12),
     ],
 )
-def test_a_message_that_was_overwritten_in_part_is_lost_and_never_made_to_look_whole(
+def test_partly_overwritten_message_is_lost_and_never_reconstructed(
     journal_directory: Path, start: int, end: int, byte: bytes
 ) -> None:
     messages = wordy(4)
@@ -518,9 +514,7 @@ def test_a_message_that_was_overwritten_in_part_is_lost_and_never_made_to_look_w
     assert problems(journal_directory) == []
 
 
-def test_wherever_a_run_of_equal_bytes_was_written_no_message_comes_back_changed(
-    simulated_disk: SimulatedDisk, tmp_path: Path
-) -> None:
+def test_run_of_equal_bytes_anywhere_never_changes_a_message(simulated_disk: SimulatedDisk, tmp_path: Path) -> None:
     messages = wordy(6)
     write_segments(tmp_path, messages, per_segment=3)
     load_directory(tmp_path, simulated_disk, JOURNAL)
@@ -541,9 +535,7 @@ def test_wherever_a_run_of_equal_bytes_was_written_no_message_comes_back_changed
 
 
 @pytest.mark.parametrize("per_segment", [1, 2])
-def test_files_that_changed_their_names_are_left_and_no_message_gets_the_number_of_another(
-    journal_directory: Path, per_segment: int
-) -> None:
+def test_renamed_files_are_left_and_no_message_gets_another_number(journal_directory: Path, per_segment: int) -> None:
     messages = wordy(6 * per_segment)
     write_segments(journal_directory, messages, per_segment)
     first, second = (journal_directory / "jnl" / segment_name(number * per_segment) for number in (2, 4))
@@ -560,7 +552,7 @@ def test_files_that_changed_their_names_are_left_and_no_message_gets_the_number_
     assert all(message == messages[message.offset] for message in readable(journal_directory))
 
 
-def test_the_wrong_offset_of_a_lone_message_is_put_right_if_it_is_that_of_no_other(journal_directory: Path) -> None:
+def test_wrong_offset_of_a_lone_message_is_repaired_if_it_is_unique(journal_directory: Path) -> None:
     write_segments(journal_directory, wordy(4), per_segment=1)
     before = files(journal_directory)
     path = journal_directory / "jnl" / segment_name(2)
@@ -572,7 +564,7 @@ def test_the_wrong_offset_of_a_lone_message_is_put_right_if_it_is_that_of_no_oth
 # --- splitting ------------------------------------------------------------------------------------------------------
 
 
-def test_what_cannot_be_put_right_is_taken_out_and_what_lies_behind_moves_to_a_new_segment(journal: Path) -> None:
+def test_irreparable_bytes_are_removed_and_the_rest_moves_to_a_new_segment(journal: Path) -> None:
     path = journal / "jnl" / segment_name(10)
     whole = path.read_bytes()
     bad = overwrite(whole, 3 * MESSAGE_BYTES, noise(50, 1))
@@ -599,7 +591,7 @@ def test_what_cannot_be_put_right_is_taken_out_and_what_lies_behind_moves_to_a_n
     assert list_repairs(REAL_DISK, journal)[-1].kept[0].read_bytes() == bad[120:]
 
 
-def test_each_stretch_after_damage_gets_a_segment_and_is_repaired_in_it(journal_directory: Path) -> None:
+def test_each_range_after_damage_becomes_a_segment_and_is_repaired(journal_directory: Path) -> None:
     make_journal(journal_directory, 30, per_segment=40)
     whole = (journal_directory / FIRST).read_bytes()
     damage_file(journal_directory / FIRST, overwrite, 5 * MESSAGE_BYTES, noise(60, 1))
@@ -617,7 +609,7 @@ def test_each_stretch_after_damage_gets_a_segment_and_is_repaired_in_it(journal_
         assert writer.append(b"goes on") == 29
 
 
-def test_bytes_that_do_not_belong_there_go_and_nothing_is_missing(journal: Path) -> None:
+def test_foreign_bytes_are_removed_without_loss(journal: Path) -> None:
     damage_file(journal / FIRST, insert, 3 * MESSAGE_BYTES, noise(50, 4))
     found = repaired(journal)
     assert found.left == ()
@@ -626,7 +618,7 @@ def test_bytes_that_do_not_belong_there_go_and_nothing_is_missing(journal: Path)
     assert [segment.first_offset for segment in Reader(journal).segments()] == [0, 3, 10, 20]
 
 
-def test_bytes_before_the_first_message_go_and_the_segment_keeps_its_name(journal: Path) -> None:
+def test_bytes_before_the_first_message_are_removed_and_the_segment_keeps_its_name(journal: Path) -> None:
     whole = (journal / FIRST).read_bytes()
     damage_file(journal / FIRST, insert, 0, noise(50, 4))
     found = repaired(journal)
@@ -666,7 +658,7 @@ def test_a_segment_under_a_wrong_name_gets_the_right_one(journal_directory: Path
     assert offsets_of(readable(journal_directory)) == list(range(4, 10))
 
 
-def test_what_overlaps_or_is_there_twice_is_left_to_people(journal: Path) -> None:
+def test_overlaps_and_duplicates_are_left_to_the_user(journal: Path) -> None:
     (journal / "jnl" / segment_name(5)).write_bytes((journal / FIRST).read_bytes()[200:])
     damage_file(journal / FIRST, overwrite, 8 * MESSAGE_BYTES, noise(60, 1))
     found = plan(journal)
@@ -681,7 +673,7 @@ def test_what_overlaps_or_is_there_twice_is_left_to_people(journal: Path) -> Non
 # --- around the segments --------------------------------------------------------------------------------------------
 
 
-def test_a_damaged_offset_file_is_moved_away_and_its_consumer_begins_anew(journal: Path) -> None:
+def test_damaged_offset_file_is_moved_away_and_its_consumer_restarts(journal: Path) -> None:
     with Offset(journal, "reader") as consumer:
         consumer.commit(7)
     with Offset(journal, "other") as consumer:
@@ -781,7 +773,7 @@ def test_a_missing_segment_between_two_others_is_one_loss(indexed: Path) -> None
     assert lost(repaired(indexed)) == [(segments[1].first_offset, segments[2].first_offset)]
 
 
-def test_what_is_left_beside_segments_that_were_cleaned_away_is_no_loss(indexed: Path) -> None:
+def test_side_files_of_cleaned_segments_are_not_a_loss(indexed: Path) -> None:
     list_segments(REAL_DISK, indexed)[0].path.unlink()
     report = Reader(indexed).verify()
     assert (report.problems, [anomaly.kind for anomaly in report.anomalies]) == ([], ["side_file"])
@@ -797,7 +789,7 @@ def indexed(journal_directory: Path) -> Path:
     return journal_directory
 
 
-def test_a_wrong_index_is_made_again(indexed: Path) -> None:
+def test_wrong_index_is_rebuilt(indexed: Path) -> None:
     segment = list_segments(REAL_DISK, indexed)[0]
     size = segment.path.stat().st_size
     before = Index.load(REAL_DISK, segment, size)
@@ -811,7 +803,7 @@ def test_a_wrong_index_is_made_again(indexed: Path) -> None:
     assert index.entries[-1][:3] == before.entries[-1][:3], "the end entry"
 
 
-def test_the_indexes_of_split_segments_are_made_again(indexed: Path) -> None:
+def test_indexes_of_split_segments_are_rebuilt(indexed: Path) -> None:
     damage_file(indexed / FIRST, overwrite, 50 * 10_026, noise(15_000, 1))
     repaired(indexed)
     assert [segment.first_offset for segment in Reader(indexed).segments()] == [0, 52, 100, 200]
@@ -825,7 +817,7 @@ def test_the_indexes_of_split_segments_are_made_again(indexed: Path) -> None:
     assert (report.problems, report.anomalies) == ([], [])
 
 
-def test_missing_indexes_can_be_made_at_any_time(indexed: Path) -> None:
+def test_missing_indexes_can_be_rebuilt_at_any_time(indexed: Path) -> None:
     before = files(indexed)
     assert rebuild(indexed) == []
     shutil.rmtree(indexed / "idx")
@@ -879,7 +871,7 @@ def test_flipped_bits_of_several_blocks_are_all_flipped_back(checked: Path) -> N
     assert files(checked) == before
 
 
-def test_a_block_with_more_than_that_is_left_or_accepted(checked: Path) -> None:
+def test_block_with_more_flipped_bits_is_left_or_accepted(checked: Path) -> None:
     damage_file(checked / FIRST, overwrite, 1225, b"\xff\xfe")
     found = plan(checked)
     assert found.empty
@@ -920,7 +912,7 @@ def appended_by_another(path: Path, end: int, values: list[bytes]) -> list[Messa
         (80, [noise(150, 1)] * 20),
     ],
 )
-def test_after_another_program_has_cut_and_appended_the_checksums_are_renewed_and_that_is_named(
+def test_checksums_are_renewed_and_reported_after_another_program_cut_and_appended(
     checked: Path, cut_at: int, values: list[bytes]
 ) -> None:
     appended = appended_by_another(checked, cut_at * MESSAGE_BYTES, values)
@@ -938,13 +930,13 @@ def test_after_another_program_has_cut_and_appended_the_checksums_are_renewed_an
     assert Reader(checked).verify().sound
 
 
-def test_a_rotten_block_at_the_end_is_not_taken_for_one_that_was_appended_to(checked: Path) -> None:
+def test_damaged_last_block_is_not_taken_as_appended(checked: Path) -> None:
     damage_file(checked / FIRST, overwrite, 99 * MESSAGE_BYTES + 25, b"\xff\xfe")
     found = plan(checked)
     assert (found.empty, len(found.left)) == (True, 1)
 
 
-def test_a_checksum_settles_which_field_was_wrong(journal_directory: Path) -> None:
+def test_checksum_decides_which_field_is_wrong(journal_directory: Path) -> None:
     keys = [b"a", b"bb", b"ccc", b"dddd", b"eeeee"]
     messages = [_with_length_inside(offset, key, 50) for offset, key in enumerate(keys)]
     with Writer(journal_directory, checksums=True) as writer:
@@ -978,7 +970,7 @@ def test_the_checksums_of_a_split_segment_fit_both_parts(checked: Path, end: int
     assert Reader(checked).verify().sound
 
 
-def test_a_segment_that_is_replaced_gets_checksums_of_its_own(checked: Path) -> None:
+def test_replaced_segment_gets_new_checksums(checked: Path) -> None:
     whole = (checked / FIRST).read_bytes()
     damage_file(checked / FIRST, insert, 0, noise(51, 1))
     repaired(checked)
@@ -1012,7 +1004,7 @@ def test_messages_on_both_sides_of_damage_in_a_bad_block_are_kept_without_proof(
 
 
 @pytest.mark.parametrize("first", [0, 5, 15])
-def test_whatever_happened_to_a_segment_with_checksums_it_can_be_repaired_and_taken_back(
+def test_any_segment_with_checksums_can_be_repaired_and_undone(
     journal_directory: Path, simulated_disk: SimulatedDisk, first: int
 ) -> None:
     with Writer(journal_directory, segment_size=4000, checksums=True) as writer:
@@ -1034,7 +1026,7 @@ def test_whatever_happened_to_a_segment_with_checksums_it_can_be_repaired_and_ta
         COUNTS.add("fuzzed inputs", 1, "sej")
 
 
-def test_a_torn_tail_takes_its_checksums_along(checked: Path) -> None:
+def test_torn_tail_is_cut_with_its_checksums(checked: Path) -> None:
     damage_file(checked / FIRST, zeros_after, 3000)
     found = repaired(checked)
     assert [(type(step), step.file) for step in found.steps] == [
@@ -1048,7 +1040,7 @@ def test_a_torn_tail_takes_its_checksums_along(checked: Path) -> None:
 # --- which journal --------------------------------------------------------------------------------------------------
 
 
-def test_a_root_of_shards_is_repaired_in_one_go(tmp_path: Path) -> None:
+def test_root_of_shards_is_repaired_at_once(tmp_path: Path) -> None:
     root = tmp_path / "root"
     for index in range(4):
         make_journal(root / shard_name("blue", 2, index), 25)
@@ -1102,7 +1094,7 @@ def test_a_lone_segment_file_is_repaired_beside_itself(tmp_path: Path) -> None:
     assert sorted(path.name for path in lone.parent.iterdir()) == [".logwright", segment_name(0)]
 
 
-def test_a_part_of_a_journal_and_what_is_no_journal_are_refused(journal: Path, tmp_path: Path) -> None:
+def test_parts_of_a_journal_and_other_paths_are_refused(journal: Path, tmp_path: Path) -> None:
     with pytest.raises(WrongUse, match="is a part of the journal"):
         plan(journal / FIRST)
     (tmp_path / "other").mkdir()
@@ -1126,7 +1118,7 @@ def test_a_journal_that_is_being_written_is_planned_but_not_repaired(journal: Pa
     apply(journal, found)
 
 
-def test_what_was_appended_after_planning_is_not_cut(journal: Path) -> None:
+def test_messages_appended_after_planning_are_not_cut(journal: Path) -> None:
     damage_file(journal / "jnl" / segment_name(20), cut, 150)
     found = plan(journal)
     make_journal(journal, 3)
@@ -1135,7 +1127,7 @@ def test_what_was_appended_after_planning_is_not_cut(journal: Path) -> None:
     assert offsets_of(Reader(journal)) == list(range(26))
 
 
-def test_a_repair_is_not_taken_back_after_more_was_written(journal: Path) -> None:
+def test_repair_is_not_undone_after_more_was_written(journal: Path) -> None:
     damage_file(journal / "jnl" / segment_name(20), cut, 150)
     apply(journal, plan(journal))
     make_journal(journal, 3)
@@ -1144,7 +1136,7 @@ def test_a_repair_is_not_taken_back_after_more_was_written(journal: Path) -> Non
     assert offsets_of(Reader(journal)) == list(range(26))
 
 
-def test_opening_a_writer_without_writing_does_not_keep_a_repair_from_being_taken_back(journal: Path) -> None:
+def test_opening_a_writer_without_writing_does_not_prevent_undo(journal: Path) -> None:
     damage_file(journal / FIRST, overwrite, 40, noise(60, 1))
     damage_file(journal / "jnl" / segment_name(20), cut, 150)
     data = (journal / "jnl" / segment_name(20)).read_bytes()
@@ -1183,7 +1175,7 @@ def settled(disk: Disk, verb: str) -> Tree:
     return files(JOURNAL, disk)
 
 
-def test_a_repair_is_finished_or_taken_back_after_any_crash(damaged: SimulatedDisk) -> None:
+def test_repair_can_be_finished_or_undone_after_any_crash(damaged: SimulatedDisk) -> None:
     before = files(JOURNAL, damaged)
     found = plan(JOURNAL, disk=damaged)
     assert {*kinds(found)} == {"Create", "Cut", "Patch", "Remove", "Rename"}
@@ -1222,9 +1214,7 @@ def test_repair_can_be_finished_or_undone_whichever_call_fails(damaged: Simulate
 
 
 @pytest.mark.parametrize("first", [0, 10, 20])
-def test_whatever_happened_to_a_segment_it_can_be_repaired_and_taken_back(
-    journal: Path, simulated_disk: SimulatedDisk, first: int
-) -> None:
+def test_any_segment_can_be_repaired_and_undone(journal: Path, simulated_disk: SimulatedDisk, first: int) -> None:
     load_directory(journal, simulated_disk, JOURNAL)
     path = JOURNAL / "jnl" / segment_name(first)
     whole = read_file(simulated_disk, path)
@@ -1262,9 +1252,7 @@ def _by_offset(disk: Disk) -> dict[int, Message]:
     return {item.offset: item for item in items if isinstance(item, Message)}
 
 
-def test_every_byte_that_was_there_is_in_the_journal_or_among_what_was_kept(
-    journal: Path, simulated_disk: SimulatedDisk
-) -> None:
+def test_every_byte_is_in_the_journal_or_in_the_copies(journal: Path, simulated_disk: SimulatedDisk) -> None:
     load_directory(journal, simulated_disk, JOURNAL)
     path = JOURNAL / "jnl" / segment_name(10)
     whole = read_file(simulated_disk, path)

@@ -94,7 +94,7 @@ def copy_consumers(source: Path, target: Path, part: str = "", *, disk: Disk = R
 
 
 @pytest.mark.parametrize("name", [*WHOLE, *SHARDED])
-def test_a_golden_journal_comes_back_byte_for_byte(name: str, tmp_path: Path) -> None:
+def test_golden_journal_is_restored_byte_for_byte(name: str, tmp_path: Path) -> None:
     source = GOLDEN / name / ("root" if name in SHARDED else "sej")
     files = [file for file in files_of(source) if file.endswith(".jnl")]
     written = write(tmp_path, rows_of(source), files)
@@ -107,7 +107,7 @@ def test_a_golden_journal_comes_back_byte_for_byte(name: str, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_random_journal_comes_back_byte_for_byte_in_whatever_pieces(seed: int, tmp_path: Path) -> None:
+def test_random_journal_in_any_pieces_is_restored_byte_for_byte(seed: int, tmp_path: Path) -> None:
     source = random_journal(tmp_path / "source", seed, segment_size=random.Random(seed).choice([3000, 20_000, 1 << 20]))
     rows = rows_of(source, batch_bytes=2000)
     dice = random.Random(seed)
@@ -123,7 +123,7 @@ def test_a_random_journal_comes_back_byte_for_byte_in_whatever_pieces(seed: int,
     assert files_of(tmp_path / "target") == files_of(source)
 
 
-def test_it_makes_no_difference_that_a_value_is_larger_than_all_buffers(tmp_path: Path) -> None:
+def test_value_larger_than_all_buffers_is_restored(tmp_path: Path) -> None:
     with Writer(tmp_path / "source") as writer:
         for size in (10, 3_000_000, 0, 700_000, 10):
             writer.append(b"x" * size, timestamp=size)
@@ -131,14 +131,14 @@ def test_it_makes_no_difference_that_a_value_is_larger_than_all_buffers(tmp_path
     assert files_of(tmp_path / "target") == files_of(tmp_path / "source")
 
 
-def test_a_name_is_kept_as_it_was_written(tmp_path: Path) -> None:
+def test_name_is_kept_as_written(tmp_path: Path) -> None:
     source = make_journal(tmp_path / "source", 5)
     (source / "jnl" / "0000000000000000.jnl").rename(source / "jnl" / "0.jnl")
     write(tmp_path / "target", rows_of(source), ["jnl/0.jnl"])
     assert files_of(tmp_path / "target") == files_of(source)
 
 
-def test_indexes_are_written_too_and_hold(tmp_path: Path) -> None:
+def test_restored_indexes_are_valid(tmp_path: Path) -> None:
     with Writer(tmp_path / "source", segment_size=2_000_000) as writer:
         for number in range(30_000):
             writer.append(b"v" * 80, timestamp=number)
@@ -161,7 +161,7 @@ def test_indexes_are_written_too_and_hold(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [*TORN, *DAMAGED, *OTHERS])
-def test_a_damaged_golden_journal_comes_back_sound_but_for_what_is_missing(name: str, tmp_path: Path) -> None:
+def test_damaged_golden_journal_is_restored_sound_with_its_gaps(name: str, tmp_path: Path) -> None:
     source = GOLDEN / name / "sej"
     written = write(tmp_path, rows_of(source), files_of(source))
     before, after = Reader(source), Reader(tmp_path)
@@ -175,7 +175,7 @@ def test_a_damaged_golden_journal_comes_back_sound_but_for_what_is_missing(name:
     assert {Path(file).name for file in files_of(source)} <= {Path(file).name for file in files_of(tmp_path)}
 
 
-def test_where_offsets_jump_a_further_segment_begins(tmp_path: Path) -> None:
+def test_jump_of_offsets_starts_a_new_segment(tmp_path: Path) -> None:
     source = make_journal(tmp_path / "source", 20, per_segment=100)
     ((file, (batch,)),) = rows_of(source).items()
     kept = [3, 4, 5, 9, 10, 17]
@@ -196,7 +196,7 @@ def test_where_offsets_jump_a_further_segment_begins(tmp_path: Path) -> None:
     ]
 
 
-def test_what_is_missing_is_told_for_each_shard() -> None:
+def test_missing_messages_are_reported_for_each_shard() -> None:
     written = [Written("2.001/jnl/a.jnl", 10, 15, 5, 0), Written("2.000/jnl/0.jnl", 0, 5, 5, 0)]
     written += [Written("2.000/jnl/7.jnl", 7, 9, 2, 0), Written("2.001/jnl/c.jnl", 12, 20, 8, 0)]
     assert RESTORE.missing(written, {"2.000": 9, "2.001": 21, "2.002": 5}) == [
@@ -225,7 +225,7 @@ def changed(batch: pa.RecordBatch, name: str, values: list[Any]) -> pa.RecordBat
     ("detail", ['{"type":1}', '{"type":true}', '{"type":1}'], "does not say the type"),
     ("detail", ['{"type":1}', "[]", '{"type":1}'], "does not say the type"),
 ])  # fmt: skip
-def test_rows_that_are_no_messages_are_refused(name: str, values: list[Any], error: str, tmp_path: Path) -> None:
+def test_invalid_message_rows_are_refused(name: str, values: list[Any], error: str, tmp_path: Path) -> None:
     ((file, (batch,)),) = rows_of(make_journal(tmp_path / "source", 3)).items()
     writer = FileWriter(tmp_path / "target", file)
     with pytest.raises(DamagedJournal if "@" in error or "tables" in error else WrongUse, match=error):
@@ -239,7 +239,7 @@ def test_rows_that_are_no_messages_are_refused(name: str, values: list[Any], err
     "idx/0.jnl", "./jnl/0.jnl", "3.00/../jnl/0.jnl", "1.002/jnl/0.jnl",
     "b c/jnl/0.jnl", "jnl/0.jnl\n", "jnl/0.jnl.crc", "ofs/a.ofs",
 ])  # fmt: skip
-def test_a_name_that_no_segment_has_is_refused(file: str, tmp_path: Path) -> None:
+def test_invalid_segment_name_is_refused(file: str, tmp_path: Path) -> None:
     for refuse in (
         lambda: FileWriter(tmp_path, file),
         lambda: RESTORE.part_of(file),
@@ -250,7 +250,7 @@ def test_a_name_that_no_segment_has_is_refused(file: str, tmp_path: Path) -> Non
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_parts_of_a_name() -> None:
+def test_name_is_split_into_its_parts() -> None:
     assert [RESTORE.part_of(file) for file in ("jnl/0.jnl", "web.2.003/jnl/0.jnl", "plain/jnl/0.jnl", "0.jnl")] == [
         *("", "web.2.003", "plain", ""),
     ]
@@ -260,7 +260,7 @@ def test_the_parts_of_a_name() -> None:
 # --- consumers ------------------------------------------------------------------------------------------------------
 
 
-def test_offsets_of_consumers_come_back_byte_for_byte(tmp_path: Path) -> None:
+def test_offsets_of_consumers_are_restored_byte_for_byte(tmp_path: Path) -> None:
     source = make_journal(tmp_path / "source", 5)
     for name, value in (("billing", 3), ("a.b-c_d", 0), ("late", 5)):
         with Offset(source, name) as offset:
@@ -274,7 +274,7 @@ def test_offsets_of_consumers_come_back_byte_for_byte(tmp_path: Path) -> None:
         assert offset.value == 3
 
 
-def test_what_a_task_has_written_is_durable_with_its_names() -> None:
+def test_files_of_a_task_are_durable_with_their_names() -> None:
     disk = empty()
     rows = ROWS[JOURNALS[0]]
     write(OUT, rows, [file for file in FILES[JOURNALS[0]] if file.endswith(".jnl")], disk=disk)
@@ -283,13 +283,13 @@ def test_what_a_task_has_written_is_durable_with_its_names() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "../out", "a\0b", "x" * 252])
-def test_a_consumer_that_cannot_be_called_so_is_refused(name: str, tmp_path: Path) -> None:
+def test_invalid_consumer_name_is_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(WrongUse, match="cannot be the name of a consumer"):
         RESTORE.write_consumers(tmp_path, "", {name: 1})
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_shard_that_cannot_be_called_so_is_refused(tmp_path: Path) -> None:
+def test_invalid_shard_name_is_refused(tmp_path: Path) -> None:
     with pytest.raises(WrongUse, match="cannot be the name of a shard"):
         RESTORE.write_consumers(tmp_path, "..", {"a": 1})
 
@@ -393,7 +393,7 @@ def restored() -> SimulatedDisk:
     return disk
 
 
-def test_journals_are_put_where_they_belong() -> None:
+def test_journals_are_restored_to_their_paths() -> None:
     disk = restored()
     assert present(disk) == FILES
     with pytest.raises(WrongUse, match=r"/out/deep/er/plain is there already, and is not overwritten"):
@@ -406,7 +406,7 @@ def test_power_cut_leaves_each_journal_complete_or_absent() -> None:
         check(state)
 
 
-def test_the_death_of_the_process_leaves_journals_that_are_whole_or_not_there() -> None:
+def test_kill_leaves_each_journal_complete_or_absent() -> None:
     for state in restored().process_kills(format="sej"):
         check(state)
 
@@ -418,7 +418,7 @@ def half_done() -> Iterator[SimulatedDisk]:
             yield state.copy()
 
 
-def test_a_crash_while_a_restore_is_completed_does_no_harm() -> None:
+def test_crash_during_completion_of_a_restore_does_no_harm() -> None:
     tried = set()
     for state in half_done():
         if len(present(state)) in tried:
@@ -432,7 +432,7 @@ def test_a_crash_while_a_restore_is_completed_does_no_harm() -> None:
     assert tried == {0, 1, 2, 3}
 
 
-def test_whichever_call_fails_journals_are_whole_or_not_there() -> None:
+def test_whichever_call_fails_each_journal_is_complete_or_absent() -> None:
     faults = [Fault(errno.EIO), Fault(errno.ENOSPC, forever=True, partial=True, only=NEEDS_SPACE)]
     for disk in every_fault(empty, faults, format="sej"):
         try:
@@ -445,7 +445,7 @@ def test_whichever_call_fails_journals_are_whole_or_not_there() -> None:
         check(disk.inner)
 
 
-def test_after_a_failure_before_the_commit_nothing_is_left() -> None:
+def test_failure_before_the_commit_leaves_nothing() -> None:
     for disk in failing_calls(empty, error=errno.ENOSPC, only={"write"}, format="sej"):
         with contextlib.suppress(StorageFailed):
             restore_all(disk)
@@ -461,7 +461,7 @@ def test_after_a_failure_before_the_commit_nothing_is_left() -> None:
     ("sync directory", r"/out|/out/(deep|stray).*"),
     ("sync directory", r".*/(jnl|tasks.*|journals.*)"),
 ])  # fmt: skip
-def test_without_its_syncs_restoring_is_found_out(forgotten: tuple[str, str]) -> None:
+def test_every_missing_sync_of_a_restore_is_detected(forgotten: tuple[str, str]) -> None:
     inner = empty()
     disk: Any = ForgetfulDisk(
         inner, lambda kind, path: kind == forgotten[0] and bool(re.fullmatch(forgotten[1], str(path)))
@@ -482,7 +482,7 @@ def is_found_out(disk: SimulatedDisk) -> bool:
     return False
 
 
-def test_what_came_into_being_meanwhile_is_not_overwritten() -> None:
+def test_files_created_meanwhile_are_not_overwritten() -> None:
     for state in half_done():
         if present(state):
             continue

@@ -24,7 +24,7 @@ rows_of, stage, journals, publish_two = SEJ.rows, SEJ.stage, SEJ.contents, SEJ.p
 
 @pytest.mark.parametrize("checksums", [False, True])
 @pytest.mark.parametrize(("prefix", "bit"), [("", 0), ("web", 0), ("", 2), ("web", 3)])
-def test_the_files_are_what_a_writer_would_have_written(tmp_path: Path, prefix: str, bit: int, checksums: bool) -> None:
+def test_files_equal_those_of_a_writer(tmp_path: Path, prefix: str, bit: int, checksums: bool) -> None:
     target = ShardsTarget(prefix, bit, segment_size=3000, checksums=checksums)
     for number in range(3):
         with ShardedWriter(tmp_path / "written", prefix, bit, segment_size=3000, checksums=checksums) as writer:
@@ -43,7 +43,7 @@ def segments(root: Path) -> Tree:
     return {name: data for name, data in read_tree(REAL_DISK, root).items() if "jnl/" in name}
 
 
-def test_the_first_offset_in_each_shard_is_told() -> None:
+def test_first_offset_in_each_shard_is_returned() -> None:
     disk = SEJ.with_journals()
     assert publish_two(disk) == Published(14, {name: len(rows) for name, rows in NONE.items()})
     assert journals(disk) == ALL
@@ -101,7 +101,7 @@ def test_a_journal_that_was_cleaned_before_the_recovery_is_not_guessed_at() -> N
         recover_staging(ROOT, disk=disk)
 
 
-def test_the_root_itself_may_be_the_journal_that_waits() -> None:
+def test_root_itself_may_be_the_pending_journal() -> None:
     for prefix, home in (("", ROOT), ("web", ROOT / "web")):
         target = ShardsTarget(prefix, 0)
         disk = SEJ.empty()
@@ -112,7 +112,7 @@ def test_the_root_itself_may_be_the_journal_that_waits() -> None:
         assert [row_of(message) for message in Reader(home, disk=killed)] == FIRST
 
 
-def test_a_hole_that_a_power_cut_leaves_is_filled_from_what_was_staged() -> None:
+def test_hole_left_by_a_power_cut_is_filled_from_staged_files() -> None:
     """Of what was not synced any sector may be missing, also one before messages that are whole."""
     rows = rows_of(5, 4000)
     disk = SEJ.empty()

@@ -155,7 +155,7 @@ INDEXES: dict[str, Callable[[Reader], None]] = {
 @pytest.mark.parametrize("change", INDEXES.values(), ids=INDEXES)
 @pytest.mark.parametrize("segment_size", [1 << 30, 900_000], ids=["one segment", "several"])
 @pytest.mark.parametrize("clock", CLOCKS.values(), ids=CLOCKS)
-def test_a_plan_gives_what_reading_everything_and_filtering_it_gives(
+def test_plan_equals_a_filtered_full_read(
     tmp_path: Path,
     clock: Callable[[random.Random, int], int | None],
     segment_size: int,
@@ -173,7 +173,7 @@ def test_a_plan_gives_what_reading_everything_and_filtering_it_gives(
         assert_complete(reader, everything[start:stop], planned, times)
 
 
-def test_what_a_writer_has_added_to_an_older_index_is_in_it_as_well(tmp_path: Path) -> None:
+def test_entries_added_to_an_older_index_are_used(tmp_path: Path) -> None:
     """Sessions of a writer, each with clocks of its own, and now and then a tail that was torn in between."""
     dice = random.Random(3)
     for session in range(12):
@@ -191,7 +191,7 @@ def test_what_a_writer_has_added_to_an_older_index_is_in_it_as_well(tmp_path: Pa
         assert_complete(reader, everything, SPLITS.plan(reader, times=times), times)
 
 
-def test_messages_behind_damage_that_a_writer_met_are_in_every_plan(tmp_path: Path) -> None:
+def test_messages_after_damage_met_by_a_writer_are_in_every_plan(tmp_path: Path) -> None:
     """Whoever goes on behind damage does not know the times that it hides, and so tells none."""
     make(tmp_path / "journal", lambda number: number)
     reader = Reader(tmp_path / "journal")
@@ -251,7 +251,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
     ids=["in the middle", "early", "late", "later than all", "earlier than all", "between two messages"],
 )
-def test_what_is_read_is_little_more_than_what_is_wanted(large: Path, times: Times) -> None:
+def test_plan_reads_little_more_than_the_requested_messages(large: Path, times: Times) -> None:
     disk = CountingDisk()
     reader = Reader(large, disk=disk)
     planned = SPLITS.plan(reader, times=times)
@@ -263,7 +263,7 @@ def test_what_is_read_is_little_more_than_what_is_wanted(large: Path, times: Tim
     assert disk.bytes_read < 0.05 * 24_000_000
 
 
-def test_stretches_that_adjoin_are_one_split_and_no_split_is_larger_than_asked(large: Path) -> None:
+def test_adjacent_ranges_are_one_split_of_limited_size(large: Path) -> None:
     reader = Reader(large)
     times = Times(2_500_000, 7_500_000)
     planned = SPLITS.plan(reader, times=times)
@@ -281,7 +281,7 @@ def test_a_split_is_read_up_to_its_end_and_no_further(large: Path) -> None:
         assert split.bytes <= disk.bytes_read < split.bytes + 1000
 
 
-def test_the_rest_behind_the_last_entry_is_known_from_the_walk_to_the_end(tmp_path: Path) -> None:
+def test_range_after_the_last_entry_is_known_from_the_walk_to_the_end(tmp_path: Path) -> None:
     reader = make(tmp_path / "journal", lambda number: number)
     last = Index.load(REAL_DISK, reader.segments()[0], 1 << 40)
     assert last is not None
@@ -293,7 +293,7 @@ def test_the_rest_behind_the_last_entry_is_known_from_the_walk_to_the_end(tmp_pa
     assert SPLITS.plan(reader, times=times)[-1].stop == COUNT + 1
 
 
-def test_no_time_at_all_needs_no_look(large: Path) -> None:
+def test_plan_without_times_reads_nothing(large: Path) -> None:
     assert SPLITS.plan(Reader(large), times=Times(5, 4)) == []
     assert SPLITS.plan(Reader(large), times=None) == SPLITS.plan(Reader(large))
 
@@ -301,7 +301,7 @@ def test_no_time_at_all_needs_no_look(large: Path) -> None:
 # --- what is wrong ----------------------------------------------------------------------------------------------------
 
 
-def test_an_index_whose_entries_do_not_belong_together_is_not_believed(tmp_path: Path) -> None:
+def test_inconsistent_index_is_ignored(tmp_path: Path) -> None:
     """Every entry is confirmed by the file, but a stretch is missing between two of them."""
     reader = make(tmp_path / "journal", lambda number: number)
     (segment,) = reader.segments()
@@ -315,7 +315,7 @@ def test_an_index_whose_entries_do_not_belong_together_is_not_believed(tmp_path:
     assert set(missing[5:7]) <= {item.record.offset for item in found if isinstance(item, Located)}
 
 
-def test_an_entry_that_the_file_does_not_confirm_makes_all_of_the_segment_wanted(tmp_path: Path) -> None:
+def test_unconfirmed_entry_selects_the_whole_segment(tmp_path: Path) -> None:
     reader = make(tmp_path / "journal", lambda number: number)
     (segment,) = reader.segments()
     index = Index.load(REAL_DISK, segment, 1 << 40)
@@ -339,7 +339,7 @@ def damaged_at(directory: Path, number: int) -> Reader:
     return reader
 
 
-def test_damage_is_told_where_it_is_read_and_only_there(tmp_path: Path) -> None:
+def test_damage_is_reported_only_where_it_is_read(tmp_path: Path) -> None:
     reader = damaged_at(tmp_path / "journal", 700)
     elsewhere = SPLITS.plan(reader, times=Times(50, 60))
     assert {item.record.offset for item in read(reader, elsewhere) if isinstance(item, Located)} >= set(range(50, 61))
@@ -350,7 +350,7 @@ def test_damage_is_told_where_it_is_read_and_only_there(tmp_path: Path) -> None:
     assert damage in list(reader.messages(mode="permissive"))
 
 
-def test_a_gap_is_told_by_the_segment_behind_it_if_its_beginning_is_read(tmp_path: Path) -> None:
+def test_gap_is_reported_by_the_following_segment_if_its_beginning_is_read(tmp_path: Path) -> None:
     reader = make(tmp_path / "journal", lambda number: number, segment_size=900_000)
     segments: list[Segment] = reader.segments()
     segments[1].path.unlink()
@@ -361,7 +361,7 @@ def test_a_gap_is_told_by_the_segment_behind_it_if_its_beginning_is_read(tmp_pat
     assert [item.record.offset for item in read(reader, SPLITS.plan(reader, times=later)) if isinstance(item, Located)]
 
 
-def test_a_torn_tail_is_told_if_the_end_is_read(tmp_path: Path) -> None:
+def test_torn_tail_is_reported_if_the_end_is_read(tmp_path: Path) -> None:
     reader = make(tmp_path / "journal", lambda number: number)
     with reader.segments()[0].path.open("ab") as file:
         file.write(b"\0" * 25)
@@ -370,7 +370,7 @@ def test_a_torn_tail_is_told_if_the_end_is_read(tmp_path: Path) -> None:
         assert [item.kind for item in found if isinstance(item, Damage)] == ["torn_tail"]
 
 
-def test_a_bad_block_that_begins_in_what_is_left_out_and_hides_messages_that_are_read_is_told(tmp_path: Path) -> None:
+def test_bad_block_that_hides_requested_messages_is_reported(tmp_path: Path) -> None:
     with Writer(tmp_path / "journal", checksums=True) as writer:
         for number in range(1000):
             writer.append(bytes(1000), timestamp=number)

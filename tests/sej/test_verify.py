@@ -99,14 +99,14 @@ def test_a_torn_tail_begins_where_the_original_cuts(name: str) -> None:
         ("multi_torn_middle", 39, [("jnl/0000000000000006.jnl", 243, "malformed")]),
     ],
 )
-def test_damage_is_found_and_what_lies_behind_it_is_read(
+def test_damage_is_found_and_reading_continues_after_it(
     name: str, records: int, problems: list[tuple[str, int, str]]
 ) -> None:
     report = verify(GOLDEN / name / "sej")
     assert (found(report), report.records, report.sound) == (problems, records, not problems)
 
 
-def test_the_messages_say_what_is_lost_and_where_reading_goes_on() -> None:
+def test_problems_state_the_loss_and_where_reading_continues() -> None:
     messages = [
         Reader(GOLDEN / name / "sej").verify().problems[0].message
         for name in ("midflip_size", "midflip_offset", "gap", "multi_torn_middle", "torn_1")
@@ -120,7 +120,7 @@ def test_the_messages_say_what_is_lost_and_where_reading_goes_on() -> None:
     ]
 
 
-def test_a_report_is_json_of_the_agreed_shape() -> None:
+def test_report_is_json_of_the_documented_shape() -> None:
     report = Reader(GOLDEN / "midflip_offset" / "sej").verify().as_json()
     message = "the offset is 1044 where 20 was expected; message 20 is missing; the next whole message is at 624"
     assert report == {
@@ -158,7 +158,7 @@ def test_no_problem_hides_the_next(journal: Path) -> None:
     assert report.records == 25 - 2 - 1 - 2
 
 
-def test_bytes_that_do_not_belong_there_cost_no_message(journal: Path) -> None:
+def test_foreign_bytes_lose_no_message(journal: Path) -> None:
     damage_file(journal / FIRST, insert, 3 * MESSAGE_BYTES, noise(50, 4))
     report = verify(journal)
     assert found(report) == [(FIRST, 120, "malformed")]
@@ -189,14 +189,14 @@ def test_a_segment_that_begins_too_early_is_an_overlap(journal: Path) -> None:
     assert "begins with offset 7, but the one before it goes up to 9" in report.problems[0].message
 
 
-def test_two_names_for_one_offset_are_told_and_only_an_overlap_is_a_problem(journal: Path) -> None:
+def test_two_names_for_one_offset_are_reported_and_only_an_overlap_is_a_problem(journal: Path) -> None:
     (journal / "jnl" / "0.jnl").touch()
     assert odd(verify(journal)) == [("jnl/0.jnl", 0, "empty_segment"), (FIRST, 0, "doubled_name")]
     shutil.copy(journal / FIRST, journal / "jnl" / "0.jnl")
     assert found(verify(journal)) == [(FIRST, 0, "overlap")]
 
 
-def test_an_empty_segment_in_the_middle_is_odd_and_its_messages_are_a_gap(journal: Path) -> None:
+def test_empty_segment_in_the_middle_is_an_anomaly_and_a_gap(journal: Path) -> None:
     damage_file(journal / "jnl" / segment_name(10), cut, 0)
     (journal / "idx" / "000000000000000a.idx").unlink()
     report = verify(journal)
@@ -230,7 +230,7 @@ def test_segments_that_cannot_be_read_are_problems_and_the_others_are_checked(jo
     assert report.records == 4
 
 
-def test_a_disk_that_fails_makes_a_report_and_no_error_where_only_a_segment_is_concerned(journal: Path) -> None:
+def test_disk_failure_of_one_segment_is_reported_and_not_raised(journal: Path) -> None:
     reader = Reader(journal)
     kinds: set[str] = set()
     for faulty in every_fault(lambda: REAL_DISK, format="sej"):
@@ -277,7 +277,7 @@ def test_reading_and_verifying_agree_whatever_the_bytes_are(journal: Path) -> No
 # --- what is odd ----------------------------------------------------------------------------------------------------
 
 
-def test_timestamps_that_go_back_are_counted_once_for_each_segment(journal_directory: Path) -> None:
+def test_decreasing_timestamps_are_counted_once_per_segment(journal_directory: Path) -> None:
     stamps = [0, 1, 5, 4, 3, 9, None, 8, 10, 11, 7, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20]
     make_journal(journal_directory, 25, timestamps=stamps)
     report = verify(journal_directory)
@@ -291,7 +291,7 @@ def test_timestamps_that_go_back_are_counted_once_for_each_segment(journal_direc
     ]
 
 
-def test_timestamps_are_compared_over_the_borders_of_what_is_read_at_once(journal_directory: Path) -> None:
+def test_timestamps_are_compared_across_read_buffers(journal_directory: Path) -> None:
     with Writer(journal_directory) as writer:
         for offset in range(40):
             writer.append(noise(30_000, offset), timestamp=1000 - offset)
@@ -299,12 +299,12 @@ def test_timestamps_are_compared_over_the_borders_of_what_is_read_at_once(journa
     assert (anomaly.position, anomaly.message[:11]) == (30_026, "39 messages")
 
 
-def test_messages_without_a_timestamp_go_neither_forth_nor_back(journal_directory: Path) -> None:
+def test_messages_without_a_timestamp_are_not_compared(journal_directory: Path) -> None:
     make_journal(journal_directory, 6, timestamps=[5, None, 6, None, None, 7])
     assert odd(verify(journal_directory)) == []
 
 
-def test_consumers_beyond_either_end_are_odd(journal: Path) -> None:
+def test_consumers_beyond_either_end_are_anomalies(journal: Path) -> None:
     (journal / "jnl" / segment_name(0)).unlink()
     (journal / "idx" / "0000000000000000.idx").unlink()
     for name, offset in (("behind", 9), ("first", 10), ("last", 25), ("ahead", 26)):
@@ -319,7 +319,7 @@ def test_consumers_beyond_either_end_are_odd(journal: Path) -> None:
     ]
 
 
-def test_what_is_left_behind_and_what_is_foreign_is_told(journal: Path) -> None:
+def test_leftover_and_foreign_files_are_reported(journal: Path) -> None:
     with Offset(journal, "reader"):
         pass
     for name in (
@@ -340,7 +340,7 @@ def test_what_is_left_behind_and_what_is_foreign_is_told(journal: Path) -> None:
     ]
 
 
-def test_lock_files_are_empty_and_of_the_ordinary_kind(journal: Path) -> None:
+def test_lock_files_are_empty_regular_files(journal: Path) -> None:
     assert (journal / "jnl.lck").read_bytes() == b""
     (journal / "jnl.lck").write_bytes(b"1234")
     (journal / "ofs").mkdir()
@@ -355,7 +355,7 @@ def test_lock_files_are_empty_and_of_the_ordinary_kind(journal: Path) -> None:
     assert "4 bytes" in report.anomalies[2].message
 
 
-def test_a_repair_that_was_interrupted_is_told(journal: Path) -> None:
+def test_interrupted_repair_is_reported(journal: Path) -> None:
     old = (journal / FIRST).read_bytes()[8:10]
     repair = apply_plan(REAL_DISK, journal, Plan("sej", (Patch(FIRST, 8, old, old, "nothing"),)))
     assert odd(verify(journal)) == []
@@ -398,7 +398,7 @@ SECOND = HEADER_BYTES + ENTRY_BYTES
 THIRD = SECOND + ENTRY_BYTES
 
 
-def test_an_index_that_is_cut_short_is_only_short(indexed: Path) -> None:
+def test_truncated_index_is_only_short(indexed: Path) -> None:
     path = indexed / "idx" / "0000000000000000.idx"
     size = path.stat().st_size
     for left in (HEADER_BYTES, HEADER_BYTES + ENTRY_BYTES, size - ENTRY_BYTES, size - 1):
@@ -422,9 +422,7 @@ def test_an_index_that_is_cut_short_is_only_short(indexed: Path) -> None:
         (lambda data: data + data[-ENTRY_BYTES:], None),
     ],
 )
-def test_an_index_that_is_damaged_is_told(
-    indexed: Path, damage: Callable[[bytes], bytes], position: int | None
-) -> None:
+def test_damaged_index_is_reported(indexed: Path, damage: Callable[[bytes], bytes], position: int | None) -> None:
     path = indexed / "idx" / "0000000000000000.idx"
     size = path.stat().st_size
     path.write_bytes(damage(path.read_bytes()))
@@ -432,7 +430,7 @@ def test_an_index_that_is_damaged_is_told(
 
 
 @pytest.mark.parametrize("field", ["offset", "position", "timestamp", "smallest", "largest"])
-def test_an_entry_that_does_not_agree_with_the_segment_is_told(indexed: Path, field: str) -> None:
+def test_entry_that_contradicts_the_segment_is_reported(indexed: Path, field: str) -> None:
     segment = list_segments(REAL_DISK, indexed)[0]
     index = Index.load(REAL_DISK, segment, segment.path.stat().st_size)
     assert index is not None
@@ -442,7 +440,7 @@ def test_an_entry_that_does_not_agree_with_the_segment_is_told(indexed: Path, fi
 
 
 @pytest.mark.parametrize("field", ["offset", "timestamp", "smallest", "largest"])
-def test_an_end_that_does_not_agree_with_the_segment_is_told(indexed: Path, field: str) -> None:
+def test_end_that_contradicts_the_segment_is_reported(indexed: Path, field: str) -> None:
     segment = list_segments(REAL_DISK, indexed)[0]
     index = Index.load(REAL_DISK, segment, segment.path.stat().st_size)
     assert index is not None
@@ -461,7 +459,7 @@ def test_an_index_of_more_than_the_segment_holds_is_stale(indexed: Path) -> None
     assert anomalies_of_index(indexed) == [("idx/0000000000000064.idx", 16)]
 
 
-def test_behind_damage_an_index_is_not_blamed_for_times_that_nobody_knows(indexed: Path) -> None:
+def test_index_after_damage_is_not_checked_for_unknown_times(indexed: Path) -> None:
     damage_file(indexed / FIRST, overwrite, 5 * 10_026 + 17, b"\xff")
     report = verify(indexed)
     assert found(report) == [(FIRST, 50_130, "malformed")]
@@ -494,13 +492,13 @@ class SlowDisk(RealDisk):
         return slow
 
 
-def test_a_message_that_is_being_written_is_no_torn_tail(journal_directory: Path) -> None:
+def test_message_being_written_is_not_a_torn_tail(journal_directory: Path) -> None:
     make_journal(journal_directory, 8)
     report = Reader(journal_directory, disk=SlowDisk()).verify()
     assert (report.sound, report.records) == (True, 8)
 
 
-def test_progress_goes_from_nothing_to_everything(journal: Path) -> None:
+def test_progress_runs_from_zero_to_everything(journal: Path) -> None:
     calls: list[tuple[int, int]] = []
     report = Reader(journal).verify(progress=lambda done, total: calls.append((done, total)))
     assert calls == [(400, 1000), (800, 1000), (1000, 1000)]
@@ -510,7 +508,7 @@ def test_progress_goes_from_nothing_to_everything(journal: Path) -> None:
 # --- inspect --------------------------------------------------------------------------------------------------------
 
 
-def test_a_summary_tells_what_names_sizes_and_ends_tell(journal: Path) -> None:
+def test_summary_is_derived_from_names_sizes_and_ends(journal: Path) -> None:
     with Offset(journal, "reader") as consumer:
         consumer.commit(7)
     summary = Reader(journal).summary().as_json()
@@ -555,7 +553,7 @@ def test_a_summary_tells_what_names_sizes_and_ends_tell(journal: Path) -> None:
         ),
     ],
 )
-def test_the_health_is_what_a_quick_look_finds(name: str, records: int | None, health: str) -> None:
+def test_health_is_found_by_a_quick_check(name: str, records: int | None, health: str) -> None:
     summary = Reader(GOLDEN / name / "sej").summary()
     assert (summary.records, summary.health) == (records, health)
 
@@ -570,7 +568,7 @@ def test_a_summary_survives_a_journal_without_a_readable_end(journal: Path) -> N
     assert Reader(journal).summary().last is None
 
 
-def test_of_a_large_message_a_summary_reads_and_shows_no_value(journal_directory: Path) -> None:
+def test_summary_does_not_read_or_show_the_value_of_a_large_message(journal_directory: Path) -> None:
     with Writer(journal_directory) as writer:
         for number in range(2):
             writer.append(bytes(3 << 20), key=b"large", type=7, timestamp=number)
@@ -587,7 +585,7 @@ def test_of_a_large_message_a_summary_reads_and_shows_no_value(journal_directory
     assert peak_bytes < 1 << 20
 
 
-def test_a_large_message_that_is_damaged_is_not_shown(journal_directory: Path) -> None:
+def test_damaged_large_message_is_not_shown(journal_directory: Path) -> None:
     with Writer(journal_directory) as writer:
         writer.append(bytes(1 << 20))
         writer.append(b"small")
@@ -610,7 +608,7 @@ class Guarded(RealDisk):
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
-def test_a_segment_that_may_not_be_read_is_a_problem_and_the_others_are_checked(journal: Path, number: int) -> None:
+def test_unreadable_segment_is_a_problem_and_the_others_are_checked(journal: Path, number: int) -> None:
     reader = Reader(journal)
     refused = reader.segments()[number - 1]
     for segment in reader.segments():
@@ -626,7 +624,7 @@ def test_a_segment_that_may_not_be_read_is_a_problem_and_the_others_are_checked(
 
 
 @pytest.mark.parametrize("answer", ["summary", "verify"])
-def test_too_many_open_files_are_an_error_and_no_damage(journal: Path, answer: str) -> None:
+def test_too_many_open_files_are_an_error_and_not_damage(journal: Path, answer: str) -> None:
     reader = Reader(journal)
     refused = reader.segments()[0].path
     reader.disk = Guarded(refused, errno.EMFILE)
@@ -634,7 +632,7 @@ def test_too_many_open_files_are_an_error_and_no_damage(journal: Path, answer: s
         getattr(reader, answer)()
 
 
-def test_a_segment_that_is_text_is_damage_and_no_torn_tail(journal_directory: Path) -> None:
+def test_segment_of_text_is_damage_and_not_a_torn_tail(journal_directory: Path) -> None:
     make_journal(journal_directory, 5)
     (journal_directory / FIRST).write_text("# what an editor has saved under the wrong name\n" * 20)
     report = Reader(journal_directory).verify()
@@ -646,7 +644,7 @@ def test_a_segment_that_is_text_is_damage_and_no_torn_tail(journal_directory: Pa
         list(Reader(journal_directory))
 
 
-def test_what_was_cut_off_is_counted(journal_directory: Path) -> None:
+def test_cut_copies_are_counted(journal_directory: Path) -> None:
     shutil.copytree(GOLDEN / "torn_10" / "sej", journal_directory, dirs_exist_ok=True)
     Writer(journal_directory).close()
     assert Reader(journal_directory).summary().details["kept_bytes"] == 173

@@ -60,7 +60,7 @@ def test_a_new_journal_has_an_empty_first_segment_and_a_lock(tmp_path: Path) -> 
     assert (writer.recovered, writer.kept) == (None, None)
 
 
-def test_appends_count_from_zero_and_go_on_after_a_reopening(tmp_path: Path) -> None:
+def test_offsets_count_from_zero_and_continue_after_reopening(tmp_path: Path) -> None:
     with Writer(tmp_path) as writer:
         assert [writer.append(b"a"), writer.append(b"b", key=b"k"), writer.append(b"c", type=7)] == [0, 1, 2]
         assert writer.next_offset == 3
@@ -89,7 +89,7 @@ def test_without_a_policy_messages_reach_the_file_by_flush(tmp_path: Path) -> No
     assert values(tmp_path) == [b"a", b"b"]
 
 
-def test_a_full_buffer_is_written_by_itself(tmp_path: Path) -> None:
+def test_full_buffer_is_written_automatically(tmp_path: Path) -> None:
     with Writer(tmp_path, buffer_bytes=100) as writer:
         for _ in range(3):
             writer.append(bytes(14))
@@ -146,7 +146,7 @@ def test_with_an_interval_a_thread_syncs_what_was_appended(tmp_path: Path) -> No
     assert not writer._interval._thread.is_alive()
 
 
-def test_threads_that_append_together_share_syncs_and_lose_nothing(tmp_path: Path) -> None:
+def test_concurrent_appends_share_syncs_and_lose_nothing(tmp_path: Path) -> None:
     disk = SignallingDisk(REAL_DISK)
     offsets: dict[bytes, int] = {}
     start = threading.Barrier(4)
@@ -174,7 +174,7 @@ def test_threads_that_append_together_share_syncs_and_lose_nothing(tmp_path: Pat
 # --- segments -------------------------------------------------------------------------------------------------------
 
 
-def test_a_segment_ends_behind_the_message_that_fills_it(tmp_path: Path) -> None:
+def test_segment_ends_after_the_message_that_fills_it(tmp_path: Path) -> None:
     with Writer(tmp_path, segment_size=100) as writer:
         for _ in range(7):
             writer.append(bytes(14))  # 40 bytes each
@@ -190,7 +190,7 @@ def test_the_last_segment_may_be_empty(tmp_path: Path) -> None:
         assert writer.append(b"") == 4
 
 
-def test_a_message_larger_than_a_segment_has_one_of_its_own(tmp_path: Path) -> None:
+def test_message_larger_than_a_segment_has_its_own_segment(tmp_path: Path) -> None:
     with Writer(tmp_path, segment_size=50) as writer:
         for size in (1000, 3, 1000):
             writer.append(bytes(size))
@@ -230,7 +230,7 @@ def test_a_message_larger_than_every_buffer_is_written_and_read(tmp_path: Path) 
         ({"sync": "interval(0)"}, "a sync interval of 0"),
     ],
 )
-def test_options_that_make_no_sense_are_refused_before_anything_is_created(
+def test_invalid_options_are_refused_before_anything_is_created(
     tmp_path: Path, options: dict[str, Any], says: str
 ) -> None:
     with pytest.raises(WrongUse, match=says.replace("(", r"\(")):
@@ -269,7 +269,7 @@ def test_columns_are_checked_before_any_of_them_is_written(tmp_path: Path) -> No
     assert values(tmp_path) == [b"value"] * 6
 
 
-def test_a_journal_that_has_used_up_its_offsets_takes_nothing_more(simulated_disk: SimulatedDisk) -> None:
+def test_journal_without_free_offsets_refuses_messages(simulated_disk: SimulatedDisk) -> None:
     simulated_disk.make_directory(HOME / "jnl")
     last = codec.encode(Message(MAX_OFFSET, 1, 1, b"", b"the last"))
     write_file(simulated_disk, HOME / "jnl" / segment_name(MAX_OFFSET), last)
@@ -281,7 +281,7 @@ def test_a_journal_that_has_used_up_its_offsets_takes_nothing_more(simulated_dis
 # --- one writer at a time -------------------------------------------------------------------------------------------
 
 
-def test_a_second_writer_is_told_at_once(tmp_path: Path) -> None:
+def test_second_writer_is_refused_at_once(tmp_path: Path) -> None:
     with Writer(tmp_path) as writer:
         with pytest.raises(Locked, match=LOCK_NAME):
             Writer(tmp_path)
@@ -290,7 +290,7 @@ def test_a_second_writer_is_told_at_once(tmp_path: Path) -> None:
         assert writer.append(b"b") == 1
 
 
-def test_a_writer_that_could_not_open_gives_its_lock_back(simulated_disk: SimulatedDisk) -> None:
+def test_writer_that_fails_to_open_releases_its_lock(simulated_disk: SimulatedDisk) -> None:
     simulated_disk.make_directory(HOME / "jnl")
     first, second = (codec.encode(Message(offset, 1, 1, b"", b"v")) for offset in (0, 1))
     write_file(simulated_disk, FIRST, b"bad bytes" + first + second + b"torn")
@@ -299,7 +299,7 @@ def test_a_writer_that_could_not_open_gives_its_lock_back(simulated_disk: Simula
             Writer(HOME, disk=simulated_disk)
 
 
-def test_a_closed_writer_takes_nothing_and_can_be_closed_again(tmp_path: Path) -> None:
+def test_closed_writer_refuses_messages_and_can_be_closed_again(tmp_path: Path) -> None:
     writer = Writer(tmp_path)
     writer.append(b"a")
     writer.close()
@@ -310,7 +310,7 @@ def test_a_closed_writer_takes_nothing_and_can_be_closed_again(tmp_path: Path) -
     assert values(tmp_path) == [b"a"]
 
 
-def test_a_failure_in_the_background_is_told_by_the_next_call(simulated_disk: SimulatedDisk) -> None:
+def test_background_failure_is_raised_by_the_next_call(simulated_disk: SimulatedDisk) -> None:
     disk = FaultyDisk(simulated_disk, 0, only=["sync"])
     writer = Writer(HOME, sync="interval(1)", disk=disk)
     disk._fail_at, disk._forever = disk.calls + 1, True
@@ -321,7 +321,7 @@ def test_a_failure_in_the_background_is_told_by_the_next_call(simulated_disk: Si
     writer.close()
 
 
-def test_a_failure_in_the_background_is_told_by_close_if_by_no_other(simulated_disk: SimulatedDisk) -> None:
+def test_background_failure_is_raised_by_close_if_not_before(simulated_disk: SimulatedDisk) -> None:
     disk = FaultyDisk(simulated_disk, 0, only=["sync"])
     writer = Writer(HOME, sync="interval(1)", disk=disk)
     disk._fail_at, disk._forever = disk.calls + 1, True
@@ -385,7 +385,7 @@ def torn_with_messages_in_values(kind: str) -> Iterator[tuple[bytes, int]]:
 
 
 @pytest.mark.parametrize("kind", ["the same offset", "the first offset"])
-def test_a_message_within_the_value_of_a_torn_one_is_not_taken_for_one(kind: str) -> None:
+def test_message_within_the_value_of_a_torn_one_is_not_a_message(kind: str) -> None:
     for data, start in torn_with_messages_in_values(kind):
         disk = SimulatedDisk()
         SUBJECT.lay_out(disk, HOME, data)
@@ -398,7 +398,7 @@ def test_a_message_within_the_value_of_a_torn_one_is_not_taken_for_one(kind: str
 @pytest.mark.parametrize(
     "kind", ["the next offset", "the next offset, behind some bytes", "a whole segment", "a segment that goes on"]
 )
-def test_where_values_could_be_messages_nothing_is_cut_and_nothing_invented(kind: str) -> None:
+def test_ambiguous_values_are_neither_cut_nor_taken_as_messages(kind: str) -> None:
     refused = 0
     for data, start in torn_with_messages_in_values(kind):
         disk = SimulatedDisk()
@@ -430,7 +430,7 @@ def test_whole_messages_at_the_end_are_never_cut_wherever_bytes_before_them_were
             assert read_file(disk, FIRST).endswith(whole[ends[10 - left] :])
 
 
-def test_damage_far_up_does_not_keep_a_writer_from_going_on(tmp_path: Path) -> None:
+def test_damage_far_from_the_end_does_not_prevent_writing(tmp_path: Path) -> None:
     with Writer(tmp_path) as writer:
         for _ in range(100):
             writer.append(bytes(14))
@@ -464,7 +464,7 @@ def test_the_defaults_are_those_of_the_original(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("room", [0, 1, 60, 149, 150, 151, 299])
-def test_a_write_that_fails_half_way_leaves_whole_messages_only(simulated_disk: SimulatedDisk, room: int) -> None:
+def test_partly_failed_write_leaves_only_whole_messages(simulated_disk: SimulatedDisk, room: int) -> None:
     writer = Writer(HOME, disk=simulated_disk)
     writer.append(bytes(20))
     writer.sync()
