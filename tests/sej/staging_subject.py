@@ -93,7 +93,7 @@ class SejStaging(StagingSubject):
 
 
 def placed(before: Contents, *runs: list[Row], target: ShardsTarget) -> Contents:
-    """Where a sharded writer puts messages, behind those that were there."""
+    """Where a sharded writer puts messages, after the existing ones."""
     found = {name: list(rows) for name, rows in before.items()}
     writer = ShardedWriter("nowhere", target.prefix, target.bit)
     for rows in runs:

@@ -128,10 +128,10 @@ class SejSubject(RecordsSubject):
         assert isinstance(walked, tuple)
         stop, count = walked[0], walked[1]
         self._assert_same_messages(data, start, stop, count, chance)
-        # and where nobody has walked
+        # and where no walk has been
         self._assert_same_messages(data, start, end, chance.choice((0, 1, 2, count + 1, end // OVERHEAD)), chance)
-        least, room = chance.choice((0, 0, expected)), chance.choice((end, len(data), len(data) + 1000))
-        answers("find_head", data, start, end, least, chance.choice((least, 300, 2**64 - 1)), room)
+        least, limit = chance.choice((0, 0, expected)), chance.choice((end, len(data), len(data) + 1000))
+        answers("find_head", data, start, end, least, chance.choice((least, 300, 2**64 - 1)), limit)
 
     def _assert_same_messages(self, data: bytes, start: int, stop: int, count: int, chance: random.Random) -> None:
         answers("messages", data, start, stop, count)

@@ -90,7 +90,7 @@ async def happens(event: threading.Event) -> None:
 
 
 @pytest.mark.parametrize("sync", ["none", "always", "interval(1)"])
-def test_tasks_append_and_each_message_gets_an_offset_of_its_own(tmp_path: Path, sync: str) -> None:
+def test_tasks_append_and_each_message_gets_its_own_offset(tmp_path: Path, sync: str) -> None:
     async def work() -> None:
         async with AsyncWriter(tmp_path / "journal", sync=sync, segment_size=2000) as writer:
 
@@ -127,7 +127,7 @@ def test_an_acknowledged_message_is_durable(simulated_disk: SimulatedDisk) -> No
         assert set(state.marks) <= set(found)
 
 
-def test_tasks_that_wait_share_one_sync_and_the_loop_goes_on_meanwhile(tmp_path: Path) -> None:
+def test_waiting_tasks_share_one_sync_without_blocking_the_loop(tmp_path: Path) -> None:
     gate = Gate(REAL_DISK)
 
     async def work() -> None:
@@ -147,7 +147,7 @@ def test_tasks_that_wait_share_one_sync_and_the_loop_goes_on_meanwhile(tmp_path:
     run(work())
 
 
-def test_without_a_policy_flush_and_sync_are_the_callers(tmp_path: Path) -> None:
+def test_without_a_policy_the_caller_flushes_and_syncs(tmp_path: Path) -> None:
     journal = tmp_path / "journal"
 
     async def work() -> None:
@@ -170,7 +170,7 @@ def test_without_a_policy_flush_and_sync_are_the_callers(tmp_path: Path) -> None
     run(work())
 
 
-def test_what_gathers_is_written_before_it_grows_large(tmp_path: Path) -> None:
+def test_gathered_messages_are_written_before_they_grow_large(tmp_path: Path) -> None:
     async def work() -> None:
         async with AsyncWriter(tmp_path / "journal") as writer:
 
@@ -212,7 +212,7 @@ def test_a_second_writer_is_locked_out_and_wrong_messages_are_refused(tmp_path: 
     run(work())
 
 
-def test_a_failed_sync_fails_every_task_that_waits_and_all_that_come(simulated_disk: SimulatedDisk) -> None:
+def test_failed_sync_fails_every_waiting_and_later_task(simulated_disk: SimulatedDisk) -> None:
     faulty = FaultyDisk(simulated_disk, fail_at=3, error=errno.EIO, only={"sync"})
 
     async def work() -> None:
@@ -230,7 +230,7 @@ def test_a_failed_sync_fails_every_task_that_waits_and_all_that_come(simulated_d
     assert offsets_of(Reader(JOURNAL, disk=simulated_disk))[:2] == [0, 1]
 
 
-def test_a_cancelled_append_is_still_appended_and_hurts_nobody(tmp_path: Path) -> None:
+def test_cancelled_append_is_still_appended_and_does_not_affect_others(tmp_path: Path) -> None:
     gate = Gate(REAL_DISK)
 
     async def work() -> None:
@@ -246,7 +246,7 @@ def test_a_cancelled_append_is_still_appended_and_hurts_nobody(tmp_path: Path) -
     run(work())
 
 
-def test_a_close_that_is_cancelled_still_closes(tmp_path: Path) -> None:
+def test_cancelled_close_still_closes(tmp_path: Path) -> None:
     gate = Gate(REAL_DISK)
 
     async def work() -> None:
@@ -264,7 +264,7 @@ def test_a_close_that_is_cancelled_still_closes(tmp_path: Path) -> None:
     run(work())
 
 
-def test_an_open_that_is_cancelled_holds_nothing(tmp_path: Path) -> None:
+def test_cancelled_open_holds_no_lock(tmp_path: Path) -> None:
     arrived, opened = threading.Event(), threading.Event()
 
     class SlowDisk:
@@ -288,7 +288,7 @@ def test_an_open_that_is_cancelled_holds_nothing(tmp_path: Path) -> None:
     run(work())
 
 
-def test_a_torn_tail_is_told_as_by_the_plain_writer(tmp_path: Path) -> None:
+def test_torn_tail_is_reported_as_by_the_plain_writer(tmp_path: Path) -> None:
     journal = make_journal(tmp_path / "journal", 3)
     with (journal / "jnl" / "0000000000000000.jnl").open("ab") as file:
         file.write(b"torn")
@@ -305,7 +305,7 @@ def test_a_torn_tail_is_told_as_by_the_plain_writer(tmp_path: Path) -> None:
 # --- following ------------------------------------------------------------------------------------------------------
 
 
-def test_a_scanner_gives_every_message_once_in_order(tmp_path: Path) -> None:
+def test_scanner_returns_every_message_once_in_order(tmp_path: Path) -> None:
     journal = make_journal(tmp_path / "journal", 45)
 
     async def work() -> None:
@@ -324,7 +324,7 @@ def test_a_scanner_gives_every_message_once_in_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("watched", [True, False])
-def test_a_scanner_waits_for_what_is_written_while_the_loop_goes_on(tmp_path: Path, watched: bool) -> None:
+def test_scanner_waits_for_messages_without_blocking_the_loop(tmp_path: Path, watched: bool) -> None:
     journal = make_journal(tmp_path / "journal", 0)
 
     class Unwatched:
@@ -356,7 +356,7 @@ def test_a_scanner_waits_for_what_is_written_while_the_loop_goes_on(tmp_path: Pa
     run(work())
 
 
-def test_batches_come_as_lists(tmp_path: Path) -> None:
+def test_batches_are_returned_as_lists(tmp_path: Path) -> None:
     journal = make_journal(tmp_path / "journal", 25)
 
     async def work() -> None:
@@ -371,7 +371,7 @@ def test_batches_come_as_lists(tmp_path: Path) -> None:
     run(work())
 
 
-def test_a_timeout_ends_the_iteration_and_another_goes_on(tmp_path: Path) -> None:
+def test_timeout_ends_the_iteration_and_another_continues(tmp_path: Path) -> None:
     journal = make_journal(tmp_path / "journal", 3)
 
     async def work() -> None:
@@ -385,7 +385,7 @@ def test_a_timeout_ends_the_iteration_and_another_goes_on(tmp_path: Path) -> Non
     run(work())
 
 
-def test_a_scanner_that_is_cancelled_again_and_again_loses_nothing(tmp_path: Path) -> None:
+def test_repeatedly_cancelled_scanner_loses_nothing(tmp_path: Path) -> None:
     journal = make_journal(tmp_path / "journal", 400, per_segment=3)
 
     async def work() -> None:
@@ -412,7 +412,7 @@ def test_a_scanner_that_is_cancelled_again_and_again_loses_nothing(tmp_path: Pat
     run(work())
 
 
-def test_modes_and_errors_are_those_of_the_plain_scanner(tmp_path: Path) -> None:
+def test_modes_and_errors_equal_those_of_the_plain_scanner(tmp_path: Path) -> None:
     journal = make_journal(tmp_path / "journal", 25)
     segment = journal / "jnl" / "000000000000000a.jnl"
     data = bytearray(segment.read_bytes())
@@ -549,7 +549,7 @@ def test_batches_are_handled(tmp_path: Path) -> None:
     run(work())
 
 
-def test_a_consumer_that_is_cancelled_has_committed_what_is_done(tmp_path: Path) -> None:
+def test_cancelled_consumer_has_committed_its_work(tmp_path: Path) -> None:
     journal = make_journal(tmp_path / "journal", 25)
 
     async def work() -> None:

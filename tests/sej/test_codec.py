@@ -75,7 +75,7 @@ def test_a_message_is_decoded_from_the_middle_of_a_buffer(message: Message, data
 
 
 @EACH_CASE
-def test_a_message_fed_byte_by_byte_needs_more_until_it_is_whole(message: Message, data: bytes) -> None:
+def test_message_fed_byte_by_byte_needs_more_until_complete(message: Message, data: bytes) -> None:
     for end in range(len(data)):
         assert codec.decode(data + b"more", 0, end) is NEED_MORE
     assert codec.decode(data + b"more", 0, len(data)) == (message, Span(0, len(data)))
@@ -98,7 +98,7 @@ BAD = {
 
 
 @pytest.mark.parametrize(("position", "patch", "reason"), BAD.values(), ids=BAD)
-def test_bytes_that_are_no_message_say_why(position: int, patch: bytes, reason: str) -> None:
+def test_malformed_message_is_reported_with_the_reason(position: int, patch: bytes, reason: str) -> None:
     data = b"ab" + overwrite(WHOLE, position, patch)
     with pytest.raises(Malformed) as failure:
         codec.decode(data, 2, expected=7)
@@ -107,7 +107,7 @@ def test_bytes_that_are_no_message_say_why(position: int, patch: bytes, reason: 
     assert codec.explain(data, 2, len(data), 7) == reason
 
 
-def test_a_message_that_is_cut_short_says_how_much_is_there() -> None:
+def test_truncated_message_reports_the_available_bytes() -> None:
     assert codec.explain(WHOLE, 0, 10, 7) == "only 10 bytes are there"
     assert codec.explain(WHOLE, 0, 20, 7) == "only 20 bytes are there"
     assert codec.explain(WHOLE, 0, 30, 7) == "only 30 of the message's 34 bytes are there"
@@ -132,9 +132,9 @@ WALKS = {
     "nothing": (b"", (0, 0, CLEAN, MAX_TIMESTAMP, NO_TIMESTAMP)),
     "cut in a value": (ALL[:-6], (2 * SIZE, 2, INCOMPLETE, 9, 9)),
     "cut in a head": (ALL[: SIZE + 17], (SIZE, 1, INCOMPLETE, 9, 9)),
-    "zeros behind": (FIRST + bytes(40), (SIZE, 1, MALFORMED, 9, 9)),
-    "few zeros behind": (FIRST + bytes(17), (SIZE, 1, INCOMPLETE, 9, 9)),
-    "noise behind": (FIRST + b"\xf0" * 22, (SIZE, 1, MALFORMED, 9, 9)),
+    "zeros after": (FIRST + bytes(40), (SIZE, 1, MALFORMED, 9, 9)),
+    "few zeros after": (FIRST + bytes(17), (SIZE, 1, INCOMPLETE, 9, 9)),
+    "noise after": (FIRST + b"\xf0" * 22, (SIZE, 1, MALFORMED, 9, 9)),
     "a message left out": (FIRST + THIRD, (SIZE, 1, UNEXPECTED_OFFSET, 9, 9)),
     "a message twice": (FIRST + FIRST, (SIZE, 1, UNEXPECTED_OFFSET, 9, 9)),
     "another offset, cut short": (FIRST + THIRD[:-1], (SIZE, 1, MALFORMED, 9, 9)),
@@ -150,13 +150,13 @@ def test_a_walk_ends_where_the_messages_end_and_says_how(data: bytes, answer: tu
     assert codec.walk(data, 0, len(data), 5) == answer
 
 
-def test_a_walk_goes_no_further_than_it_is_told() -> None:
+def test_walk_stops_at_the_given_end() -> None:
     assert codec.walk(ALL, 0, len(ALL), 5, 2) == (2 * SIZE, 2, CLEAN, 9, 9)
     assert codec.walk(ALL, 0, len(ALL), 5, 0) == (0, 0, CLEAN, MAX_TIMESTAMP, NO_TIMESTAMP)
     assert codec.walk(ALL, SIZE, len(ALL), 6, 1) == (2 * SIZE, 1, CLEAN, MAX_TIMESTAMP, NO_TIMESTAMP)
 
 
-def test_walked_messages_come_as_objects_spans_and_columns() -> None:
+def test_walked_messages_are_returned_as_objects_spans_and_columns() -> None:
     assert [message.offset for message in codec.messages(ALL, 0, len(ALL), 3)] == [5, 6, 7]
     assert list(codec.spans(ALL, 0, len(ALL), 3)) == [0, SIZE, 2 * SIZE, 3 * SIZE]
     columns = codec.columns(ALL, 0, len(ALL), 3, base=1000)
@@ -171,14 +171,14 @@ def test_walked_messages_come_as_objects_spans_and_columns() -> None:
     assert array("i", bytes(columns.sizes or b"")).tolist() == [SIZE] * 3
 
 
-def test_only_the_columns_that_are_asked_for_are_made() -> None:
+def test_only_requested_columns_are_built() -> None:
     columns = codec.columns(ALL, 0, len(ALL), 3, codec.TYPES)
     assert columns.types is not None
     assert columns.offsets is columns.timestamps is columns.keys is columns.values is columns.positions is None
 
 
 @pytest.mark.parametrize("count", [-1, 4, 10**12])
-def test_more_messages_than_there_can_be_are_refused(count: int) -> None:
+def test_impossible_number_of_messages_is_refused(count: int) -> None:
     for function in (codec.messages, codec.spans, codec.columns):
         with pytest.raises(Malformed, match="was not walked"):
             function(ALL, 0, len(ALL), count)
@@ -195,7 +195,7 @@ def test_a_range_outside_of_its_buffer_is_refused(start: int, end: int) -> None:
             use()
 
 
-def test_the_next_message_behind_bad_bytes_is_found() -> None:
+def test_next_message_after_bad_bytes_is_found() -> None:
     data = b"\x00bad bytes" + ALL
     assert codec.find_head(data, 0, len(data), 5, 100, len(data)) == 10
     assert codec.find_head(data, 11, len(data), 5, 100, len(data)) == 10 + SIZE
@@ -203,12 +203,12 @@ def test_the_next_message_behind_bad_bytes_is_found() -> None:
     assert codec.find_head(data, 0, len(data), 8, 100, len(data)) == -1
 
 
-def test_zeros_are_not_taken_for_the_beginning_of_a_message() -> None:
+def test_zeros_are_not_the_beginning_of_a_message() -> None:
     data = bytes(1000) + codec.encode(Message(0, 1, 1, b"", b"v"))
     assert codec.find_head(data, 0, len(data), 0, 100, len(data)) == 1000
 
 
-def test_a_head_whose_end_is_not_at_hand_is_a_guess_if_there_is_room_for_it() -> None:
+def test_head_without_its_end_is_a_candidate_if_it_fits() -> None:
     large = codec.encode(Message(5, 1, 1, b"", bytes(500)))[:100]
     assert codec.find_head(large, 0, 100, 5, 5, 1000) == 0
     assert codec.find_head(large, 0, 100, 5, 5, 525) == -1
@@ -261,7 +261,7 @@ def test_a_key_that_is_too_long_says_so() -> None:
         codec.encode(Message(0, 0, 0, bytes(128), b""))
 
 
-def test_now_says_what_it_is() -> None:
+def test_now_has_a_readable_repr() -> None:
     assert repr(NOW) == "NOW"
 
 
@@ -302,5 +302,5 @@ def test_the_name_of_a_segment_is_its_first_offset(name: str, offset: int) -> No
         "٠.jnl",
     ],
 )
-def test_other_names_are_no_segments(name: str) -> None:
+def test_other_names_are_not_segments(name: str) -> None:
     assert parse_segment_name(name) is None

@@ -40,7 +40,7 @@ def some_messages(count: int, seed: int = 1, first: int = 5) -> list[Message]:
 
 
 def chunk_of(messages: list[Message], name: str = "jnl/0000000000000005.jnl", position: int = 6) -> Chunk:
-    """A chunk as a reader gives it, some bytes behind the beginning of its buffer."""
+    """A chunk as a reader gives it, some bytes after the beginning of its buffer."""
     encoded = b"".join(map(codec.encode, messages))
     data = memoryview(b"before" + encoded + b"behind")
     segment = Segment(messages[0].offset, name, Path(name))
@@ -295,10 +295,10 @@ def test_columns_can_be_taken_one_time(module: Any) -> None:
 
 
 @pytest.mark.parametrize("module", IMPLEMENTATIONS)
-@pytest.mark.parametrize("room", [(-1, 0, 0), (1, 2**31, 0), (1, 0, 2**31), (1, -1, 0)])
-def test_buffer_beyond_32_bit_offsets_is_refused(module: Any, room: tuple[int, int, int]) -> None:
+@pytest.mark.parametrize("sizes", [(-1, 0, 0), (1, 2**31, 0), (1, 0, 2**31), (1, -1, 0)])
+def test_buffer_beyond_32_bit_offsets_is_refused(module: Any, sizes: tuple[int, int, int]) -> None:
     with pytest.raises(TooLarge, match="less than 2 GiB"):
-        module.Gatherer(codec.OFFSETS, *room)
+        module.Gatherer(codec.OFFSETS, *sizes)
 
 
 @pytest.mark.parametrize("module", IMPLEMENTATIONS)

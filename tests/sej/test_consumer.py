@@ -38,7 +38,7 @@ def consumer(journal: Path, handler: Any, **options: Any) -> Consumer:
 
 
 class Failing:
-    """A handler that fails so many times on some offsets; `calls` are the offsets that it was given."""
+    """A handler that fails a number of times on some offsets; `calls` are the offsets that it was given."""
 
     def __init__(self, failures: dict[int, int]) -> None:
         self.calls: list[int] = []
@@ -54,7 +54,7 @@ class Failing:
 # --- what is handled ------------------------------------------------------------------------------------------------
 
 
-def test_every_message_is_handled_once_in_order_and_the_next_run_goes_on_behind_them(journal: Path) -> None:
+def test_every_message_is_handled_once_in_order_and_the_next_run_continues_after_them(journal: Path) -> None:
     handled: list[Message] = []
     with consumer(journal, handled.append) as reader:
         assert reader.run() == 25
@@ -68,7 +68,7 @@ def test_every_message_is_handled_once_in_order_and_the_next_run_goes_on_behind_
         assert reader.run() == 0
 
 
-def test_a_consumer_follows_what_is_written_while_it_runs(journal: Path) -> None:
+def test_consumer_follows_messages_written_while_it_runs(journal: Path) -> None:
     handled: list[Message] = []
     done = threading.Event()
 
@@ -89,7 +89,7 @@ def test_a_consumer_follows_what_is_written_while_it_runs(journal: Path) -> None
     assert read_offset(journal, "reader") == 60
 
 
-def test_a_new_consumer_begins_where_its_default_says(journal: Path) -> None:
+def test_new_consumer_starts_at_its_default(journal: Path) -> None:
     handled: list[Message] = []
     with consumer(journal, handled.append, default="last") as reader:
         assert reader.committed == 25, "on the disk at once, so that a crash does not move the beginning"
@@ -98,7 +98,7 @@ def test_a_new_consumer_begins_where_its_default_says(journal: Path) -> None:
     assert offsets_of(handled) == [25, 26]
 
 
-def test_messages_that_are_gone_are_told_of(journal: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_removed_messages_are_reported(journal: Path, caplog: pytest.LogCaptureFixture) -> None:
     with Offset(journal, "reader") as offset:
         offset.commit(4)
     (journal / "jnl" / "0000000000000000.jnl").unlink()
@@ -111,9 +111,7 @@ def test_messages_that_are_gone_are_told_of(journal: Path, caplog: pytest.LogCap
 
 
 @pytest.mark.parametrize("mode", ["permissive", "dropmalformed"])
-def test_damage_is_passed_over_when_the_mode_says_so(
-    journal: Path, mode: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_damage_is_skipped_according_to_the_mode(journal: Path, mode: str, caplog: pytest.LogCaptureFixture) -> None:
     segment = journal / "jnl" / "000000000000000a.jnl"
     data = bytearray(segment.read_bytes())
     data[5 * MESSAGE_BYTES - 1] ^= 0xFF
@@ -132,7 +130,7 @@ def test_damage_is_passed_over_when_the_mode_says_so(
 # --- when it commits ------------------------------------------------------------------------------------------------
 
 
-def test_a_commit_comes_after_so_many_messages_and_at_the_end(journal: Path) -> None:
+def test_commit_happens_after_a_number_of_messages_and_at_the_end(journal: Path) -> None:
     committed = []
     with consumer(
         journal, lambda _: committed.append(read_offset(journal, "reader")), commit_messages=10, commit_ms=1e9
@@ -142,7 +140,7 @@ def test_a_commit_comes_after_so_many_messages_and_at_the_end(journal: Path) -> 
     assert read_offset(journal, "reader") == 25
 
 
-def test_a_commit_comes_after_so_much_time(journal: Path) -> None:
+def test_commit_happens_after_an_interval(journal: Path) -> None:
     committed = []
     with consumer(
         journal, lambda _: committed.append(read_offset(journal, "reader")), commit_messages=1000, commit_ms=0
@@ -151,7 +149,7 @@ def test_a_commit_comes_after_so_much_time(journal: Path) -> None:
     assert committed == list(range(25)), "no time at all: each message is committed before the next"
 
 
-def test_while_it_waits_a_consumer_commits_what_is_due(journal: Path) -> None:
+def test_waiting_consumer_commits_what_is_due(journal: Path) -> None:
     with consumer(journal, lambda _: None, timeout=None, commit_ms=1) as reader:
         watch = REAL_DISK.watch(journal / "ofs")
         thread = threading.Thread(target=reader.run)
@@ -187,23 +185,23 @@ def test_a_handler_that_fails_is_called_again_with_the_same_message(journal: Pat
     assert handler.calls == [0, 1, 2, 3, 3, 3, *range(4, 24), 24, 24, 24, 24, 24]
 
 
-def test_after_the_last_attempt_the_run_ends_with_the_message_still_to_be_done(journal: Path) -> None:
+def test_run_ends_after_the_last_attempt_without_committing_the_message(journal: Path) -> None:
     handler = Failing({7: 4})
     with consumer(journal, handler, attempts=3) as reader:
         with pytest.raises(HandlerFailed, match="message 7 failed after 3 attempts: cannot handle 7") as raised:
             reader.run()
         assert isinstance(raised.value.__cause__, RuntimeError)
         assert read_offset(journal, "reader") == 7, "what was done before is committed"
-        assert reader.run() == 18, "another run counts anew: one more failure, then it works"
+        assert reader.run() == 18, "another run counts from zero: one more failure, then it works"
     assert handler.calls == [*range(7), 7, 7, 7, 7, 7, *range(8, 25)]
 
 
-def test_one_attempt_is_no_second_chance(journal: Path) -> None:
+def test_one_attempt_means_no_retry(journal: Path) -> None:
     with consumer(journal, Failing({0: 1}), attempts=1) as reader, pytest.raises(HandlerFailed, match="1 attempt: "):
         reader.run()
 
 
-def test_a_message_that_keeps_failing_is_set_aside_and_the_others_go_on(journal: Path) -> None:
+def test_message_that_keeps_failing_is_set_aside_and_the_others_are_handled(journal: Path) -> None:
     handler = Failing({7: 9, 9: 9})
     aside: list[tuple[int, str]] = []
     with consumer(
@@ -215,12 +213,12 @@ def test_a_message_that_keeps_failing_is_set_aside_and_the_others_go_on(journal:
     assert read_offset(journal, "reader") == 25
 
 
-def test_what_cannot_be_set_aside_is_not_done(journal: Path) -> None:
+def test_message_that_cannot_be_set_aside_is_not_committed(journal: Path) -> None:
     def fail(message: Message, error: Exception) -> None:
-        raise OSError("no room")
+        raise OSError("no space")
 
     with consumer(journal, Failing({7: 99}), attempts=2, on_failure=fail) as reader:
-        with pytest.raises(OSError, match="no room"):
+        with pytest.raises(OSError, match="no space"):
             reader.run()
         assert reader.committed == 7
 
@@ -239,7 +237,7 @@ def test_messages_can_be_set_aside_in_another_journal_and_replayed(journal: Path
     assert [(message.value, message.timestamp) for message in replayed] == [(value_of(3), 3), (value_of(5), 5)]
 
 
-def test_false_says_that_a_message_is_not_done_and_anything_else_that_it_is(journal: Path) -> None:
+def test_only_false_means_that_a_message_is_not_done(journal: Path) -> None:
     answers = iter([0, None, False, False, "", True])
     calls = []
 
@@ -286,7 +284,7 @@ def test_the_pause_after_a_failure_doubles_up_to_a_limit(journal: Path) -> None:
 # --- batches --------------------------------------------------------------------------------------------------------
 
 
-def test_a_handler_of_batches_gets_lists_and_says_how_many_are_done(journal: Path) -> None:
+def test_batch_handler_gets_lists_and_returns_the_number_done(journal: Path) -> None:
     answers = iter([None, 4, True, 1])
     batches = []
 
@@ -305,7 +303,7 @@ def test_a_handler_of_batches_gets_lists_and_says_how_many_are_done(journal: Pat
     ]
 
 
-def test_a_batch_that_keeps_failing_is_handed_over_message_by_message(journal: Path) -> None:
+def test_batch_that_keeps_failing_is_handled_message_by_message(journal: Path) -> None:
     batches = []
     aside = []
 
@@ -328,12 +326,12 @@ def test_a_batch_that_keeps_failing_is_handed_over_message_by_message(journal: P
 
 
 @pytest.mark.parametrize("answer", ["all", 99, -1, 2.0])
-def test_an_answer_that_is_none_of_the_known_ends_the_run(journal: Path, answer: object) -> None:
+def test_unknown_return_value_ends_the_run(journal: Path, answer: object) -> None:
     with consumer(journal, lambda _: answer, batch_messages=5) as reader, pytest.raises(WrongUse, match="returns None"):
         reader.run()
 
 
-def test_a_batch_of_which_none_is_done_has_failed(journal: Path) -> None:
+def test_batch_without_any_message_done_has_failed(journal: Path) -> None:
     reason = "message 0 failed after 2 attempts"
     with (
         consumer(journal, lambda _: 0, batch_messages=5, attempts=2) as reader,
@@ -384,7 +382,7 @@ def test_a_consumer_that_waits_between_attempts_can_be_closed(journal: Path) -> 
     assert read_offset(journal, "reader") == 0
 
 
-def test_an_interrupt_leaves_what_is_done_committed(journal: Path) -> None:
+def test_interrupt_leaves_handled_messages_committed(journal: Path) -> None:
     def handle(message: Message) -> None:
         if message.offset == 12:
             raise KeyboardInterrupt
@@ -394,7 +392,7 @@ def test_an_interrupt_leaves_what_is_done_committed(journal: Path) -> None:
     assert read_offset(journal, "reader") == 12
 
 
-def test_one_consumer_of_a_name_at_a_time(journal: Path) -> None:
+def test_only_one_consumer_of_a_name_runs(journal: Path) -> None:
     with consumer(journal, print), pytest.raises(Locked):
         consumer(journal, print)
     with consumer(journal, lambda _: None) as reader:
@@ -402,14 +400,14 @@ def test_one_consumer_of_a_name_at_a_time(journal: Path) -> None:
 
 
 @pytest.mark.parametrize("option", ["attempts", "commit_messages", "batch_messages"])
-def test_numbers_that_make_no_sense_are_refused(journal: Path, option: str) -> None:
+def test_invalid_numbers_are_refused(journal: Path, option: str) -> None:
     with pytest.raises(WrongUse, match=f"{option} must be at least 1"):
         consumer(journal, print, **{option: 0})
     Offset(journal, "reader").close()  # and nothing is held
 
 
 @pytest.mark.parametrize("option", ["default", "mode"])
-def test_words_that_make_no_sense_are_refused_and_nobody_is_registered(journal: Path, option: str) -> None:
+def test_invalid_words_are_refused_and_no_consumer_is_registered(journal: Path, option: str) -> None:
     with pytest.raises(WrongUse, match=f"{option} 'x' is n"):
         consumer(journal, print, **{option: "x"})
     assert not (journal / "ofs").exists()
@@ -418,7 +416,7 @@ def test_words_that_make_no_sense_are_refused_and_nobody_is_registered(journal: 
 # --- dying ----------------------------------------------------------------------------------------------------------
 
 
-def test_after_a_death_between_handling_and_commit_the_messages_come_again(simulated_disk: SimulatedDisk) -> None:
+def test_messages_are_repeated_after_a_kill_between_handling_and_commit(simulated_disk: SimulatedDisk) -> None:
     make_journal(JOURNAL, 25, disk=simulated_disk)
     dead: list[tuple[int, SimulatedDisk]] = []
     with consumer(
@@ -450,7 +448,7 @@ with sej.Consumer(sys.argv[1], "reader", handle, commit_messages=7, commit_ms=1e
 """
 
 
-def test_a_consumer_that_is_killed_leaves_its_lock_and_loses_nothing(journal: Path) -> None:
+def test_killed_consumer_releases_its_lock_and_loses_nothing(journal: Path) -> None:
     seen: list[int] = []
     for lines in (1, 9, 3, 12):
         with Child(CONSUME, journal) as child:
@@ -467,4 +465,4 @@ def test_a_consumer_that_is_killed_leaves_its_lock_and_loses_nothing(journal: Pa
     assert set(seen) == set(range(30))
     assert seen[-1] == 29
     jumps_ahead = [(one, other) for one, other in pairwise(seen) if other > one + 1]
-    assert jumps_ahead == [], "a message is handled before the ones behind it"
+    assert jumps_ahead == [], "a message is handled before the following ones"

@@ -44,13 +44,16 @@ def test_batches_make_the_same_files_and_those_without_segments_roll_by_size(
     write(source, 60, segment_size)
     found = batches(source, batch_bytes)
     assert sum(batch.count for batch in found) == 60
-    with CopyWriter(tmp_path / "told") as told, CopyWriter(tmp_path / "by-size", segment_size=segment_size) as by_size:
+    with (
+        CopyWriter(tmp_path / "named") as named,
+        CopyWriter(tmp_path / "by-size", segment_size=segment_size) as by_size,
+    ):
         for batch in found:
-            told.write(batch)
+            named.write(batch)
             by_size.write(replace(batch, segment=None))
-    assert unlike(source, tmp_path / "told") == []
+    assert unlike(source, tmp_path / "named") == []
     assert unlike(source, tmp_path / "by-size") == []
-    assert not (tmp_path / "told" / ".logwright" / "copying").exists()
+    assert not (tmp_path / "named" / ".logwright" / "copying").exists()
 
 
 def test_difference_is_found_at_its_offset_and_existing_messages_are_skipped(tmp_path: Path) -> None:

@@ -194,7 +194,7 @@ def journal_files(disk: Disk) -> dict[str, bytes | None]:
 
 
 def check_many(number: int, seed: int = 0, nested: float = 0.05) -> int:
-    """Check so many accidents; how many of them had something to repair."""
+    """Check a number of accidents; how many of them had something to repair."""
     repaired = 0
     for case in range(number):
         written, accident = some_case(seed, case, nested)

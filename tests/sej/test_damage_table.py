@@ -49,7 +49,7 @@ TABLE: dict[str, tuple[str, Callable[..., bytes], tuple[Any, ...], list[str], bo
 
 
 @pytest.mark.parametrize("accident", TABLE)
-def test_every_verb_answers_as_the_table_says(accident: str, journal_directory: Path) -> None:
+def test_every_verb_matches_the_table(accident: str, journal_directory: Path) -> None:
     name, damage, arguments, kinds, opens, account = TABLE[accident]
     make_journal(journal_directory, 25)
     path = journal_directory / "jnl" / name

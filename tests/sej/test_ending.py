@@ -31,7 +31,7 @@ def end_of(disk: SimulatedDisk, data: bytes, *, first: int = 0, walk_bytes: int 
 
 
 @pytest.mark.parametrize("count", [1, 3, STEPS_BACK, STEPS_BACK + 1, 40])
-def test_whole_messages_are_believed_from_the_back(simulated_disk: SimulatedDisk, count: int) -> None:
+def test_whole_messages_are_accepted_from_the_end(simulated_disk: SimulatedDisk, count: int) -> None:
     data = b"".join(message(9 + number) for number in range(count))
     assert end_of(simulated_disk, data, first=9) == End(len(data), 9 + count)
 
@@ -53,7 +53,7 @@ def test_a_short_segment_is_walked_to_its_end(simulated_disk: SimulatedDisk, fir
     [message(1), message(0) + message(1), message(1) * (STEPS_BACK + 1)],
     ids=["a message", "messages in step", "many messages out of step"],
 )
-def test_a_tail_that_is_torn_behind_messages_in_its_value_is_torn(simulated_disk: SimulatedDisk, held: bytes) -> None:
+def test_tail_torn_after_messages_in_its_value_is_torn(simulated_disk: SimulatedDisk, held: bytes) -> None:
     whole = message(0, b"first" * 20)
     data = whole + message(1, held + b"more")
     data = data[: data.index(held) + len(held)]
@@ -63,7 +63,7 @@ def test_a_tail_that_is_torn_behind_messages_in_its_value_is_torn(simulated_disk
     assert (end.torn.start, end.torn.end, end.torn.kind) == (len(whole), len(data), "torn_tail")
 
 
-def test_messages_in_step_with_offsets_that_cannot_be_here_are_walked(simulated_disk: SimulatedDisk) -> None:
+def test_consecutive_messages_with_impossible_offsets_are_walked(simulated_disk: SimulatedDisk) -> None:
     data = b"".join(message(10_000 + number) for number in range(STEPS_BACK + 4))
     found = end_of(simulated_disk, data)
     assert replace(found, passed=None) == End(len(data), 10_000 + STEPS_BACK + 4)
@@ -71,7 +71,7 @@ def test_messages_in_step_with_offsets_that_cannot_be_here_are_walked(simulated_
     assert (found.passed.start, found.passed.kind) == (0, "gap")
 
 
-def test_an_offset_is_plausible_if_so_many_messages_fit_before_it(simulated_disk: SimulatedDisk) -> None:
+def test_offset_is_plausible_if_its_predecessors_fit(simulated_disk: SimulatedDisk) -> None:
     segment = Segment(5, segment_name(5), HOME / segment_name(5))
     before = message(5, bytes(3 * OVERHEAD - len(message(5, b""))))
     found = []
@@ -84,7 +84,7 @@ def test_an_offset_is_plausible_if_so_many_messages_fit_before_it(simulated_disk
     assert found == [None, 5, 8, None]
 
 
-def test_what_follows_damage_says_where_writing_goes_on_and_that_it_may_be_a_value(
+def test_messages_after_damage_determine_where_writing_continues(
     simulated_disk: SimulatedDisk,
 ) -> None:
     head = message(0) + b"\xff" * 50
@@ -98,7 +98,7 @@ def test_what_follows_damage_says_where_writing_goes_on_and_that_it_may_be_a_val
     assert (whole.next_offset, whole.torn, whole.damage, whole.walked) == (5, None, None, None)
 
 
-def test_messages_within_the_value_of_one_that_is_cut_short_forbid_to_write(simulated_disk: SimulatedDisk) -> None:
+def test_messages_within_a_truncated_value_forbid_writing(simulated_disk: SimulatedDisk) -> None:
     held = message(2) + message(3)
     data = message(0) + message(1, held + b"more")
     data = data[: data.index(held) + len(held)]
@@ -110,7 +110,7 @@ def test_messages_within_the_value_of_one_that_is_cut_short_forbid_to_write(simu
 
 @pytest.mark.parametrize("rest", [b"", message(9)[:3], message(9)[:-3]], ids=["", "its first bytes", "most of it"])
 @pytest.mark.parametrize("count", [1, 2, 5])
-def test_messages_that_lead_to_the_end_are_no_torn_tail_where_too_few_bytes_are_left_for_the_missing_ones(
+def test_messages_up_to_the_end_are_not_a_torn_tail_without_space_for_missing_ones(
     simulated_disk: SimulatedDisk, count: int, rest: bytes
 ) -> None:
     long = (1 << 20).to_bytes(4, "big")
@@ -122,7 +122,7 @@ def test_messages_that_lead_to_the_end_are_no_torn_tail_where_too_few_bytes_are_
     assert (end.damage.start, end.damage.end, end.damage.kind) == (len(message(0)), len(head), "malformed")
 
 
-def test_a_file_of_text_is_no_torn_tail(simulated_disk: SimulatedDisk) -> None:
+def test_file_of_text_is_not_a_torn_tail(simulated_disk: SimulatedDisk) -> None:
     end = end_of(simulated_disk, b"these are the notes of somebody else\n" * 3)
     assert end.torn is None
     assert end.damage is not None

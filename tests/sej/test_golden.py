@@ -88,13 +88,13 @@ def files_of(directory: Path) -> dict[str, bytes]:
     return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
 
 
-def test_every_case_is_tried() -> None:
+def test_every_golden_case_is_tested() -> None:
     cases = {path.name for path in GOLDEN.iterdir() if path.is_dir()}
     assert cases == {*WHOLE, *TORN, *DAMAGED, *SHARDED, *OTHERS}
 
 
 @pytest.mark.parametrize("name", [*WHOLE, *TORN, *DAMAGED, *OTHERS])
-def test_the_files_are_the_ones_that_the_original_wrote(name: str) -> None:
+def test_files_are_those_of_the_original(name: str) -> None:
     assert segment_hashes(journal(name)) == recorded_hashes(golden_case(name)["segments"])
 
 
@@ -102,7 +102,7 @@ def test_the_files_are_the_ones_that_the_original_wrote(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", WHOLE)
-def test_a_whole_journal_is_read_as_it_was_written(name: str) -> None:
+def test_sound_journal_is_read_as_written(name: str) -> None:
     reader = Reader(journal(name))
     messages = expected(name)
     assert list(reader) == messages
@@ -116,14 +116,14 @@ def test_a_whole_journal_is_read_as_it_was_written(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", WHOLE)
-def test_each_message_is_where_its_place_says(name: str) -> None:
+def test_each_message_is_at_its_position(name: str) -> None:
     for located in Reader(journal(name)).scan():
         data = (journal(name) / located.file).read_bytes()[located.span.start : located.span.end]
         assert data == codec.encode(located.record)
 
 
 @pytest.mark.parametrize("name", ["empty", "one", "fifty", "multi", "multi_exact", "reopened"])
-def test_a_scanner_sees_what_the_original_saw(name: str) -> None:
+def test_scanner_returns_the_messages_of_the_original(name: str) -> None:
     case = golden_case(name)
     for key, seen in case.items():
         if not key.startswith("scan"):
@@ -136,12 +136,12 @@ def test_a_scanner_sees_what_the_original_saw(name: str) -> None:
             assert scanner.offset == seen["next_offset"]
 
 
-def test_a_scanner_from_before_the_first_segment_begins_with_it() -> None:
+def test_scanner_from_before_the_first_segment_starts_with_it() -> None:
     with Scanner(journal("first_deleted"), 0, timeout=0) as scanner:
         assert list(scanner) == expected("first_deleted")
 
 
-def test_no_timestamp_and_the_epoch_are_told_apart() -> None:
+def test_missing_timestamp_and_the_epoch_are_distinguished() -> None:
     messages = expected("zero_timestamp")
     data = (journal("zero_timestamp") / "jnl/0000000000000000.jnl").read_bytes()
     assert None in [message.timestamp for message in messages]
@@ -179,7 +179,7 @@ MIDDLE_DAMAGE = {
 
 
 @pytest.mark.parametrize("name", MIDDLE_DAMAGE)
-def test_damage_in_the_middle_is_told_and_the_rest_is_read(name: str) -> None:
+def test_damage_in_the_middle_is_reported_and_the_rest_is_read(name: str) -> None:
     lost, kind = MIDDLE_DAMAGE[name]
     messages = base_of(name)
     if name == "midflip_size_torn":
@@ -202,7 +202,7 @@ def test_damage_in_the_middle_is_told_and_the_rest_is_read(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MIDDLE_DAMAGE)
-def test_the_messages_before_damage_come_out_before_the_error(name: str) -> None:
+def test_messages_before_damage_are_returned_before_the_error(name: str) -> None:
     lost, _ = MIDDLE_DAMAGE[name]
     stream = iter(Reader(journal(name)))
     assert [next(stream) for _ in range(lost)] == base_of(name)[:lost]
@@ -210,7 +210,7 @@ def test_the_messages_before_damage_come_out_before_the_error(name: str) -> None
         next(stream)
 
 
-def test_a_changed_timestamp_is_beyond_the_format() -> None:
+def test_changed_timestamp_is_not_detectable() -> None:
     found, written = list(Reader(journal("midflip_value"))), base_of("midflip_value")
     changed = [number for number in range(256) if found[number] != written[number]]
     assert changed == [20]
@@ -258,7 +258,7 @@ def test_each_case_is_recognised(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [*TORN, "midflip_size", "midflip_key_negative", "midflip_offset", "midflip_value"])
-def test_a_writer_goes_on_where_the_original_does(name: str, copy: Path) -> None:
+def test_writer_continues_where_the_original_does(name: str, copy: Path) -> None:
     case = golden_case(name)["go_writer_open"]
     before = files_of(copy)
     with Writer(copy) as writer:
@@ -282,7 +282,7 @@ def test_a_writer_goes_on_where_the_original_does(name: str, copy: Path) -> None
 
 
 @pytest.mark.parametrize("name", ["midflip_size_torn"])
-def test_a_torn_tail_behind_damage_is_an_error_and_nothing_is_dropped(name: str, copy: Path) -> None:
+def test_torn_tail_after_damage_is_an_error_and_nothing_is_dropped(name: str, copy: Path) -> None:
     before = segment_hashes(copy)
     position = sum(message.size for message in base_of(name)[:19])
     for _ in range(2):
@@ -297,7 +297,7 @@ def test_a_torn_tail_behind_damage_is_an_error_and_nothing_is_dropped(name: str,
 
 
 @pytest.mark.parametrize("name", ["multi", "multi_exact", "first_deleted", "gap", "multi_torn_middle"])
-def test_a_writer_looks_at_the_last_segment_only(name: str, copy: Path) -> None:
+def test_writer_reads_only_the_last_segment(name: str, copy: Path) -> None:
     case = golden_case(name)
     reopened = case.get("reopen") or case["go_writer_open"]
     with Writer(copy) as writer:
@@ -356,7 +356,7 @@ def test_the_limits_are_those_of_the_original(tmp_path: Path) -> None:
 # --- locks ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_lock_held_as_the_original_holds_it_keeps_our_writer_out(tmp_path: Path) -> None:
+def test_lock_of_the_original_excludes_our_writer(tmp_path: Path) -> None:
     Writer(tmp_path).close()
     with (tmp_path / LOCK_NAME).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -366,14 +366,14 @@ def test_a_lock_held_as_the_original_holds_it_keeps_our_writer_out(tmp_path: Pat
         assert writer.append(b"") == 0
 
 
-def test_our_writer_keeps_the_original_out(tmp_path: Path) -> None:
+def test_our_writer_excludes_the_original(tmp_path: Path) -> None:
     with Writer(tmp_path), (tmp_path / LOCK_NAME).open("w") as lock, pytest.raises(BlockingIOError):
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     with (tmp_path / LOCK_NAME).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def test_a_lock_file_that_the_original_has_removed_does_not_matter(tmp_path: Path) -> None:
+def test_lock_file_removed_by_the_original_is_recreated(tmp_path: Path) -> None:
     Writer(tmp_path).close()
     (tmp_path / LOCK_NAME).unlink()
     with Writer(tmp_path), pytest.raises(Locked):

@@ -153,7 +153,7 @@ def test_an_entry_is_packed_and_unpacked() -> None:
         assert len(data) == ENTRY_BYTES
         assert Entry.unpack(data, 3, 1000) == entry
         assert Entry.unpack(data, 4, 1000) is None, "an entry of another segment"
-        assert Entry.unpack(data, 3, 2000) is None, "an entry that was behind another one"
+        assert Entry.unpack(data, 3, 2000) is None, "an entry that followed another one"
 
 
 def test_every_flipped_bit_of_an_entry_is_detected() -> None:
@@ -218,13 +218,13 @@ BAD_INDEXES: dict[str, Callable[[bytes], bytes]] = {
     "of another segment": lambda data: overwrite(data, 8, b"\x01"),
     "zeros": lambda data: bytes(len(data)),
     "noise": lambda data: random.Random(1).randbytes(len(data)),
-    "noise behind its header": lambda data: data[:HEADER_BYTES] + random.Random(2).randbytes(len(data)),
+    "noise after its header": lambda data: data[:HEADER_BYTES] + random.Random(2).randbytes(len(data)),
     "entries in another order": lambda data: _reordered(data),
     "entries twice": lambda data: data + data[HEADER_BYTES:],
     "an entry left out": lambda data: data[: HEADER_BYTES + ENTRY_BYTES] + data[HEADER_BYTES + 2 * ENTRY_BYTES :],
     "a valid entry for a place where no message is": lambda data: _forged(Entry(100, 12_345, 1000, 0, 900)),
     "a valid entry for another message": lambda data: _forged(Entry(100, 200 * MESSAGE_BYTES, 2000, 0, 1990)),
-    "a valid entry behind the end": lambda data: _forged(Entry(9000, 2**50, 1, 1, 1)),
+    "a valid entry after the end": lambda data: _forged(Entry(9000, 2**50, 1, 1, 1)),
     "a valid end before the end": lambda data: _forged(Entry(100, 100 * MESSAGE_BYTES, 0, 0, 5, is_end=True)),
     "a valid end with another last message": lambda data: _forged(Entry(3000, 3000 * MESSAGE_BYTES, 7, 7, 7, True)),
     "huge": lambda data: data + bytes(5_000_000),

@@ -120,7 +120,7 @@ def test_appends_gather_the_same_bytes(
     assert both.take() == (b"", [], NO_TIMES)
 
 
-def test_what_is_gathered_are_messages_with_cuts_behind_those_that_fill_a_segment() -> None:
+def test_gathered_bytes_are_messages_with_cuts_after_full_segments() -> None:
     both = Both(10, 0, 60, 1 << 20)
     for number in range(5):
         assert both.ask("append", b"v" * number, b"k", 1, 100 - number) == 10 + number
@@ -131,7 +131,7 @@ def test_what_is_gathered_are_messages_with_cuts_behind_those_that_fill_a_segmen
     assert times == NO_TIMES
 
 
-def test_smallest_and_largest_time_are_those_of_what_is_taken_and_has_one() -> None:
+def test_smallest_and_largest_time_are_those_of_the_taken_messages() -> None:
     both = Both(0, 0, 10 * 27, 1 << 20)
     for stamps, expected in (
         ([5, None, -7, 9], (-7, 9)),
@@ -170,7 +170,7 @@ def test_smallest_and_largest_time_are_those_of_what_is_taken_and_has_one() -> N
         (b"", bytes(128), 0, 1),
     ],
 )
-def test_what_is_no_message_is_refused_alike_and_leaves_no_trace(
+def test_invalid_message_is_refused_equally_and_leaves_no_trace(
     value: Any, key: Any, type: Any, timestamp: Any
 ) -> None:
     both = Both(0, 0, 1000, 1 << 20)
@@ -188,7 +188,7 @@ def test_any_buffer_is_a_value(value: Any) -> None:
     assert message.key == message.value == memoryview(value).tobytes()
 
 
-def test_the_last_offset_is_not_given_away() -> None:
+def test_last_offset_is_not_used() -> None:
     both = Both(MAX_OFFSET - 1, 0, 1000, 1 << 20)
     assert both.ask("append", b"", b"", 0, 1) == MAX_OFFSET - 1
     assert both.ask("append", b"", b"", 0, 1) == "TooLarge"
@@ -196,7 +196,7 @@ def test_the_last_offset_is_not_given_away() -> None:
 
 
 @EACH_TWIN
-def test_a_refusing_buffer_takes_nothing(twin: ModuleType) -> None:
+def test_refusing_buffer_accepts_nothing(twin: ModuleType) -> None:
     buffer = twin.AppendBuffer(0, 0, 1000, 1 << 20)
     buffer.refusing = True
     uses: list[Callable[[], object]] = [
@@ -216,7 +216,7 @@ def test_a_message_without_a_time_gets_that_of_its_append(twin: ModuleType) -> N
 
 
 @EACH_TWIN
-def test_a_large_message_is_gathered_and_its_memory_given_back(twin: ModuleType) -> None:
+def test_large_message_is_gathered_and_its_memory_released(twin: ModuleType) -> None:
     buffer = twin.AppendBuffer(0, 0, 1 << 40, 1000)
     for size in (5_000_000, 10, 20):
         buffer.append(bytes(size))
@@ -281,7 +281,7 @@ COLUMN_ROWS = strategies.lists(
     enough_bytes=strategies.integers(1, 3000),
     segment_bytes=strategies.integers(1, 800),
 )
-def test_columns_are_gathered_alike(
+def test_columns_are_gathered_equally(
     rows: list[tuple[int, int, bytes, bytes]], missing: set[str], enough_bytes: int, segment_bytes: int
 ) -> None:
     columns = columns_of(rows)
@@ -302,7 +302,7 @@ def test_columns_are_gathered_alike(
 
 @PROPERTY
 @given(rows=COLUMN_ROWS)
-def test_columns_of_messages_make_these_messages_again(rows: list[tuple[int, int, bytes, bytes]]) -> None:
+def test_columns_of_messages_round_trip(rows: list[tuple[int, int, bytes, bytes]]) -> None:
     both = Both(0, 0, 1 << 40, 1 << 30)
     both.ask("extend", columns_of(rows), 0, 0, 1 << 30)
     data, _, _ = both.take()
@@ -340,16 +340,16 @@ BAD_COLUMNS = {
     "value ends too short": replace(GOOD, value_ends=array("i", [0, 5]).tobytes()),
     "ends that fall": replace(GOOD, value_ends=array("i", [0, 9, 5]).tobytes()),
     "ends before the beginning": replace(GOOD, value_ends=array("i", [-1, 5, 9]).tobytes()),
-    "ends behind the data": replace(GOOD, value_ends=array("i", [0, 5, 10]).tobytes()),
+    "ends after the data": replace(GOOD, value_ends=array("i", [0, 5, 10]).tobytes()),
     "ends without data": replace(GOOD, values=None),
-    "ends far behind the data": replace(GOOD, key_ends=array("i", [0, 3, 2**31 - 1]).tobytes()),
-    "an end in the middle behind the data": replace(GOOD, value_ends=array("i", [0, 2**31 - 1, 9]).tobytes()),
+    "ends far after the data": replace(GOOD, key_ends=array("i", [0, 3, 2**31 - 1]).tobytes()),
+    "an end in the middle after the data": replace(GOOD, value_ends=array("i", [0, 2**31 - 1, 9]).tobytes()),
     "a key too long": replace(GOOD, key_ends=array("i", [0, 128, 128]).tobytes(), keys=bytes(128)),
 }
 
 
 @pytest.mark.parametrize("columns", BAD_COLUMNS.values(), ids=BAD_COLUMNS)
-def test_columns_that_are_no_messages_are_refused(columns: Columns) -> None:
+def test_invalid_columns_of_messages_are_refused(columns: Columns) -> None:
     assert check_both(columns) is not None
 
 
@@ -388,7 +388,7 @@ def test_the_kernel_checks_each_row_again_before_it_copies(columns: Columns) -> 
     value_bytes=strategies.integers(0, 900),
     parts=strategies.lists(strategies.integers(0, 4), max_size=6),
 )
-def test_ranges_are_gathered_alike_until_the_room_is_used_up(
+def test_ranges_are_gathered_equally_until_the_buffer_is_full(
     want: int, rows: int, key_bytes: int, value_bytes: int, parts: list[int]
 ) -> None:
     gatherers = [twin.Gatherer(want, rows, key_bytes, value_bytes) for twin in TWINS]
@@ -402,7 +402,7 @@ def test_ranges_are_gathered_alike_until_the_room_is_used_up(
 
 
 def used_part(columns: Columns) -> dict[str, Any]:
-    """The columns without what is behind their rows."""
+    """The columns without the bytes after their rows."""
     found: dict[str, Any] = {field.name: getattr(columns, field.name) for field in fields(columns)}
     widths = {"offsets": 8, "timestamps": 8, "types": 1, "positions": 8, "sizes": 4}
     for name, width in widths.items():
@@ -416,7 +416,7 @@ def used_part(columns: Columns) -> dict[str, Any]:
 
 
 @EACH_TWIN
-def test_a_gatherer_gives_its_columns_once(twin: ModuleType) -> None:
+def test_gatherer_returns_its_columns_once(twin: ModuleType) -> None:
     gatherer = twin.Gatherer(codec.ALL_COLUMNS, 1, 10, 10)
     gatherer.take()
     for use in (gatherer.take, lambda: gatherer.add(b"", 0, 0, 0)):
@@ -425,14 +425,14 @@ def test_a_gatherer_gives_its_columns_once(twin: ModuleType) -> None:
 
 
 @EACH_TWIN
-def test_a_gatherer_is_not_larger_than_a_batch_can_be(twin: ModuleType) -> None:
+def test_gatherer_is_not_larger_than_the_largest_batch(twin: ModuleType) -> None:
     for key_bytes, value_bytes in ((2**31, 1), (1, 2**31), (-1, 1), (1, -1)):
         with pytest.raises(TooLarge):
             twin.Gatherer(codec.ALL_COLUMNS, 1, key_bytes, value_bytes, lambda size: bytearray(1))
 
 
 @EACH_TWIN
-def test_a_buffer_that_is_smaller_than_asked_for_is_refused(twin: ModuleType) -> None:
+def test_buffer_smaller_than_requested_is_refused(twin: ModuleType) -> None:
     with pytest.raises(WrongUse, match="was asked for"):
         twin.Gatherer(codec.ALL_COLUMNS, 3, 10, 10, lambda size: bytearray(max(0, size - 1)))
 
@@ -441,7 +441,7 @@ def test_a_buffer_that_is_smaller_than_asked_for_is_refused(twin: ModuleType) ->
 
 
 @pytest.mark.parametrize(("start", "end"), [(-1, 5), (5, 4), (0, 101), (2**62, 2**62), (-(2**62), 1)])
-def test_the_kernel_looks_at_nothing_outside_of_its_buffer(start: int, end: int) -> None:
+def test_kernel_reads_nothing_outside_its_buffer(start: int, end: int) -> None:
     data = bytes(100)
     uses: list[Callable[[], object]] = [
         lambda: compiled.walk(data, start, end, 0),
@@ -457,7 +457,7 @@ def test_the_kernel_looks_at_nothing_outside_of_its_buffer(start: int, end: int)
 
 
 @EACH_TWIN
-def test_a_buffer_that_is_being_used_is_not_moved(twin: ModuleType) -> None:
+def test_buffer_in_use_is_not_moved(twin: ModuleType) -> None:
     data = bytearray(SUBJECT.encode(SUBJECT.records(1, 3)))
     assert twin.walk(data, 0, len(data), 0)[1] == 3
     data += b"x"  # would be refused if the walk still held it

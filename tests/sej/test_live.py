@@ -19,7 +19,7 @@ from tests.sej.samples import make_journal, offsets_of
 
 
 class GrowingDisk:
-    """A disk on which a half-written message is completed whenever somebody asks how long a segment is."""
+    """A disk on which a half-written message is completed whenever the size of a segment is read."""
 
     def __init__(self, segment: Path) -> None:
         self._segment = segment
@@ -59,9 +59,7 @@ def growing(tmp_path: Path) -> GrowingDisk:
     return GrowingDisk(tmp_path / "journal" / "jnl" / "0000000000000000.jnl")
 
 
-def test_a_message_completed_while_the_end_is_looked_for_neither_hangs_nor_is_damage(
-    growing: GrowingDisk, tmp_path: Path
-) -> None:
+def test_message_completed_during_the_search_for_the_end_is_not_damage(growing: GrowingDisk, tmp_path: Path) -> None:
     questions: list[Callable[[Reader], bool]] = [
         lambda reader: reader.next in (2, 3),
         lambda reader: len(reader.last(5)) in (2, 3),
@@ -107,9 +105,7 @@ def append_until_refused(writer: Writer, started: threading.Barrier, said: list[
 
 @pytest.mark.parametrize("attempt", range(5))
 @pytest.mark.parametrize("policy", ["none", "interval(1)", "always"])
-def test_what_was_appended_before_a_close_is_there_and_later_appends_are_refused(
-    tmp_path: Path, policy: str, attempt: int
-) -> None:
+def test_appends_before_close_are_kept_and_later_ones_refused(tmp_path: Path, policy: str, attempt: int) -> None:
     writer = Writer(tmp_path / "journal", sync=policy, segment_size=2000 + attempt)
     said: list[int] = []
     errors: list[type] = []
@@ -165,7 +161,7 @@ def test_wrong_sizes_are_refused_before_the_lock_is_taken(tmp_path: Path, option
     Writer(tmp_path / "journal").close()
 
 
-def test_a_file_that_was_replaced_under_a_scanner_is_told(tmp_path: Path) -> None:
+def test_file_replaced_under_a_scanner_is_reported(tmp_path: Path) -> None:
     make_journal(tmp_path / "journal", 3)
     segment = tmp_path / "journal" / "jnl" / "0000000000000000.jnl"
     with Scanner(tmp_path / "journal", timeout=0) as scanner:
@@ -177,7 +173,7 @@ def test_a_file_that_was_replaced_under_a_scanner_is_told(tmp_path: Path) -> Non
             next(scanner)
 
 
-def test_a_journal_that_is_a_root_of_shards_as_well_is_refused(tmp_path: Path) -> None:
+def test_journal_that_is_also_a_root_of_shards_is_refused(tmp_path: Path) -> None:
     make_journal(tmp_path / "root", 1)
     make_journal(tmp_path / "root" / "1.000", 2)
     with pytest.raises(WrongUse, match="at once"):

@@ -40,7 +40,7 @@ def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage().rpartition("jnl @ 0: ")[2] for record in caplog.records]
 
 
-def test_a_reader_passes_a_known_gap_with_one_line_in_the_log(lossy: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_reader_skips_a_known_gap_and_logs_one_line(lossy: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert offsets_of(Reader(lossy)) == LEFT
     assert logged(caplog) == [PASSED]
 
@@ -54,19 +54,19 @@ def test_in_permissive_a_known_gap_is_damage_of_the_kind_lost(lossy: Path, caplo
     assert logged(caplog) == []
 
 
-def test_a_scanner_passes_a_known_gap(lossy: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_scanner_skips_a_known_gap(lossy: Path, caplog: pytest.LogCaptureFixture) -> None:
     with Scanner(lossy, timeout=0) as scanner:
         assert offsets_of(scanner) == LEFT
     assert logged(caplog) == [PASSED]
 
 
 @pytest.mark.parametrize("start", [13, 14])
-def test_a_scanner_that_begins_among_what_is_lost_continues_after_it(lossy: Path, start: int) -> None:
+def test_scanner_starting_within_a_loss_continues_after_it(lossy: Path, start: int) -> None:
     with Scanner(lossy, start, timeout=0) as scanner:
         assert offsets_of(scanner) == [*range(15, 25)]
 
 
-def test_consumers_pass_a_known_gap(lossy: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_consumers_skip_a_known_gap(lossy: Path, caplog: pytest.LogCaptureFixture) -> None:
     seen: list[int] = []
     with Consumer(lossy, "plain", lambda message: seen.append(message.offset), timeout=0) as consumer:
         assert consumer.run() == 23
@@ -75,7 +75,7 @@ def test_consumers_pass_a_known_gap(lossy: Path, caplog: pytest.LogCaptureFixtur
     assert logged(caplog) == [PASSED]
 
 
-def test_asynchronous_scanners_and_consumers_pass_a_known_gap(lossy: Path) -> None:
+def test_asynchronous_scanners_and_consumers_skip_a_known_gap(lossy: Path) -> None:
     async def run() -> tuple[list[int], list[int]]:
         handled: list[int] = []
 
@@ -91,7 +91,7 @@ def test_asynchronous_scanners_and_consumers_pass_a_known_gap(lossy: Path) -> No
     assert asyncio.run(run()) == (LEFT, LEFT)
 
 
-def test_splits_pass_a_known_gap(lossy: Path) -> None:
+def test_splits_skip_a_known_gap(lossy: Path) -> None:
     reader = Reader(lossy)
     planned = SPLITS.plan(reader, 100)
     assert [split.before.kind for split in planned if split.before is not None] == ["lost"]
@@ -110,7 +110,7 @@ def test_verify_and_inspect_call_it_sound_and_list_the_loss(lossy: Path) -> None
     assert not Reader(lossy).summary().damaged
 
 
-def test_a_gap_that_is_larger_than_what_is_known_is_a_gap(lossy: Path) -> None:
+def test_gap_larger_than_the_known_loss_is_a_gap(lossy: Path) -> None:
     (lossy / "jnl" / segment_name(15)).unlink()
     for read in (lambda: list(Reader(lossy)), lambda: list(Scanner(lossy, timeout=0)), lambda: Reader(lossy).last(15)):
         with pytest.raises(Gap, match="the segment begins with offset 20 where 13 was expected"):
@@ -122,20 +122,20 @@ def test_a_gap_that_is_larger_than_what_is_known_is_a_gap(lossy: Path) -> None:
     assert offsets_of(Reader(lossy)) == [*range(13), *range(20, 25)]
 
 
-def test_after_undo_the_damage_is_back_and_nothing_is_known(lossy: Path) -> None:
+def test_undo_restores_the_damage_and_removes_the_account(lossy: Path) -> None:
     undo(lossy)
     assert Reader(lossy).losses() == []
     assert [problem.kind for problem in Reader(lossy).verify().problems] == ["malformed"]
 
 
-def test_an_account_that_cannot_be_read_explains_nothing(lossy: Path) -> None:
+def test_unreadable_account_explains_nothing(lossy: Path) -> None:
     account_path(lossy).write_bytes(b"{\n")
     with pytest.raises(Gap):
         list(Reader(lossy))
     assert [problem.kind for problem in Reader(lossy).verify().problems] == ["gap", "unreadable"]
 
 
-def test_the_account_goes_with_a_copy_of_the_directory(lossy: Path, tmp_path: Path) -> None:
+def test_copied_directory_includes_the_account(lossy: Path, tmp_path: Path) -> None:
     lossy.rename(tmp_path / "elsewhere")
     assert offsets_of(Reader(tmp_path / "elsewhere")) == LEFT
 

@@ -1,7 +1,7 @@
 """Memory is bounded: going through a journal of 300 MB, in any way, takes a few megabytes more than a small one does.
 
-Each way runs in a process of its own, which tells how far its peak of resident memory rose. The journal is a sparse
-file: its values are holes, so it costs neither time to write nor room on the disk.
+Each operation runs in its own process, which reports the rise of its peak resident memory. The journal is a sparse
+file: its values are holes, so it costs neither time to write nor disk space.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A consumer's offset: what is stored, who may store it, and what a crash leaves of it."""
+"""A consumer's offset: what is stored, which process may store it, and what a crash leaves of it."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_our_commit_makes_the_file_that_the_original_made(tmp_path: Path) -> Non
 # --- values ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_commit_is_8_bytes_big_endian_and_is_there_for_the_next_holder(journal: Path) -> None:
+def test_commit_is_8_bytes_big_endian_and_read_by_the_next_holder(journal: Path) -> None:
     with Offset(journal, "reader") as offset:
         offset.commit(0x0102030405060708)
         assert offset.value == 0x0102030405060708
@@ -87,7 +87,7 @@ def test_a_commit_is_8_bytes_big_endian_and_is_there_for_the_next_holder(journal
         assert offset.value == 7
 
 
-def test_a_new_consumer_begins_with_its_default_and_is_known_from_then_on(journal: Path) -> None:
+def test_new_consumer_starts_at_its_default_and_is_registered(journal: Path) -> None:
     (journal / "jnl" / "0000000000000000.jnl").unlink()
     with Offset(journal, "a") as first, Offset(journal, "b", "last") as last:
         assert (first.value, first.committed) == (10, False)
@@ -140,7 +140,7 @@ def test_a_file_of_another_length_is_damage(journal: Path, size: int) -> None:
 
 
 @pytest.mark.parametrize("value", [-1, 2**64, 1.5, "7", None])
-def test_what_is_no_offset_is_refused_and_the_next_commit_goes_well(journal: Path, value: Any) -> None:
+def test_invalid_offset_is_refused_and_the_next_commit_succeeds(journal: Path, value: Any) -> None:
     with Offset(journal, "reader") as offset:
         with pytest.raises(WrongUse):
             offset.commit(value)
@@ -149,7 +149,7 @@ def test_what_is_no_offset_is_refused_and_the_next_commit_goes_well(journal: Pat
     assert read_offset(journal, "reader") == 7
 
 
-def test_a_default_that_makes_no_sense_registers_nobody(journal: Path) -> None:
+def test_invalid_default_registers_no_consumer(journal: Path) -> None:
     middle: Any = "middle"
     with pytest.raises(WrongUse, match="default 'middle' is neither 'first' nor 'last'"):
         Offset(journal, "reader", middle)
@@ -171,7 +171,7 @@ def test_a_name_is_letters_digits_and_a_few_signs(journal: Path, name: str) -> N
 @pytest.mark.parametrize(
     "name", ["", ".", "..", ".hidden", "../up", "a/b", "a\\b", "a b", "a\n", "ä", "a\0", "x" * 201, "/etc/passwd"]
 )
-def test_another_name_is_refused_and_leads_nowhere(journal: Path, name: str) -> None:
+def test_other_names_are_refused_and_create_nothing(journal: Path, name: str) -> None:
     before = read_tree(REAL_DISK, journal.parent)
     for action in (
         lambda: Offset(journal, name),
@@ -183,7 +183,7 @@ def test_another_name_is_refused_and_leads_nowhere(journal: Path, name: str) -> 
     assert read_tree(REAL_DISK, journal.parent) == before
 
 
-def test_a_consumer_that_another_program_named_its_own_way_is_listed(journal: Path) -> None:
+def test_consumer_with_a_foreign_name_is_listed(journal: Path) -> None:
     (journal / "ofs").mkdir()
     (journal / "ofs" / "my reader.ofs").write_bytes(bytes(7) + b"\x05")
     (journal / "ofs" / "my reader.lck").write_bytes(b"")
@@ -203,7 +203,7 @@ def test_a_link_in_place_of_the_file_is_not_followed(journal: Path) -> None:
 # --- one holder at a time -------------------------------------------------------------------------------------------
 
 
-def test_a_second_holder_gets_locked_and_readers_need_no_lock(journal: Path) -> None:
+def test_second_holder_is_refused_and_readers_need_no_lock(journal: Path) -> None:
     with Offset(journal, "reader") as offset, Offset(journal, "other"):
         offset.commit(5)
         with pytest.raises(Locked, match="the consumer 'reader' is running elsewhere"):
@@ -215,7 +215,7 @@ def test_a_second_holder_gets_locked_and_readers_need_no_lock(journal: Path) -> 
         assert offset.value == 5
 
 
-def test_what_is_closed_commits_no_more(journal: Path) -> None:
+def test_closed_offset_refuses_commits(journal: Path) -> None:
     offset = Offset(journal, "reader")
     offset.commit(1)
     offset.close()
@@ -225,7 +225,7 @@ def test_what_is_closed_commits_no_more(journal: Path) -> None:
     assert read_offset(journal, "reader") == 1
 
 
-def test_where_no_journal_is_there_is_no_offset(tmp_path: Path, journal: Path) -> None:
+def test_missing_journal_has_no_offset(tmp_path: Path, journal: Path) -> None:
     with pytest.raises(NotFound, match="no sej journal"):
         Offset(tmp_path / "nowhere", "reader")
     with pytest.raises(NotFound, match="there is no consumer 'reader'"):
@@ -237,7 +237,7 @@ def test_where_no_journal_is_there_is_no_offset(tmp_path: Path, journal: Path) -
 # --- moving it ------------------------------------------------------------------------------------------------------
 
 
-def test_a_reset_goes_to_an_offset_an_end_or_a_time(journal: Path) -> None:
+def test_reset_accepts_an_offset_an_end_or_a_time(journal: Path) -> None:
     (journal / "jnl" / "0000000000000000.jnl").unlink()
     Offset(journal, "reader").close()
     assert reset(journal, "reader", 17) == read_offset(journal, "reader") == 17
@@ -256,14 +256,14 @@ def test_a_reset_beyond_the_end_is_refused(journal: Path) -> None:
     assert stored_offset(REAL_DISK, journal, "reader") is None
 
 
-def test_a_reset_of_nobody_names_those_that_are_there(journal: Path) -> None:
+def test_reset_of_an_unknown_consumer_lists_the_existing_ones(journal: Path) -> None:
     Offset(journal, "billing").close()
     with pytest.raises(NotFound, match="no consumer 'biling'; there are: billing"):
         reset(journal, "biling", 0)
     assert reset(journal, "biling", 3, create=True) == read_offset(journal, "biling") == 3
 
 
-def test_a_reset_says_where_to(journal: Path) -> None:
+def test_reset_requires_one_target(journal: Path) -> None:
     Offset(journal, "reader").close()
     for to, time in ((None, None), (3, 4), ("middle", None)):
         with pytest.raises(WrongUse):
@@ -300,7 +300,7 @@ def test_after_a_power_cut_the_offset_is_the_old_or_the_new_one(disk: SimulatedD
     assert seen == {3, 0x1111, 0x2222}
 
 
-def test_without_any_of_its_syncs_a_commit_is_found_out(disk: SimulatedDisk) -> None:
+def test_every_missing_sync_of_a_commit_is_detected(disk: SimulatedDisk) -> None:
     found_out: dict[str, list[bool]] = {}
     for faulty in forgotten_syncs(disk.copy):
         commit_twice(faulty, faulty.inner)
@@ -332,7 +332,7 @@ def test_whichever_call_fails_the_offset_is_the_old_or_the_new_one(disk: Simulat
         assert all(map(is_old_or_new, faulty.inner.crash_states(most=3, format="sej")))
 
 
-def test_after_a_failed_commit_nothing_more_is_committed(disk: SimulatedDisk) -> None:
+def test_failed_commit_is_final(disk: SimulatedDisk) -> None:
     faulty = FaultyDisk(disk, fail_at=2, only={"sync directory"})  # after that of opening
     with Offset(JOURNAL, "reader", disk=faulty) as offset:
         with pytest.raises(StorageFailed):
@@ -395,12 +395,12 @@ def test_verify_names_a_consumer_that_is_ahead(journal_directory: Path) -> None:
 
 
 def overtaken(directory: Path) -> Path:
-    """The same, and a writer has come back and gone past the consumer: the messages 22 to 29 are new."""
+    """The same, and a writer has continued past the consumer: the messages 22 to 29 are new."""
     shortened(directory)
     return make_journal(directory, 8)
 
 
-def test_a_consumer_does_not_skip_messages_that_were_written_after_it_had_passed_them(journal_directory: Path) -> None:
+def test_consumer_does_not_skip_messages_rewritten_after_it_passed_them(journal_directory: Path) -> None:
     overtaken(journal_directory)
     for _ in range(2):
         with pytest.raises(Truncated) as refused:
@@ -427,14 +427,14 @@ def test_a_writer_names_the_consumers_that_are_ahead_once(
         offset.commit(22)
     make_journal(journal_directory, 1)
     make_journal(journal_directory, 1)
-    told = [record.getMessage() for record in caplog.records if "is to be reset" in record.getMessage()]
+    logged = [record.getMessage() for record in caplog.records if "is to be reset" in record.getMessage()]
     reason = "the consumer reader has come to offset 25, but the journal ends with 22: it is to be reset"
-    assert told == [f"{journal_directory}: {reason}"]
+    assert logged == [f"{journal_directory}: {reason}"]
     with Offset(journal_directory, "other") as offset:
         assert offset.value == 22
 
 
-def test_if_more_of_the_end_is_lost_before_the_consumer_comes_back_it_continues_there(journal_directory: Path) -> None:
+def test_consumer_continues_at_the_end_after_further_loss(journal_directory: Path) -> None:
     overtaken(journal_directory)
     for file in journal_directory.rglob(f"{Path(segment_name(30)).stem}.*"):  # its index, or it would be missed
         file.unlink()
@@ -445,7 +445,7 @@ def test_if_more_of_the_end_is_lost_before_the_consumer_comes_back_it_continues_
 
 
 @pytest.mark.parametrize("to", [22, 25])
-def test_a_consumer_that_was_reset_is_where_it_was_reset_to(journal_directory: Path, to: int) -> None:
+def test_reset_consumer_keeps_its_target(journal_directory: Path, to: int) -> None:
     overtaken(journal_directory)
     assert reset(journal_directory, "reader", to) == to
     with Offset(journal_directory, "reader") as offset:
@@ -455,7 +455,7 @@ def test_a_consumer_that_was_reset_is_where_it_was_reset_to(journal_directory: P
         assert offset.value == 25
 
 
-def test_a_consumer_that_accepts_the_loss_may_commit_the_offset_that_it_had(journal_directory: Path) -> None:
+def test_consumer_that_accepts_the_loss_may_commit_its_old_offset(journal_directory: Path) -> None:
     overtaken(journal_directory)
     with Offset(journal_directory, "reader", ahead="end") as offset:
         offset.commit(25)
@@ -463,7 +463,7 @@ def test_a_consumer_that_accepts_the_loss_may_commit_the_offset_that_it_had(jour
         assert offset.value == 25
 
 
-def test_a_consumer_that_the_original_moved_meanwhile_is_where_that_has_left_it(journal_directory: Path) -> None:
+def test_consumer_moved_by_the_original_keeps_that_offset(journal_directory: Path) -> None:
     overtaken(journal_directory)
     (journal_directory / "ofs" / "reader.ofs").write_bytes((27).to_bytes(8, "big"))
     with Offset(journal_directory, "reader") as offset:

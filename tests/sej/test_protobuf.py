@@ -52,7 +52,7 @@ def as_protobuf(message: PlainMessage) -> Any:
 
 
 def frames_in(parsed: Any) -> bytes:
-    """What the protobuf package has understood, as it lies in a segment."""
+    """What the protobuf package has decoded, as stored in a segment."""
     return b"".join(codec._encode(m.Offset, m.Timestamp, m.Type, m.Key, m.Value) for m in parsed.Messages)
 
 
@@ -70,7 +70,7 @@ def both(function: str, *arguments: Any) -> Any:
 
 @PROPERTY
 @given(OFFSETS, MESSAGES, strategies.sampled_from([1, 3]))
-def test_messages_are_on_the_wire_as_protobuf_puts_them_there(first: int, rows: list[Any], field: int) -> None:
+def test_messages_are_encoded_like_protobuf(first: int, rows: list[Any], field: int) -> None:
     messages = made(first, rows)
     frames = frames_of(messages)
     kind = GetResponse if field == 1 else PutRequest
@@ -88,7 +88,7 @@ def test_messages_are_on_the_wire_as_protobuf_puts_them_there(first: int, rows: 
     )
 
 
-def test_the_other_fields_of_a_request_come_by_number_and_the_last_one_counts() -> None:
+def test_fields_of_a_request_are_read_by_number_and_the_last_wins() -> None:
     request = PutRequest(ClientID="web", JournalDir="orders", Messages=[Message(Offset=7)]).SerializeToString()
     frames, first, count, *_, others = both("from_wire", request + number_field(30, 5) + bytes_field(1, b"x"), 3, MOST)
     assert (first, count, others) == (7, 1, {1: b"x", 2: b"orders", 30: 5})
@@ -136,7 +136,7 @@ def scrambled(chance: random.Random, message: PlainMessage, kinds: tuple[int, ..
     return b"".join(noise) + b"".join(tag + body for tag, body in fields)
 
 
-def test_fields_in_any_order_doubled_unknown_and_written_at_length_are_understood() -> None:
+def test_fields_in_any_order_repeated_unknown_or_overlong_are_parsed() -> None:
     chance = random.Random(5)
     for _ in range(400):
         first = chance.choice([0, 1, 127, 128, 2**40])
@@ -157,12 +157,12 @@ def test_fields_in_any_order_doubled_unknown_and_written_at_length_are_understoo
         assert both("from_wire", data, 3, MOST)[:3] == (frames_of(messages), first, len(messages))
 
 
-def test_whatever_the_bytes_are_both_twins_answer_the_same_and_as_protobuf_does() -> None:
+def test_both_twins_agree_with_protobuf_on_any_bytes() -> None:
     chance = random.Random(11)
     taken = refused = 0
     for _ in range(6000):
         messages = made(3, [(chance.randrange(9), 1, b"key", chance.randbytes(chance.randrange(40)))] * 3)
-        # Without groups: in those that nobody knows, the package also passes over fields of number 0, which are none.
+        # Without groups: in unknown ones the package also accepts fields of number 0, which are invalid.
         parts = [bytes_field(3, scrambled(chance, message, (0, 1, 2, 5))) for message in messages]
         data = bytearray(b"".join(parts))
         for _ in range(chance.randrange(1, 4)):
@@ -212,20 +212,20 @@ def test_whatever_the_bytes_are_both_twins_answer_the_same_and_as_protobuf_does(
         (b"\x1a\x04\x08\x05\x10\x01\x1a\x02\x08\x05", "the offset is 5 where 6 was expected"),
     ],
 )
-def test_what_is_no_request_is_refused_with_the_place(data: bytes, words: str) -> None:
+def test_invalid_request_is_refused_with_its_position(data: bytes, words: str) -> None:
     kind, message = both("from_wire", data, 3, MOST)
     assert kind is WrongUse
     assert words in message
 
 
-def test_what_a_segment_cannot_hold_is_too_large() -> None:
+def test_message_that_a_segment_cannot_hold_is_too_large() -> None:
     assert both("from_wire", bytes_field(3, bytes_field(4, bytes(128))), 3, MOST)[0] is TooLarge
     many = b"".join(bytes_field(3, number_field(1, number)) for number in range(1, 100))
     assert both("from_wire", many, 3, 99 * 26)[2] == 99
     assert both("from_wire", many, 3, 99 * 26 - 1)[0] is TooLarge
 
 
-def test_bytes_that_were_not_walked_are_not_put_onto_the_wire() -> None:
+def test_unwalked_bytes_are_not_encoded() -> None:
     frames = frames_of(made(0, [(1, 2, b"k", b"v")] * 3))
     assert both("to_wire", frames, 0, len(frames) - 1, 3, 3)[0] is Malformed
     assert both("to_wire", frames, 0, len(frames), 4, 3)[0] is Malformed

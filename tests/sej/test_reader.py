@@ -201,9 +201,9 @@ def test_several_damages_are_reported_one_by_one(journal: Path) -> None:
     for number in (1, 4, 8):
         data = overwrite(data, number * MESSAGE_BYTES + 17, b"\x80")
     path.write_bytes(data)
-    told: list[Damage] = []
-    assert Reader(journal).count(on_damage=told.append) == 22
-    assert [(damage.start, damage.size) for damage in told] == [
+    reported: list[Damage] = []
+    assert Reader(journal).count(on_damage=reported.append) == 22
+    assert [(damage.start, damage.size) for damage in reported] == [
         (number * MESSAGE_BYTES, MESSAGE_BYTES) for number in (1, 4, 8)
     ]
 

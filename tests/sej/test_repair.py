@@ -489,7 +489,7 @@ def wordy(count: int) -> list[Message]:
 @pytest.mark.parametrize(
     ("start", "end"),
     [
-        (512, 1024),  # a sector: half of the value, and the size behind it
+        (512, 1024),  # a sector: half of the value, and the size after it
         (1016, 1024),
         (1019, 1023),
         (16, 60),  # type, key size, key, value size
@@ -964,7 +964,7 @@ def test_the_checksums_of_a_split_segment_fit_both_parts(checked: Path, end: int
         assert sums is not None
         covered += sums.covered_bytes(segment.path.stat().st_size)
     bad = 1024 if end % 512 + 70 > 512 else 512
-    assert covered >= report.bytes - bad - 512, "all but the blocks that were bad, and one that is cut anew"
+    assert covered >= report.bytes - bad - 512, "all but the blocks that were bad, and one that is cut again"
     with Writer(checked, checksums=True) as writer:
         writer.append(b"goes on")
     assert Reader(checked).verify().sound

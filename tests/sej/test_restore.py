@@ -1,4 +1,4 @@
-"""Segments written anew from rows of tables have the bytes that they had, and journals appear whole or not at all."""
+"""Segments restored from rows of tables have their original bytes, and journals appear complete or not at all."""
 
 from __future__ import annotations
 
@@ -332,19 +332,19 @@ def restore_all(disk: Disk) -> Restored:
         if restoring.completed is not None:
             return restoring.completed
         restoring.refuse_existing(ROWS)
-        told: dict[str, RestoredJournal] = {}
+        journals: dict[str, RestoredJournal] = {}
         for name, rows in ROWS.items():
             files = [file or Path(SINGLE).name for file in FILES[name] if not file.endswith(".ofs")]
             written: list[Written] = []
             for file in files:
-                task = restoring.directory / "tasks" / f"{len(told)}-{len(written)}"
+                task = restoring.directory / "tasks" / f"{len(journals)}-{len(written)}"
                 made = write(task, rows, [file], disk=disk)
                 restoring.take(name, task, made)
                 written += made
             records, size = sum(one.records for one in written), sum(one.bytes for one in written)
-            told[name] = RestoredJournal("sej", name, records, len(written), size)
+            journals[name] = RestoredJournal("sej", name, records, len(written), size)
         RESTORE.write_consumers(restoring.home_of(JOURNALS[0]), "", {"audit": 7, "billing": 3}, disk=disk)
-        return restoring.publish(told, {SINGLE: [Path(SINGLE).name]})
+        return restoring.publish(journals, {SINGLE: [Path(SINGLE).name]})
 
 
 def present(disk: Disk) -> dict[str, dict[str, bytes]]:

@@ -1,4 +1,4 @@
-"""Retention: what goes and what stays, who holds what back, and what a crash in the midst of it leaves."""
+"""Retention: which segments are removed, which consumers keep segments, and what a crash meanwhile leaves."""
 
 from __future__ import annotations
 
@@ -56,9 +56,7 @@ def first_offsets(directory: Path, disk: Disk = REAL_DISK) -> list[int]:
         (10**12, [50]),
     ],
 )
-def test_what_the_consumer_has_passed_goes_and_the_last_segment_stays(
-    journal: Path, committed: int, left: list[int]
-) -> None:
+def test_consumed_segments_are_removed_but_not_the_last(journal: Path, committed: int, left: list[int]) -> None:
     commit(journal, "reader", committed)
     assert [verdict.segment.first_offset for verdict in clean(journal).removed] == [*range(0, left[0], 10)]
     assert first_offsets(journal) == left
@@ -66,7 +64,7 @@ def test_what_the_consumer_has_passed_goes_and_the_last_segment_stays(
     assert not clean(journal).removed
 
 
-def test_the_slowest_consumer_counts_and_the_plan_names_who_holds_what_back(journal: Path) -> None:
+def test_slowest_consumer_decides_and_the_plan_names_the_blocking_consumers(journal: Path) -> None:
     commit(journal, "fast", 55)
     commit(journal, "slow", 25)
     commit(journal, "slower", 12)
@@ -92,7 +90,7 @@ def test_the_slowest_consumer_counts_and_the_plan_names_who_holds_what_back(jour
     assert first_offsets(journal) == [0, 10, 20, 30, 40, 50], "a plan does nothing"
 
 
-def test_a_plan_is_ready_to_be_printed(journal: Path) -> None:
+def test_plan_can_be_printed(journal: Path) -> None:
     commit(journal, "reader", 12)
     printed = plan(journal).as_json()
     assert printed["removed"] == 1
@@ -109,20 +107,20 @@ def test_a_plan_is_ready_to_be_printed(journal: Path) -> None:
     }
 
 
-def test_a_consumer_that_has_not_committed_holds_everything_back(journal: Path) -> None:
+def test_consumer_without_a_commit_keeps_every_segment(journal: Path) -> None:
     commit(journal, "fast", 55)
     commit(journal, "new", None)
     assert not clean(journal, max_age_seconds=0).removed
     assert len(clean(journal, ignore_consumers=["new"]).removed) == 5
 
 
-def test_a_consumer_whose_name_we_would_not_give_counts_as_well(journal: Path) -> None:
+def test_consumer_with_a_foreign_name_counts(journal: Path) -> None:
     commit(journal, "fast", 55)
     (journal / "ofs" / "my reader.ofs").write_bytes((10).to_bytes(8, "big"))
     assert [verdict.segment.first_offset for verdict in clean(journal).removed] == [0]
 
 
-def test_a_consumer_whose_offset_cannot_be_read_blocks_and_says_so(journal: Path) -> None:
+def test_consumer_with_an_unreadable_offset_blocks_and_is_reported(journal: Path) -> None:
     commit(journal, "good", 55)
     (journal / "ofs" / "bad.ofs").write_bytes(b"123")
     with pytest.raises(DamagedJournal, match="where the consumer 'bad' is cannot be known: reset it or ignore it"):
@@ -131,13 +129,13 @@ def test_a_consumer_whose_offset_cannot_be_read_blocks_and_says_so(journal: Path
     assert len(clean(journal, ignore_consumers=["bad"]).removed) == 5
 
 
-def test_to_ignore_somebody_who_is_not_there_is_an_error(journal: Path) -> None:
+def test_ignoring_an_unknown_consumer_is_an_error(journal: Path) -> None:
     commit(journal, "reader", 55)
     with pytest.raises(NotFound, match="no consumer 'raeder' to ignore"):
         clean(journal, ignore_consumers=["raeder"])
 
 
-def test_a_name_is_no_collection_of_names(journal: Path) -> None:
+def test_single_string_is_refused_as_a_collection_of_names(journal: Path) -> None:
     for name in ("c", "1"):
         commit(journal, name, 0)
     with pytest.raises(WrongUse, match=r"ignore_consumers is a collection of names: \['c1'\], not 'c1'"):
@@ -145,7 +143,7 @@ def test_a_name_is_no_collection_of_names(journal: Path) -> None:
     assert first_offsets(journal) == [0, 10, 20, 30, 40, 50]
 
 
-def test_without_consumers_and_limits_nothing_goes(journal: Path) -> None:
+def test_without_consumers_and_limits_nothing_is_removed(journal: Path) -> None:
     with pytest.raises(WrongUse, match="no consumer to go by"):
         clean(journal)
     commit(journal, "reader", 55)
@@ -165,7 +163,7 @@ def test_a_segment_stays_until_its_newest_message_is_too_old(journal: Path, seco
     assert first_offsets(journal)[0] == left
 
 
-def test_the_age_is_by_the_newest_message_also_when_clocks_went_back(journal_directory: Path) -> None:
+def test_age_is_that_of_the_newest_message_even_with_decreasing_times(journal_directory: Path) -> None:
     stamps = [100, 999, *range(101, 109), *range(200, 210), 300]
     journal = make_journal(journal_directory, 21, timestamps=[n * SECOND_NS for n in stamps])
     assert [v.reason for v in plan(journal, max_age_seconds=500, now_ns=1000 * SECOND_NS).verdicts] == [
@@ -193,19 +191,19 @@ def test_a_segment_without_timestamps_has_no_age(journal_directory: Path) -> Non
     ("most", "left"),
     [(10**9, 0), (55 * MESSAGE_BYTES, 0), (55 * MESSAGE_BYTES - 1, 10), (3 * SEGMENT_BYTES, 30), (1, 50), (0, 50)],
 )
-def test_no_more_goes_than_makes_the_journal_small_enough(journal: Path, most: int, left: int) -> None:
+def test_only_enough_segments_are_removed_to_reach_the_limit(journal: Path, most: int, left: int) -> None:
     clean(journal, max_bytes=most)
     assert first_offsets(journal)[0] == left
 
 
-def test_a_segment_goes_when_either_limit_says_so(journal: Path) -> None:
+def test_segment_is_removed_if_either_limit_applies(journal: Path) -> None:
     now = 54 * SECOND_NS
     assert len(plan(journal, max_age_seconds=30, max_bytes=10**9, now_ns=now).removed) == 2
     assert len(plan(journal, max_age_seconds=1000, max_bytes=3 * SEGMENT_BYTES, now_ns=now).removed) == 3
     assert len(plan(journal, max_age_seconds=30, max_bytes=3 * SEGMENT_BYTES, now_ns=now).removed) == 3
 
 
-def test_the_newest_segments_are_kept_whatever_else_is_said(journal: Path) -> None:
+def test_newest_segments_are_always_kept(journal: Path) -> None:
     commit(journal, "reader", 55)
     assert [v.reason for v in plan(journal, max_bytes=0, keep_segments=4).verdicts][2:] == [
         "the newest 4 are kept",
@@ -217,7 +215,7 @@ def test_the_newest_segments_are_kept_whatever_else_is_said(journal: Path) -> No
     assert first_offsets(journal) == [20, 30, 40, 50]
 
 
-def test_consumers_come_before_limits(journal: Path) -> None:
+def test_consumers_override_limits(journal: Path) -> None:
     commit(journal, "reader", 20)
     clean(journal, max_bytes=0, max_age_seconds=0)
     assert first_offsets(journal) == [20, 30, 40, 50]
@@ -229,7 +227,7 @@ def test_invalid_limits_are_refused(journal: Path, wrong: dict[str, int]) -> Non
         clean(journal, **wrong)  # type: ignore[arg-type]
 
 
-def test_where_no_journal_is_there_is_nothing_to_clean(tmp_path: Path) -> None:
+def test_missing_journal_cannot_be_cleaned(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="no sej journal"):
         clean(tmp_path, max_bytes=0)
 
@@ -237,7 +235,7 @@ def test_where_no_journal_is_there_is_nothing_to_clean(tmp_path: Path) -> None:
 # --- files ----------------------------------------------------------------------------------------------------------
 
 
-def test_index_and_checksums_go_with_their_segment_and_nothing_else_does(journal_directory: Path) -> None:
+def test_index_and_checksums_are_removed_with_their_segment(journal_directory: Path) -> None:
     with Writer(journal_directory, segment_size=SEGMENT_BYTES, checksums=True) as writer:
         for number in range(25):
             writer.append(f"value {number:08d}".encode())
@@ -269,7 +267,7 @@ def test_a_journal_can_be_cleaned_while_it_is_written_and_followed(journal: Path
     assert offsets_of(Reader(journal)) == list(range(50, 85))
 
 
-def test_after_everything_but_an_empty_segment_is_gone_writing_goes_on(journal_directory: Path) -> None:
+def test_writing_continues_after_everything_but_an_empty_segment_is_removed(journal_directory: Path) -> None:
     journal = make_journal(journal_directory, 20)
     assert first_offsets(journal) == [0, 10, 20]
     commit(journal, "reader", 20)
@@ -279,7 +277,7 @@ def test_after_everything_but_an_empty_segment_is_gone_writing_goes_on(journal_d
     assert offsets_of(Reader(journal)) == [20, 21, 22]
 
 
-def test_what_was_kept_for_segments_that_others_removed_goes_and_nothing_else_does(journal: Path) -> None:
+def test_side_files_of_removed_segments_are_removed_and_nothing_else(journal: Path) -> None:
     for name in ("jnl/0000000000000000.jnl", "jnl/000000000000000a.jnl"):
         (journal / name).unlink()
     strays = ["jnl/0000000000000000.jnl.crc", "idx/00ff.idx", "idx/note.txt", "jnl/00.jnl.crc.old", "idx/x.idx"]
@@ -288,10 +286,10 @@ def test_what_was_kept_for_segments_that_others_removed_goes_and_nothing_else_do
     clean(journal, max_bytes=10**9)
     left = {name for name in read_tree(REAL_DISK, journal) if not name.endswith(".jnl")}
     indexes = {f"idx/{offset:016x}.idx" for offset in (20, 30, 40, 50)}
-    assert left == {"jnl", "idx", "jnl.lck", *indexes, *strays[1:]}, "the stray index lies ahead"
+    assert left == {"jnl", "idx", "jnl.lck", *indexes, *strays[1:]}, "the stray index is ahead"
 
 
-def test_the_segments_behind_a_link_are_another_journals_and_stay(journal: Path, tmp_path: Path) -> None:
+def test_segments_reached_through_a_link_are_not_removed(journal: Path, tmp_path: Path) -> None:
     linked = tmp_path / "linked"
     linked.mkdir()
     (linked / "jnl").symlink_to(journal / "jnl")
@@ -302,7 +300,7 @@ def test_the_segments_behind_a_link_are_another_journals_and_stay(journal: Path,
     assert read_tree(REAL_DISK, journal) == before
 
 
-def test_the_indexes_behind_a_link_are_another_journals_and_stay(journal: Path, tmp_path: Path) -> None:
+def test_indexes_reached_through_a_link_are_not_removed(journal: Path, tmp_path: Path) -> None:
     others = make_journal(tmp_path / "others", 55) / "idx"
     shutil.rmtree(journal / "idx")
     (journal / "idx").symlink_to(others)
@@ -313,7 +311,7 @@ def test_the_indexes_behind_a_link_are_another_journals_and_stay(journal: Path, 
     assert read_tree(REAL_DISK, others) == before
 
 
-def test_a_segment_with_a_short_name_goes_as_well(journal: Path) -> None:
+def test_segment_with_a_short_name_is_removed(journal: Path) -> None:
     (journal / "jnl" / segment_name(0)).rename(journal / "jnl" / "0.jnl")
     clean(journal, max_bytes=3 * SEGMENT_BYTES)
     assert first_offsets(journal) == [30, 40, 50]
@@ -342,14 +340,14 @@ class Meddling:
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
-def test_a_cleaner_does_not_mind_another_one(journal: Path, number: int) -> None:
+def test_concurrent_cleaners_do_not_conflict(journal: Path, number: int) -> None:
     commit(journal, "reader", 45)
     disk = Meddling(REAL_DISK, number, lambda: clean(journal))
     assert len(clean(journal, disk=disk).removed) == 4  # type: ignore[arg-type]
     assert first_offsets(journal) == [40, 50]
 
 
-def test_a_consumer_that_goes_back_meanwhile_keeps_the_rest(journal: Path) -> None:
+def test_consumer_reset_during_cleaning_keeps_the_rest(journal: Path) -> None:
     commit(journal, "reader", 55)
     disk = Meddling(REAL_DISK, 2, lambda: commit(journal, "reader", 20))
     found = clean(journal, disk=disk)  # type: ignore[arg-type]
@@ -373,7 +371,7 @@ def has_no_hole(state: SimulatedDisk) -> bool:
     return left == list(range(left[0], 50, 10))
 
 
-def test_a_crash_leaves_no_hole_and_the_next_cleaning_no_orphans(disk: SimulatedDisk) -> None:
+def test_crash_leaves_no_hole_and_the_next_cleaning_leaves_no_orphans(disk: SimulatedDisk) -> None:
     clean(JOURNAL, disk=disk)
     seen = set()
     for state in [*disk.crash_states(reorder_names=True, format="sej"), *disk.process_kills(format="sej")]:
@@ -386,14 +384,14 @@ def test_a_crash_leaves_no_hole_and_the_next_cleaning_no_orphans(disk: Simulated
     assert seen == {0, 10, 20, 30, 40}
 
 
-def test_without_a_sync_after_each_segment_there_could_be_a_hole(disk: SimulatedDisk) -> None:
+def test_missing_sync_after_each_segment_could_leave_a_hole(disk: SimulatedDisk) -> None:
     holes = []
     for faulty in forgotten_syncs(disk.copy):
         clean(JOURNAL, disk=faulty)
         states = faulty.inner.crash_states(reorder_names=True, format="")
         holes.append((faulty.failed, not all(map(has_no_hole, states))))
     synced = f"sync directory {JOURNAL / 'jnl'}"
-    assert holes == [(synced, True)] * 3 + [(synced, False), ("", False)], "behind the last one nothing comes"
+    assert holes == [(synced, True)] * 3 + [(synced, False), ("", False)], "nothing follows the last one"
 
 
 def test_whichever_call_fails_there_is_no_hole(disk: SimulatedDisk) -> None:

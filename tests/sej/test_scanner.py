@@ -60,12 +60,12 @@ def segment_path(journal: Path, first_offset: int) -> Path:
 
 
 @pytest.mark.parametrize("offset", [None, 0, 1, 9, 10, 11, 19, 20, 24])
-def test_it_begins_with_the_offset_that_it_is_given(journal: Path, offset: int | None) -> None:
+def test_scanner_starts_at_the_given_offset(journal: Path, offset: int | None) -> None:
     assert offsets_of(scan(journal, offset)) == list(range(offset or 0, 25))
 
 
 @pytest.mark.parametrize("offset", [None, 0, 3, 9, 10])
-def test_before_the_first_it_begins_with_the_first_there_is(journal: Path, offset: int | None) -> None:
+def test_offset_before_the_first_starts_at_the_first(journal: Path, offset: int | None) -> None:
     segment_path(journal, 0).unlink()
     with Scanner(journal, offset, timeout=0) as scanner:
         assert scanner.offset == 10
@@ -73,7 +73,7 @@ def test_before_the_first_it_begins_with_the_first_there_is(journal: Path, offse
 
 
 @pytest.mark.parametrize("beyond", [25, 26, 40])
-def test_behind_the_end_it_waits_for_its_offset(journal: Path, beyond: int) -> None:
+def test_offset_after_the_end_is_waited_for(journal: Path, beyond: int) -> None:
     with Scanner(journal, beyond, timeout=0) as scanner:
         assert scanner.offset == beyond
         assert list(scanner) == []
@@ -84,7 +84,7 @@ def test_behind_the_end_it_waits_for_its_offset(journal: Path, beyond: int) -> N
         assert scanner.offset == 43
 
 
-def test_its_offset_is_that_of_the_message_to_come(journal: Path) -> None:
+def test_offset_of_a_scanner_is_that_of_the_next_message(journal: Path) -> None:
     with Scanner(journal, 7, timeout=0) as scanner:
         for offset in range(7, 25):
             assert scanner.offset == offset
@@ -92,7 +92,7 @@ def test_its_offset_is_that_of_the_message_to_come(journal: Path) -> None:
         assert scanner.offset == 25
 
 
-def test_it_begins_in_the_middle_of_a_large_segment_with_and_without_an_index(journal_directory: Path) -> None:
+def test_scanner_starts_within_a_large_segment_with_and_without_an_index(journal_directory: Path) -> None:
     with Writer(journal_directory) as writer:
         for number in range(3000):
             writer.append(bytes(1000), key=str(number).encode())
@@ -115,7 +115,7 @@ def test_a_journal_without_segments_is_waited_for(journal_directory: Path) -> No
         assert offsets_of(scanner) == [0, 1, 2]
 
 
-def test_where_no_journal_is_there_is_nothing_to_scan(tmp_path: Path) -> None:
+def test_missing_journal_cannot_be_scanned(tmp_path: Path) -> None:
     with pytest.raises(NotFound):
         Scanner(tmp_path / "nowhere")
     with pytest.raises(NotFound):
@@ -125,7 +125,7 @@ def test_where_no_journal_is_there_is_nothing_to_scan(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name", ["empty", "one", "fifty", "types256", "zero_timestamp", "multi", "multi_exact", "reopened", "first_deleted"]
 )
-def test_it_gives_what_the_original_has_written(name: str) -> None:
+def test_messages_of_the_original_are_returned(name: str) -> None:
     expected = golden_lines(name)
     found = scan(GOLDEN / name / golden_case(name)["sej_dir"])
     assert [(m.offset, m.timestamp, m.type) for m in found if isinstance(m, Message)] == [
@@ -136,7 +136,7 @@ def test_it_gives_what_the_original_has_written(name: str) -> None:
 # --- how it waits ---------------------------------------------------------------------------------------------------
 
 
-def test_it_waits_one_second_unless_told_otherwise(journal: Path) -> None:
+def test_default_timeout_is_one_second(journal: Path) -> None:
     with Scanner(journal) as scanner:
         assert scanner.timeout == DEFAULT_TIMEOUT_SECONDS == 1.0
 
@@ -164,7 +164,7 @@ class CountingWatch:
     def close(self) -> None: ...
 
 
-def test_without_a_timeout_it_never_waits(journal: Path) -> None:
+def test_zero_timeout_never_waits(journal: Path) -> None:
     watch = CountingWatch()
     with Scanner(journal, timeout=0, watch=watch) as scanner:
         assert len(list(scanner)) == 25
@@ -172,7 +172,7 @@ def test_without_a_timeout_it_never_waits(journal: Path) -> None:
     assert watch.waits == 0
 
 
-def test_after_the_timeout_the_iteration_ends_and_another_goes_on(journal: Path) -> None:
+def test_iteration_ends_after_the_timeout_and_another_continues(journal: Path) -> None:
     watch = CountingWatch()
     with Scanner(journal, timeout=0.001, watch=watch) as scanner:
         assert len(list(scanner)) == 25
@@ -181,7 +181,7 @@ def test_after_the_timeout_the_iteration_ends_and_another_goes_on(journal: Path)
         assert offsets_of(scanner) == [25, 26]
 
 
-def test_with_no_timeout_at_all_it_waits_for_as_long_as_it_takes(journal: Path) -> None:
+def test_timeout_none_waits_indefinitely(journal: Path) -> None:
     def append_after_so_many(waits: int) -> None:
         if waits == 50:
             make_journal(journal, 1)
@@ -192,7 +192,7 @@ def test_with_no_timeout_at_all_it_waits_for_as_long_as_it_takes(journal: Path) 
     assert watch.waits == 50
 
 
-def test_a_message_that_comes_within_the_timeout_begins_it_anew(journal: Path) -> None:
+def test_message_within_the_timeout_restarts_it(journal: Path) -> None:
     def append(waits: int) -> None:
         if waits <= 5:
             make_journal(journal, 1)
@@ -202,7 +202,7 @@ def test_a_message_that_comes_within_the_timeout_begins_it_anew(journal: Path) -
 
 
 @pytest.mark.parametrize("watched", [True, False])
-def test_a_thread_that_waits_for_ever_is_woken_by_a_writer(journal: Path, watched: bool) -> None:
+def test_writer_wakes_an_indefinitely_waiting_thread(journal: Path, watched: bool) -> None:
     found: list[int] = []
     waiting = threading.Event()
 
@@ -264,7 +264,7 @@ def grow(journal: Path, segments: list[list[bytes]], chance: random.Random) -> I
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_each_message_is_seen_once_in_order_however_the_bytes_arrive(tmp_path: Path, seed: int) -> None:
+def test_each_message_is_read_once_in_order_however_the_bytes_arrive(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     segments = random_journal(chance, 40)
     growing = grow(tmp_path, segments, chance)
@@ -281,7 +281,7 @@ def test_each_message_is_seen_once_in_order_however_the_bytes_arrive(tmp_path: P
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_each_message_is_seen_once_in_order_while_a_thread_writes(journal_directory: Path, seed: int) -> None:
+def test_each_message_is_read_once_in_order_while_a_thread_writes(journal_directory: Path, seed: int) -> None:
     chance = random.Random(seed)
     (journal_directory / "jnl").mkdir()
 
@@ -331,7 +331,7 @@ def test_another_process_is_followed(journal_directory: Path) -> None:
     assert offsets_of(found) == list(range(2000))
 
 
-def test_places_are_told_while_following(journal: Path) -> None:
+def test_positions_are_returned_while_following(journal: Path) -> None:
     with Scanner(journal, 8, timeout=0) as scanner:
         places = list(scanner.located())
     assert [(p.file, p.span.start, p.record.offset) for p in places if isinstance(p, Located)] == [
@@ -339,7 +339,7 @@ def test_places_are_told_while_following(journal: Path) -> None:
     ]
 
 
-def test_a_message_larger_than_the_buffer_is_followed_too(journal_directory: Path) -> None:
+def test_message_larger_than_the_buffer_is_followed(journal_directory: Path) -> None:
     large = random.Random(1).randbytes(1_000_000)
     data = codec.encode(Message(0, 1, 2, b"k", large)) + codec.encode(Message(1, 1, 2, b"k", b"small"))
     (journal_directory / "jnl").mkdir()
@@ -357,7 +357,7 @@ def test_a_message_larger_than_the_buffer_is_followed_too(journal_directory: Pat
 
 
 @pytest.mark.parametrize("missing", [1, 3, 4, 5, MESSAGE_BYTES - 1])
-def test_an_incomplete_last_message_is_waited_for_and_then_given(journal: Path, missing: int) -> None:
+def test_incomplete_last_message_is_waited_for_and_then_returned(journal: Path, missing: int) -> None:
     path = segment_path(journal, 20)
     whole = path.read_bytes()
     path.write_bytes(whole[:-missing])
@@ -372,7 +372,7 @@ def test_an_incomplete_last_message_is_waited_for_and_then_given(journal: Path, 
 
 @pytest.mark.parametrize("tail", [b"\0" * 30, b"\xff" * 30, b"noise" * 20, b"\0" * 7])
 @pytest.mark.parametrize("timeout", [0, 0.001])
-def test_a_torn_tail_is_waited_for_until_a_writer_has_cut_it_off(journal: Path, tail: bytes, timeout: float) -> None:
+def test_torn_tail_is_waited_for_until_a_writer_cuts_it(journal: Path, tail: bytes, timeout: float) -> None:
     with segment_path(journal, 20).open("ab") as file:
         file.write(tail)
     with Scanner(journal, 20, timeout=timeout) as scanner:
@@ -385,7 +385,7 @@ def test_a_torn_tail_is_waited_for_until_a_writer_has_cut_it_off(journal: Path, 
         assert message == Reader(journal).last(1)[0].record
 
 
-def test_a_torn_tail_that_was_half_a_message_gives_way_to_another_message(journal: Path) -> None:
+def test_torn_tail_is_replaced_by_another_message(journal: Path) -> None:
     path = segment_path(journal, 20)
     whole = path.read_bytes()
     path.write_bytes(whole[:-5])
@@ -398,7 +398,7 @@ def test_a_torn_tail_that_was_half_a_message_gives_way_to_another_message(journa
         assert (message.offset, message.value) == (24, b"another message with the offset 24")
 
 
-def test_a_torn_tail_is_told_by_the_original_as_a_timeout_and_by_us_as_an_end() -> None:
+def test_torn_tail_is_a_timeout_in_the_original_and_an_end_here() -> None:
     for name in ("torn_1", "torn_10", "torn_25", "torn_150", "garbage_10"):
         found = scan(GOLDEN / name / "sej")
         assert len(found) == golden_case(name)["surviving"], name
@@ -409,7 +409,7 @@ def test_a_torn_tail_is_told_by_the_original_as_a_timeout_and_by_us_as_an_end() 
 
 @pytest.mark.parametrize("left", [0, 1, MESSAGE_BYTES, 5 * MESSAGE_BYTES - 1])
 @pytest.mark.parametrize("timeout", [0, None])
-def test_a_file_that_is_cut_behind_it_is_truncated_at_once(journal: Path, left: int, timeout: float | None) -> None:
+def test_cut_before_the_scanner_is_a_truncation(journal: Path, left: int, timeout: float | None) -> None:
     path = segment_path(journal, 20)
     with Scanner(journal, timeout=0) as scanner:
         assert len(list(scanner)) == 25
@@ -419,7 +419,7 @@ def test_a_file_that_is_cut_behind_it_is_truncated_at_once(journal: Path, left: 
             next(scanner)
 
 
-def test_a_cut_ahead_of_it_is_no_truncation(journal: Path) -> None:
+def test_cut_ahead_of_the_scanner_is_not_a_truncation(journal: Path) -> None:
     path = segment_path(journal, 20)
     with Scanner(journal, 20, timeout=0) as scanner:
         assert list(scanner) != []
@@ -453,7 +453,7 @@ def test_a_gap_within_a_segment_names_both_offsets(journal: Path) -> None:
     assert offsets_of(scan(journal, 10, mode="dropmalformed")) == [10, 11, 12, *range(15, 25)]
 
 
-def test_what_retention_takes_from_under_it_is_a_gap(journal: Path) -> None:
+def test_segments_removed_by_retention_are_a_gap(journal: Path) -> None:
     with Scanner(journal, 5, timeout=0) as scanner:
         assert offsets_of([next(scanner)]) == [5]
         clean(journal, max_bytes=0)
@@ -478,13 +478,13 @@ class VanishingDisk:
         return getattr(REAL_DISK, name)
 
 
-def test_a_segment_that_goes_between_being_listed_and_opened_is_as_if_it_never_had_been_there(journal: Path) -> None:
+def test_segment_removed_between_listing_and_opening_is_ignored(journal: Path) -> None:
     disk = VanishingDisk(journal, 0)
     assert offsets_of(scan(journal, disk=disk)) == [20, 21, 22, 23, 24]
 
 
 @pytest.mark.parametrize("mode", ["failfast", "permissive"])
-def test_a_next_segment_that_goes_in_the_same_moment_is_a_gap(journal: Path, mode: Any) -> None:
+def test_next_segment_removed_at_the_same_time_is_a_gap(journal: Path, mode: Any) -> None:
     disk: Any = VanishingDisk(journal, 10)
     with Scanner(journal, timeout=0, mode=mode, disk=disk) as scanner:
         assert offsets_of(next(scanner) for _ in range(10)) == list(range(10))
@@ -515,7 +515,7 @@ def same_place(one: Damage, other: Damage) -> bool:
 
 
 @pytest.mark.parametrize("offset", [0, 9, 10, 14, 19, 20, 22])
-def test_damage_is_an_error_an_item_or_passed_over(journal: Path, offset: int) -> None:
+def test_damage_is_raised_returned_or_skipped_by_mode(journal: Path, offset: int) -> None:
     expected = damage_at(journal, offset)
     with Scanner(journal, timeout=0) as scanner:
         assert offsets_of(next(scanner) for _ in range(offset)) == list(range(offset))
@@ -543,7 +543,7 @@ def test_a_damaged_last_message_is_a_torn_tail_until_messages_follow(journal: Pa
         assert offsets_of(messages) == [25, 26]
 
 
-def test_a_large_size_by_damage_is_found_out_once_the_wait_is_over(journal: Path) -> None:
+def test_oversized_damaged_record_is_detected_after_the_wait(journal: Path) -> None:
     path = segment_path(journal, 20)
     value_size_at = MESSAGE_BYTES + 18
     path.write_bytes(flip_bits(path.read_bytes(), value_size_at, 0x40))  # 21 claims to be a gigabyte
@@ -582,7 +582,7 @@ def first_not_earlier(stamps: list[int | None], timestamp: int) -> int:
 
 
 @pytest.mark.parametrize("stamps", TIMES.values(), ids=TIMES)
-def test_by_time_it_begins_with_the_first_message_not_earlier(
+def test_scan_by_time_starts_at_the_first_message_not_earlier(
     simulated_disk: SimulatedDisk, stamps: list[int | None]
 ) -> None:
     make_journal(JOURNAL, 45, timestamps=stamps, disk=simulated_disk)
@@ -598,7 +598,7 @@ ORDERED = ["rising", "equal", "all equal", "none", "some none", "first of each s
 
 
 @pytest.mark.parametrize("name", [*ORDERED, "back within a segment", "back between segments"])
-def test_by_time_without_an_index(simulated_disk: SimulatedDisk, name: str) -> None:
+def test_scan_by_time_works_without_an_index(simulated_disk: SimulatedDisk, name: str) -> None:
     stamps = TIMES[name]
     make_journal(JOURNAL, 45, timestamps=stamps, disk=simulated_disk)
     for index in simulated_disk.list_directory(JOURNAL / "idx"):
@@ -608,7 +608,7 @@ def test_by_time_without_an_index(simulated_disk: SimulatedDisk, name: str) -> N
             assert Reader(JOURNAL, disk=simulated_disk).find_time(timestamp) == first_not_earlier(stamps, timestamp)
 
 
-def test_by_time_over_empty_segments_gaps_and_a_beginning_that_is_gone(journal_directory: Path) -> None:
+def test_scan_by_time_works_with_empty_segments_gaps_and_a_removed_beginning(journal_directory: Path) -> None:
     make_journal(journal_directory, 20)
     assert segment_path(journal_directory, 20).stat().st_size == 0
 
@@ -625,7 +625,7 @@ def test_by_time_over_empty_segments_gaps_and_a_beginning_that_is_gone(journal_d
     assert [find(29), find(30)] == [29, 30]
 
 
-def test_by_time_reads_little_of_a_large_segment(journal_directory: Path) -> None:
+def test_scan_by_time_reads_little_of_a_large_segment(journal_directory: Path) -> None:
     with Writer(journal_directory) as writer:
         for number in range(4000):
             writer.append(bytes(1000), timestamp=number)
@@ -668,7 +668,7 @@ def test_by_time_reads_little_of_a_large_segment(journal_directory: Path) -> Non
 # --- closing --------------------------------------------------------------------------------------------------------
 
 
-def test_a_closed_scanner_gives_nothing_and_holds_nothing(simulated_disk: SimulatedDisk) -> None:
+def test_closed_scanner_returns_nothing_and_holds_no_file(simulated_disk: SimulatedDisk) -> None:
     make_journal(JOURNAL, 25, disk=simulated_disk)
     scanner = Scanner(JOURNAL, timeout=0, disk=simulated_disk)
     assert len(list(scanner)) == 25

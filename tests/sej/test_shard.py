@@ -88,7 +88,7 @@ def numbers(items: Any) -> list[int]:
         ("3", ("3", 0, 0)),
     ],
 )
-def test_a_name_is_parsed_and_made_again(name: str, parsed: tuple[str, int, int]) -> None:
+def test_name_round_trips(name: str, parsed: tuple[str, int, int]) -> None:
     assert parse_shard_name(name) == parsed
     assert shard_name(*parsed) == name
 
@@ -117,12 +117,12 @@ def test_a_name_is_parsed_and_made_again(name: str, parsed: tuple[str, int, int]
         "blue.a.400",
     ],
 )
-def test_any_other_name_is_no_shard(name: str) -> None:
+def test_any_other_name_is_not_a_shard(name: str) -> None:
     assert parse_shard_name(name) is None
 
 
 @given(some.from_regex(r"[a-zA-Z0-9_-]{0,12}", fullmatch=True), some.integers(0, 10), some.data())
-def test_every_shard_has_a_name_of_its_own(prefix: str, bit: int, data: some.DataObject) -> None:
+def test_every_shard_has_its_own_name(prefix: str, bit: int, data: some.DataObject) -> None:
     index = data.draw(some.integers(0, 2**bit - 1))
     name = shard_name(prefix, bit, index)
     assert parse_shard_name(name) == ((prefix, bit, index) if name else None)
@@ -132,7 +132,7 @@ def test_every_shard_has_a_name_of_its_own(prefix: str, bit: int, data: some.Dat
     ("prefix", "bit", "index"),
     [("a/b", 3, 0), ("..", 0, 0), ("a.b", 3, 0), ("a\n", 3, 0), ("a", -1, 0), ("a", 11, 0), ("a", 3, 8), ("a", 0, 1)],
 )
-def test_a_name_that_cannot_be_is_refused(prefix: str, bit: int, index: int, tmp_path: Path) -> None:
+def test_impossible_name_is_refused(prefix: str, bit: int, index: int, tmp_path: Path) -> None:
     with pytest.raises(WrongUse):
         shard_name(prefix, bit, index)
     if index == 0:
@@ -232,7 +232,7 @@ def test_without_bits_there_is_one_plain_journal(tmp_path: Path, prefix: str) ->
         ] * 2
 
 
-def test_a_hash_sees_the_message_as_it_will_be_written(tmp_path: Path) -> None:
+def test_hash_gets_the_message_as_written(tmp_path: Path) -> None:
     seen: list[Message] = []
 
     def by_type(message: Message) -> int:
@@ -273,7 +273,7 @@ def test_a_second_writer_of_a_shard_is_locked_out(tmp_path: Path) -> None:
     assert sorted(message.value for message in ShardedReader(tmp_path)) == [b"one", b"other"]
 
 
-def test_a_batch_is_spread_over_the_shards_as_single_messages_are(tmp_path: Path) -> None:
+def test_batch_is_distributed_like_single_messages(tmp_path: Path) -> None:
     keys = [f"key {number % 20}".encode() for number in range(100)]
     values = [str(number).encode() for number in range(100)]
     fill(tmp_path / "one by one")
@@ -287,7 +287,7 @@ def test_a_batch_is_spread_over_the_shards_as_single_messages_are(tmp_path: Path
     assert list(ShardedReader(tmp_path / "batch")) == list(ShardedReader(tmp_path / "one by one"))
 
 
-def test_a_batch_is_spread_by_a_hash_of_ones_own(tmp_path: Path) -> None:
+def test_batch_is_distributed_by_a_custom_hash(tmp_path: Path) -> None:
     batch = pyarrow.record_batch(
         {
             "value": ["a", "b", "c", "d"],
@@ -358,7 +358,7 @@ def writer_on(disk: Any, bit: int, **options: Any) -> ShardedWriter:
 
 
 @pytest.mark.parametrize("action", [ShardedWriter.sync, ShardedWriter.close])
-def test_sync_and_close_reach_every_shard_although_one_fails(
+def test_sync_and_close_reach_every_shard_even_if_one_fails(
     simulated_disk: SimulatedDisk, action: Callable[[ShardedWriter], None]
 ) -> None:
     disk = BrokenShard(simulated_disk, "blue.3.002")
@@ -372,14 +372,14 @@ def test_sync_and_close_reach_every_shard_although_one_fails(
     if action is ShardedWriter.sync:
         with pytest.raises(Poisoned):
             writer.append(b"second", type=2)
-        assert writer.append(b"second", type=3) == 1, "the others go on"
+        assert writer.append(b"second", type=3) == 1, "the others continue"
     writer.close()
     with pytest.raises(Closed):
         writer.append(b"third", type=3)
     assert simulated_disk.open_files == 0
 
 
-def test_several_failures_are_all_told(simulated_disk: SimulatedDisk) -> None:
+def test_several_failures_are_all_reported(simulated_disk: SimulatedDisk) -> None:
     disk = BrokenShard(simulated_disk, "blue.1.000", "blue.1.001")
     with writer_on(disk, 1) as writer:
         disk.broken = True
@@ -388,7 +388,7 @@ def test_several_failures_are_all_told(simulated_disk: SimulatedDisk) -> None:
     assert any("blue.1.001" in note for note in raised.value.__notes__)
 
 
-def test_an_interval_syncs_all_shards_and_a_failure_is_told_at_the_end(simulated_disk: SimulatedDisk) -> None:
+def test_interval_syncs_all_shards_and_raises_a_failure_at_the_end(simulated_disk: SimulatedDisk) -> None:
     disk = BrokenShard(simulated_disk, "blue.1.001")
     writer = writer_on(disk, 1, sync="interval(1)")
     disk.broken = True
@@ -403,7 +403,7 @@ def test_an_interval_syncs_all_shards_and_a_failure_is_told_at_the_end(simulated
     assert [message.value for message in Reader(ROOT / "blue.1.000", disk=simulated_disk)] == [b"first", b"second"]
 
 
-def test_flush_gives_every_shard_to_the_system(tmp_path: Path) -> None:
+def test_flush_writes_every_shard(tmp_path: Path) -> None:
     with ShardedWriter(tmp_path, "blue", 3) as writer:
         for number in range(100):
             writer.append(str(number).encode(), key=str(number).encode())
@@ -412,7 +412,7 @@ def test_flush_gives_every_shard_to_the_system(tmp_path: Path) -> None:
         assert numbers(ShardedReader(tmp_path)) == list(range(100))
 
 
-def test_what_is_closed_takes_nothing(tmp_path: Path) -> None:
+def test_closed_sharded_writer_refuses_messages(tmp_path: Path) -> None:
     writer = ShardedWriter(tmp_path, "blue", 3)
     writer.append(b"0")
     writer.close()
@@ -441,7 +441,7 @@ def test_a_root_that_mixes_bits_for_one_prefix_is_refused(tmp_path: Path) -> Non
             refused()
 
 
-def test_a_plain_journal_of_the_prefix_is_a_mix_as_well(tmp_path: Path) -> None:
+def test_plain_journal_of_the_prefix_is_also_a_mix(tmp_path: Path) -> None:
     make_journal(tmp_path / "blue", 1)
     with pytest.raises(WrongUse, match=r"has shards of bit 0 \(blue\), not of bit 3"):
         fill(tmp_path)
@@ -452,7 +452,7 @@ def test_a_plain_journal_of_the_prefix_is_a_mix_as_well(tmp_path: Path) -> None:
         ShardedReader(tmp_path)
 
 
-def test_prefixes_may_have_bits_of_their_own(tmp_path: Path) -> None:
+def test_prefixes_may_have_different_bits(tmp_path: Path) -> None:
     fill(tmp_path)
     make_journal(tmp_path / "red.4.00f", 3)
     make_journal(tmp_path / "green", 2)
@@ -465,7 +465,7 @@ def test_prefixes_may_have_bits_of_their_own(tmp_path: Path) -> None:
         ShardedReader(tmp_path, "../red")
 
 
-def test_what_only_has_the_name_of_a_shard_is_none(tmp_path: Path) -> None:
+def test_entry_with_only_the_name_of_a_shard_is_not_one(tmp_path: Path) -> None:
     fill(tmp_path)
     (tmp_path / "blue.4.000").mkdir()
     (tmp_path / "blue.5.000").write_bytes(b"a file")
@@ -487,7 +487,7 @@ def test_a_root_is_recognised_and_opened(tmp_path: Path) -> None:
         ShardedReader(tmp_path / "blue.3.000" / "jnl")
 
 
-def test_places_are_told_from_the_root(tmp_path: Path) -> None:
+def test_positions_are_relative_to_the_root(tmp_path: Path) -> None:
     fill(tmp_path)
     reader = ShardedReader(tmp_path)
     for place in reader.scan():
@@ -512,7 +512,7 @@ def test_offsets_are_those_of_each_shard(tmp_path: Path) -> None:
     assert reader.count(from_time) == 50
 
 
-def test_the_last_messages_of_all_are_told_by_time(tmp_path: Path) -> None:
+def test_last_messages_of_all_shards_are_sorted_by_time(tmp_path: Path) -> None:
     fill(tmp_path)
     reader = ShardedReader(tmp_path)
     assert [int(place.record.value) for place in reader.last(7)] == list(range(93, 100))
@@ -551,13 +551,13 @@ def test_damage_in_a_shard_is_reported_with_its_name(tmp_path: Path) -> None:
         assert (damage.file, damage.start, damage.end) == (name, second.start, second.end)
         assert len(items) == 100
     assert len(list(reader.scan(mode="dropmalformed"))) == 99
-    told: list[Damage] = []
-    assert reader.count(on_damage=told.append) == 99
-    assert told == [damage]
+    reported: list[Damage] = []
+    assert reader.count(on_damage=reported.append) == 99
+    assert reported == [damage]
     assert reader.torn_tail is None
 
 
-def test_torn_tails_are_no_damage_and_all_told(tmp_path: Path) -> None:
+def test_torn_tails_are_not_damage_and_all_reported(tmp_path: Path) -> None:
     fill(tmp_path)
     for name in ("blue.3.002", "blue.3.005"):
         with (tmp_path / name / "jnl" / "0000000000000000.jnl").open("ab") as file:
@@ -571,7 +571,7 @@ def test_torn_tails_are_no_damage_and_all_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("verb", ["scan", "count", "verify"])
-def test_progress_goes_over_all_shards(tmp_path: Path, verb: str) -> None:
+def test_progress_covers_all_shards(tmp_path: Path, verb: str) -> None:
     fill(tmp_path)
     total = sum(path.stat().st_size for path in tmp_path.glob("*/jnl/*.jnl"))
     steps: list[tuple[int, int]] = []
@@ -583,7 +583,7 @@ def test_progress_goes_over_all_shards(tmp_path: Path, verb: str) -> None:
     assert steps[-1][0] == total
 
 
-def test_what_the_shards_are_is_told_together(tmp_path: Path) -> None:
+def test_summary_covers_all_shards(tmp_path: Path) -> None:
     fill(tmp_path)
     (tmp_path / "blue.3.005" / "ofs").mkdir()
     (tmp_path / "blue.3.005" / "ofs" / "reader.ofs").write_bytes(bytes(7) + b"\3")
@@ -603,7 +603,7 @@ def test_what_the_shards_are_is_told_together(tmp_path: Path) -> None:
     assert (report.sound, report.records, report.bytes) == (True, 100, summary.bytes)
 
 
-def test_verify_tells_problems_from_the_root(tmp_path: Path) -> None:
+def test_verify_reports_problems_relative_to_the_root(tmp_path: Path) -> None:
     fill(tmp_path)
     with (tmp_path / "blue.3.002" / "jnl" / "0000000000000000.jnl").open("ab") as file:
         file.write(b"torn")
@@ -617,7 +617,7 @@ def test_verify_tells_problems_from_the_root(tmp_path: Path) -> None:
 # --- following ------------------------------------------------------------------------------------------------------
 
 
-def test_a_scanner_sees_every_message_of_every_shard_once_and_in_order(tmp_path: Path) -> None:
+def test_scanner_reads_every_message_of_every_shard_once_and_in_order(tmp_path: Path) -> None:
     fill(tmp_path, 300, segment_size=200)
     with ShardedScanner(tmp_path, timeout=0) as scanner:
         found = list(scanner)
@@ -668,7 +668,7 @@ def test_a_directory_that_becomes_a_shard_later_is_found(tmp_path: Path) -> None
             next(scanner)
 
 
-def test_a_scanner_begins_where_it_is_told(tmp_path: Path) -> None:
+def test_scanner_starts_at_the_given_offsets(tmp_path: Path) -> None:
     fill(tmp_path)
     offsets = ShardedReader(tmp_path).find_time(60)
     with ShardedScanner(tmp_path, offsets, prefix="blue", timeout=0) as scanner:
@@ -678,7 +678,7 @@ def test_a_scanner_begins_where_it_is_told(tmp_path: Path) -> None:
         assert {shard for shard, _ in scanner} == {f"blue.3.00{index}" for index in range(8)} - {"blue.3.001"}
 
 
-def test_offsets_count_only_what_has_been_given(tmp_path: Path) -> None:
+def test_offsets_count_only_returned_messages(tmp_path: Path) -> None:
     fill(tmp_path)
     given: Counter[str] = Counter({f"blue.3.00{index}": 0 for index in range(8)})
     with ShardedScanner(tmp_path, timeout=0) as scanner:
@@ -688,7 +688,7 @@ def test_offsets_count_only_what_has_been_given(tmp_path: Path) -> None:
             assert scanner.offsets == given
 
 
-def test_a_scanner_tells_places_and_damage_from_the_root(tmp_path: Path) -> None:
+def test_scanner_reports_positions_and_damage_relative_to_the_root(tmp_path: Path) -> None:
     fill(tmp_path)
     segment = tmp_path / "blue.3.002" / "jnl" / "0000000000000000.jnl"
     second = Reader(tmp_path / "blue.3.002").last(1000)[1].span
@@ -704,7 +704,7 @@ def test_a_scanner_tells_places_and_damage_from_the_root(tmp_path: Path) -> None
         list(scanner)
 
 
-def test_what_is_cut_under_a_scanner_is_told_and_the_other_shards_go_on(tmp_path: Path) -> None:
+def test_truncation_under_a_scanner_is_reported_and_other_shards_continue(tmp_path: Path) -> None:
     fill(tmp_path)
     with ShardedScanner(tmp_path, timeout=0) as scanner:
         assert len(list(scanner)) == 100
@@ -719,7 +719,7 @@ def test_what_is_cut_under_a_scanner_is_told_and_the_other_shards_go_on(tmp_path
             next(scanner)
 
 
-def test_a_closed_scanner_and_a_missing_root_are_told(tmp_path: Path) -> None:
+def test_closed_scanner_and_missing_root_are_reported(tmp_path: Path) -> None:
     scanner = ShardedScanner(tmp_path)
     scanner.close()
     scanner.close()
@@ -729,7 +729,7 @@ def test_a_closed_scanner_and_a_missing_root_are_told(tmp_path: Path) -> None:
         ShardedScanner(tmp_path / "nowhere")
 
 
-def test_a_directory_of_plain_journals_is_not_itself_a_journal(tmp_path: Path) -> None:
+def test_directory_of_plain_journals_is_not_a_journal(tmp_path: Path) -> None:
     make_journal(tmp_path / "root" / "orders", 3)
     make_journal(tmp_path / "root" / "events", 3)
     with pytest.raises(UnknownFormat):

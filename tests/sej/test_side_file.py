@@ -114,7 +114,7 @@ def journal(tmp_path: Path) -> Journal:
 # --- writing the side file ----------------------------------------------------------------------------------------
 
 
-def test_the_side_file_byte_by_byte(tmp_path: Path) -> None:
+def test_side_file_has_the_documented_bytes(tmp_path: Path) -> None:
     file = REAL_DISK.open(tmp_path / "0.jnl", "create")
     with contextlib.closing(file), contextlib.closing(ChecksumWriter.create(REAL_DISK, file)) as writer:
         write_all(file, 0, b"123456789")
@@ -133,7 +133,7 @@ def test_the_usual_block_has_64_kib(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_however_the_bytes_come_the_side_file_is_the_same(journal: Journal, seed: int) -> None:
+def test_side_file_does_not_depend_on_how_bytes_arrive(journal: Journal, seed: int) -> None:
     chance = random.Random(seed)
     data = noise(chance.randrange(5 * BLOCK), seed)
     done = 0
@@ -157,7 +157,7 @@ def test_an_update_is_one_write_whatever_it_finishes(tmp_path: Path) -> None:
     assert disk.calls == [("write", "0.jnl.crc", 16, 4 * 8)]
 
 
-def test_numbers_are_taken_for_their_bytes(journal: Journal) -> None:
+def test_integer_buffers_are_taken_as_bytes(journal: Journal) -> None:
     numbers = array.array("I", range(1000))
     with journal.writing() as (_, writer):
         writer.update(0, memoryview(numbers))
@@ -173,7 +173,7 @@ def test_bytes_that_do_not_follow_are_refused_and_nothing_is_written(journal: Jo
     assert journal.side == side_file_of(noise(100))
 
 
-def test_a_new_file_forgets_what_an_older_one_of_its_name_has_left(journal: Journal) -> None:
+def test_new_file_discards_the_side_file_of_an_older_one(journal: Journal) -> None:
     journal.put(b"", side_file_of(noise(2000)))
     file = REAL_DISK.open(journal.path, "update")
     with contextlib.closing(file), contextlib.closing(ChecksumWriter.create(REAL_DISK, file)):
@@ -181,14 +181,14 @@ def test_a_new_file_forgets_what_an_older_one_of_its_name_has_left(journal: Jour
 
 
 @pytest.mark.parametrize("block_bytes", [0, -512, 256, 511, 1000, 2**25])
-def test_a_block_is_a_power_of_two_within_reason(journal: Journal, block_bytes: int) -> None:
+def test_block_size_is_a_power_of_two_within_limits(journal: Journal, block_bytes: int) -> None:
     file = REAL_DISK.open(journal.path, "update")
     with contextlib.closing(file), pytest.raises(WrongUse, match=f"{block_bytes} bytes is not a power of two"):
         ChecksumWriter.create(REAL_DISK, file, block_bytes)
     assert not journal.side_path.exists()
 
 
-def test_an_existing_side_file_keeps_its_size_of_blocks(journal: Journal) -> None:
+def test_existing_side_file_keeps_its_block_size(journal: Journal) -> None:
     data = noise(3000)
     journal.put(data[:2500], side_file_of(data[:2500], 1024)).append(data[2500:])
     assert journal.side == side_file_of(data, 1024)
@@ -212,7 +212,7 @@ def test_without_a_side_file_only_the_last_block_is_read_and_covered(tmp_path: P
 
 @pytest.mark.parametrize("size", [0, 1, 100, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK, 2 * BLOCK + 30])
 @pytest.mark.parametrize("claimed", [0, 50, BLOCK, BLOCK + 5, 2 * BLOCK, 4 * BLOCK + 7])
-def test_a_side_file_that_is_ahead_or_behind_is_fitted_to_the_file(journal: Journal, size: int, claimed: int) -> None:
+def test_side_file_ahead_or_behind_is_adjusted_to_the_file(journal: Journal, size: int, claimed: int) -> None:
     data = noise(5 * BLOCK)
     journal.put(data[:size], side_file_of(data[:claimed])).append()
     checksums = Checksums(journal.side)
@@ -226,20 +226,20 @@ def test_a_side_file_that_is_ahead_or_behind_is_fitted_to_the_file(journal: Jour
     assert journal.bad() == []
 
 
-def test_a_last_entry_that_is_cut_in_two_is_made_anew(journal: Journal) -> None:
+def test_truncated_last_entry_is_rebuilt(journal: Journal) -> None:
     data = noise(BLOCK + 100)
     journal.put(data, side_file_of(data)[:-3]).append()
     assert journal.side == side_file_of(data)
 
 
 @pytest.mark.parametrize("size", [BLOCK, BLOCK + 100])
-def test_the_checksum_of_no_bytes_is_not_gone_on_from(journal: Journal, size: int) -> None:
+def test_checksum_of_no_bytes_is_not_continued(journal: Journal, size: int) -> None:
     data = noise(BLOCK + 200)
     journal.put(data[:size], side_file_of(data[:BLOCK]) + ENTRY.pack(12345, 0)).append(data[size:])
     assert journal.side == side_file_of(data)
 
 
-def test_what_is_known_of_the_last_block_is_kept_so_that_damage_is_still_found(journal: Journal) -> None:
+def test_last_block_entry_is_kept_so_that_damage_is_detected(journal: Journal) -> None:
     data = noise(BLOCK + 200)
     journal.append(data[: BLOCK + 100])
     journal.flip_bit(8 * (BLOCK + 50))
@@ -248,7 +248,7 @@ def test_what_is_known_of_the_last_block_is_kept_so_that_damage_is_still_found(j
 
 
 @pytest.mark.parametrize("left", [b"", bytes(10), bytes(400), HEADER.pack(MAGIC, BLOCK, 1)[:9]])
-def test_a_header_that_a_crash_left_unfinished_is_written_anew(journal: Journal, left: bytes) -> None:
+def test_unfinished_header_is_rewritten(journal: Journal, left: bytes) -> None:
     data = noise(100)
     journal.put(data, left).append()
     assert journal.side == side_file_of(data)
@@ -264,7 +264,7 @@ def test_a_header_that_a_crash_left_unfinished_is_written_anew(journal: Journal,
         (HEADER.pack(MAGIC, 3, 1), "a block of 3 bytes is not a power of two between 512 and 16777216"),
     ],
 )
-def test_a_file_that_is_not_ours_is_kept_under_another_name(journal: Journal, foreign: bytes, reason: str) -> None:
+def test_foreign_file_is_kept_under_another_name(journal: Journal, foreign: bytes, reason: str) -> None:
     data = noise(100)
     journal.put(data, foreign)
     with journal.writing() as (_, writer):
@@ -276,7 +276,7 @@ def test_a_file_that_is_not_ours_is_kept_under_another_name(journal: Journal, fo
     assert journal.side == side_file_of(data)
 
 
-def test_a_file_that_is_not_ours_is_never_lost_in_whatever_order_names_reach_the_disk(
+def test_foreign_file_is_never_lost_with_reordered_name_changes(
     simulated_disk: SimulatedDisk,
 ) -> None:
     home, foreign = Path("/journal"), b"the notes of somebody else"
@@ -298,7 +298,7 @@ def test_a_link_in_place_of_the_side_file_is_not_followed(journal: Journal, tmp_
     assert (tmp_path / "precious").read_bytes() == b"precious"
 
 
-def test_a_data_file_that_is_shorter_than_its_writer_says_is_refused(journal: Journal) -> None:
+def test_data_file_shorter_than_claimed_is_refused(journal: Journal) -> None:
     journal.put(noise(10))
     file = REAL_DISK.open(journal.path, "update")
     with contextlib.closing(file), pytest.raises(WrongUse, match="the data file ends before the 20 bytes"):
@@ -310,7 +310,7 @@ def test_a_data_file_that_is_shorter_than_its_writer_says_is_refused(journal: Jo
 
 @pytest.mark.parametrize("size", [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK + 99, 2 * BLOCK + 100])
 @pytest.mark.parametrize("cut_first", [False, True])
-def test_cutting_lowers_the_entries_and_writing_goes_on(journal: Journal, size: int, cut_first: bool) -> None:
+def test_cutting_lowers_the_entries_and_writing_continues(journal: Journal, size: int, cut_first: bool) -> None:
     data = noise(2 * BLOCK + 100)
     with journal.append(data).writing() as (file, writer):
         if cut_first:
@@ -324,7 +324,7 @@ def test_cutting_lowers_the_entries_and_writing_goes_on(journal: Journal, size: 
 
 
 @pytest.mark.parametrize("size", [-1, 101])
-def test_cutting_to_what_there_never_was_is_refused(journal: Journal, size: int) -> None:
+def test_cutting_beyond_the_end_is_refused(journal: Journal, size: int) -> None:
     with journal.append(noise(100)).writing() as (file, writer):
         with pytest.raises(WrongUse, match=f"100 bytes cannot be cut to {size}"):
             writer.truncate(size, file)
@@ -367,7 +367,7 @@ def test_a_sync_reaches_the_side_file_and_once_its_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("failing", ["write", "sync"])
-def test_a_failed_write_or_sync_is_final_and_what_is_on_the_disk_stays_true(tmp_path: Path, failing: str) -> None:
+def test_failed_write_or_sync_is_final_and_the_side_file_stays_valid(tmp_path: Path, failing: str) -> None:
     disk = WatchedDisk()
     journal = Journal(tmp_path / "0.jnl", disk)
     data = noise(BLOCK + 10)
@@ -387,13 +387,13 @@ def test_a_failed_write_or_sync_is_final_and_what_is_on_the_disk_stays_true(tmp_
     assert journal.bad() == []
 
 
-def test_a_short_write_is_carried_on(tmp_path: Path) -> None:
+def test_short_write_of_a_side_file_is_continued(tmp_path: Path) -> None:
     disk = WatchedDisk()
     disk.most_bytes = 5
     assert Journal(tmp_path / "0.jnl", disk).append(noise(2000)).side == side_file_of(noise(2000))
 
 
-def test_after_closing_nothing_goes(journal: Journal) -> None:
+def test_closed_side_file_refuses_calls(journal: Journal) -> None:
     with journal.writing() as (file, writer):
         writer.close()
         writer.close()
@@ -429,7 +429,7 @@ def test_without_a_side_file_there_are_no_checksums(journal: Journal) -> None:
         (HEADER.pack(MAGIC, 2**31, 1), 8, "a block of 2147483648 bytes is not a power of two between 512 and 16777216"),
     ],
 )
-def test_a_side_file_that_is_none_covers_nothing_and_is_noted(
+def test_invalid_side_file_covers_nothing_and_is_reported(
     journal: Journal, side: bytes, position: int, message: str
 ) -> None:
     journal.put(noise(2000), side)
@@ -439,7 +439,7 @@ def test_a_side_file_that_is_none_covers_nothing_and_is_noted(
         assert file.read_at(0, 2000) == noise(2000)
 
 
-def test_a_side_file_that_cannot_be_opened_is_noted(journal: Journal) -> None:
+def test_side_file_that_cannot_be_opened_is_reported(journal: Journal) -> None:
     journal.put(noise(10))
     journal.side_path.mkdir()
     checksums = Checksums.load(REAL_DISK, journal.side_path)
@@ -454,7 +454,7 @@ def test_a_side_file_that_cannot_be_opened_is_noted(journal: Journal) -> None:
     assert "links in a journal are not followed" in checksums.notes[0].message
 
 
-def test_a_side_file_that_cannot_be_read_is_noted(tmp_path: Path) -> None:
+def test_side_file_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
     disk = WatchedDisk()
     journal = Journal(tmp_path / "0.jnl", disk).put(noise(10), side_file_of(noise(10)))
     disk.failing = ("read", "0.jnl.crc")
@@ -465,7 +465,7 @@ def test_a_side_file_that_cannot_be_read_is_noted(tmp_path: Path) -> None:
     assert checksums.check(0, noise(10)) is None
 
 
-def test_a_piece_of_an_entry_is_left_out_and_noted(journal: Journal) -> None:
+def test_partial_entry_is_skipped_and_reported(journal: Journal) -> None:
     data = noise(3 * BLOCK)
     journal.put(data, side_file_of(data)[:-1])
     with journal.reading() as file:
@@ -473,7 +473,7 @@ def test_a_piece_of_an_entry_is_left_out_and_noted(journal: Journal) -> None:
         assert file.checksums.covered_bytes(len(data)) == 2 * BLOCK
 
 
-def test_entries_that_cover_more_than_a_block_are_left_out_and_noted(journal: Journal) -> None:
+def test_entries_that_cover_more_than_a_block_are_skipped_and_reported(journal: Journal) -> None:
     data = noise(4 * BLOCK)
     side = bytearray(side_file_of(data))
     ENTRY.pack_into(side, 16 + 8, 1, BLOCK + 1)
@@ -486,7 +486,7 @@ def test_entries_that_cover_more_than_a_block_are_left_out_and_noted(journal: Jo
         assert file.checksums.covered_bytes(len(data)) == 2 * BLOCK
 
 
-def test_entries_behind_the_end_of_the_file_are_noted(journal: Journal) -> None:
+def test_entries_after_the_end_of_the_file_are_reported(journal: Journal) -> None:
     data = noise(5 * BLOCK)
     journal.put(data[: 2 * BLOCK], side_file_of(data))
     with journal.reading() as file:
@@ -495,7 +495,7 @@ def test_entries_behind_the_end_of_the_file_are_noted(journal: Journal) -> None:
         assert len(file.checksums) == 2
 
 
-def test_of_a_huge_side_file_no_more_is_read_than_the_file_has_blocks(tmp_path: Path) -> None:
+def test_huge_side_file_is_read_only_up_to_the_blocks_of_the_file(tmp_path: Path) -> None:
     disk = WatchedDisk()
     journal = Journal(tmp_path / "0.jnl", disk).put(noise(2 * BLOCK), side_file_of(noise(2 * BLOCK)))
     os.truncate(journal.side_path, 1 << 40)
@@ -515,7 +515,7 @@ def test_a_side_file_without_its_data_file_is_no_error(journal: Journal) -> None
     assert checksums.notes == [Note(16, "2 entries from here on are for blocks after the end of the file at 0")]
 
 
-def test_no_bytes_of_a_side_file_raise_anything_else(journal: Journal) -> None:
+def test_any_bytes_of_a_side_file_raise_only_our_errors(journal: Journal) -> None:
     chance = random.Random(5)
     data = noise(3 * BLOCK + 17)
     good = side_file_of(data)
@@ -540,7 +540,7 @@ def test_no_bytes_of_a_side_file_raise_anything_else(journal: Journal) -> None:
     assert outcomes == {True, False}
 
 
-def test_check_knows_right_and_wrong_and_what_nobody_knows() -> None:
+def test_check_reports_valid_invalid_and_unknown_blocks() -> None:
     data = noise(BLOCK + 100)
     checksums = Checksums(side_file_of(data))
     assert checksums.check(0, data[:BLOCK]) is True
@@ -557,7 +557,7 @@ def test_check_knows_right_and_wrong_and_what_nobody_knows() -> None:
 # --- reading through it -------------------------------------------------------------------------------------------
 
 
-def test_of_a_sound_file_every_range_reads_as_without_checksums(journal: Journal) -> None:
+def test_sound_file_reads_the_same_with_checksums(journal: Journal) -> None:
     chance = random.Random(1)
     data = noise(6 * BLOCK + 77)
     with journal.append(data).reading() as file:
@@ -610,7 +610,7 @@ def test_a_read_that_touches_a_damaged_block_names_it(journal: Journal, position
 
 
 @pytest.mark.parametrize(("position", "size"), [(0, BLOCK), (2 * BLOCK, 2 * BLOCK), (BLOCK - 1, 1), (2 * BLOCK, 1)])
-def test_a_read_beside_a_damaged_block_is_not_disturbed(journal: Journal, position: int, size: int) -> None:
+def test_read_beside_a_damaged_block_succeeds(journal: Journal, position: int, size: int) -> None:
     data = noise(4 * BLOCK)
     journal.append(data).flip_bit(8 * (BLOCK + 300))
     with journal.reading() as file:
@@ -632,13 +632,13 @@ def test_bad_blocks_of_a_range_are_those_that_it_touches(journal: Journal) -> No
         assert file.bad_blocks(3 * BLOCK + 99, 3 * BLOCK + 100) == [last]
 
 
-def test_past_a_damaged_block_one_can_still_read_what_is_there(journal: Journal) -> None:
+def test_bytes_after_a_damaged_block_can_be_read(journal: Journal) -> None:
     journal.append(noise(1000)).flip_bit(0)
     with journal.reading() as file:
         assert file.file.read_at(0, 2000) == journal.path.read_bytes()
 
 
-def test_bytes_behind_what_an_entry_covers_are_not_judged(journal: Journal) -> None:
+def test_bytes_after_the_covered_range_are_not_checked(journal: Journal) -> None:
     data = noise(BLOCK)
     journal.append(data[:100])
     journal.path.write_bytes(data)
@@ -656,7 +656,7 @@ def test_bytes_behind_what_an_entry_covers_are_not_judged(journal: Journal) -> N
         assert file.bad_blocks(99, BLOCK) == [Span(0, 100)]
 
 
-def test_an_entry_for_more_than_there_is_cannot_be_judged_and_is_noted(journal: Journal) -> None:
+def test_entry_beyond_the_file_cannot_be_checked_and_is_reported(journal: Journal) -> None:
     data = noise(BLOCK + 300)
     journal.append(data).path.write_bytes(data[: BLOCK + 200])
     with journal.reading() as file:
@@ -669,7 +669,7 @@ def test_an_entry_for_more_than_there_is_cannot_be_judged_and_is_noted(journal: 
 
 
 @pytest.mark.parametrize(("position", "size"), [(0, 100), (300, 100), (300, 3 * BLOCK), (0, 4 * BLOCK), (BLOCK, BLOCK)])
-def test_the_bytes_that_are_returned_are_the_ones_that_were_checked(journal: Journal, position: int, size: int) -> None:
+def test_returned_bytes_are_the_checked_bytes(journal: Journal, position: int, size: int) -> None:
     data = noise(5 * BLOCK)
     journal.append(data)
     checksums = Checksums(journal.side)
@@ -701,7 +701,7 @@ def test_small_reads_share_a_block(tmp_path: Path) -> None:
     assert disk.calls == [("read", "0.jnl", start, BLOCK) for start in (0, BLOCK, 2 * BLOCK)]
 
 
-def test_a_reader_goes_on_while_the_writer_does(journal: Journal) -> None:
+def test_reader_continues_while_the_writer_writes(journal: Journal) -> None:
     data = noise(3 * BLOCK)
     journal.append(data[:100])
     with journal.reading() as file, journal.writing() as (writable, writer):
@@ -715,7 +715,7 @@ def test_a_reader_goes_on_while_the_writer_does(journal: Journal) -> None:
 
 
 @pytest.mark.parametrize("use", ["read_at", "read_at more than a block", "read_into", "bad_blocks"])
-def test_a_reader_whose_entry_was_replaced_looks_again_before_it_complains(journal: Journal, use: str) -> None:
+def test_reader_rereads_a_replaced_entry_before_reporting_damage(journal: Journal, use: str) -> None:
     data = noise(300)
     journal.append(data)
     with journal.reading() as file, journal.writing() as (writable, writer):
@@ -738,14 +738,14 @@ def test_a_reader_whose_entry_was_replaced_looks_again_before_it_complains(journ
         assert file.checksums.entry(0) == (crc32c(now), 400)
 
 
-def test_a_reader_whose_side_file_went_away_keeps_to_what_it_knows(journal: Journal) -> None:
+def test_reader_without_its_side_file_uses_the_known_entries(journal: Journal) -> None:
     journal.append(noise(300)).flip_bit(0)
     with journal.reading() as file:
         journal.side_path.unlink()
         assert file.bad_blocks(0, 300) == [Span(0, 300)]
 
 
-def test_a_checked_file_is_otherwise_the_file_itself_and_cannot_be_written(journal: Journal) -> None:
+def test_checked_file_behaves_like_the_file_and_is_read_only(journal: Journal) -> None:
     with journal.append(noise(300)).reading() as file:
         assert file.path == journal.path
         assert file.size() == 300
@@ -824,7 +824,7 @@ def false_alarms_after_two_power_cuts(dress: Callable[[SimulatedDisk], Disk]) ->
                 yield again.story
 
 
-def test_entries_behind_an_unfinished_header_are_gone_before_there_is_a_header() -> None:
+def test_entries_after_an_unfinished_header_are_removed_before_the_header_is_written() -> None:
     disk = SimulatedDisk()
     disk.make_directory(HOME)
     data = noise(2 * BLOCK + 100, 1)
@@ -843,7 +843,7 @@ def test_no_power_cut_makes_sound_bytes_look_damaged() -> None:
     assert COUNTS.total("crash states") - before > 1000
 
 
-def test_the_power_cuts_would_find_a_writer_that_does_not_sync_lowered_entries() -> None:
+def test_power_cuts_detect_a_writer_that_does_not_sync_lowered_entries() -> None:
     assert any(false_alarms_after_two_power_cuts(DiskWithoutSideSync))
 
 
@@ -866,10 +866,10 @@ class WatchedDisk(RealDisk):
         return file
 
     def sync_directory(self, path: Path) -> None:
-        self.tell("sync_directory", path)
+        self.report("sync_directory", path)
         super().sync_directory(path)
 
-    def tell(self, action: str, path: Path, position: int = 0, size: int = 0) -> None:
+    def report(self, action: str, path: Path, position: int = 0, size: int = 0) -> None:
         self.calls.append((action, path.name, position, size))
         if self.failing == (action, path.name):
             raise StorageFailed(action, path, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
@@ -879,15 +879,15 @@ class WatchedFile(RealFile):
     disk: WatchedDisk
 
     def read_at(self, position: int, size: int) -> bytes:
-        self.disk.tell("read", self.path, position, size)
+        self.disk.report("read", self.path, position, size)
         return super().read_at(position, size)
 
     def write_at(self, position: int, data: Buffer) -> int:
-        self.disk.tell("write", self.path, position, len(data))
+        self.disk.report("write", self.path, position, len(data))
         return super().write_at(position, memoryview(data)[: self.disk.most_bytes])
 
     def sync(self) -> None:
-        self.disk.tell("sync", self.path)
+        self.disk.report("sync", self.path)
         super().sync()
 
 
@@ -917,7 +917,7 @@ class FileWithoutSync:
 
 
 class UnsteadyFile:
-    """A file of which one read, counted from 0, gives a flipped bit in its first byte."""
+    """A file that returns a flipped bit in the first byte of one read, counted from 0."""
 
     def __init__(self, file: RealFile, damaged_read: int) -> None:
         self.path = file.path

@@ -52,7 +52,7 @@ def test_every_golden_journal_is_the_sum_of_its_splits(case: str, mode: Mode) ->
 
 
 @pytest.mark.parametrize("indexed", [True, False])
-def test_a_large_file_is_cut_at_messages_about_as_far_apart_as_was_asked(tmp_path: Path, indexed: bool) -> None:
+def test_large_file_is_split_at_messages_with_the_requested_distance(tmp_path: Path, indexed: bool) -> None:
     reader = make(tmp_path / "journal", 3000)
     if not indexed:
         shutil.rmtree(tmp_path / "journal" / INDEX_DIRECTORY)
@@ -67,7 +67,7 @@ def test_a_large_file_is_cut_at_messages_about_as_far_apart_as_was_asked(tmp_pat
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_range_of_offsets_and_damage_anywhere_come_out_as_from_a_reader(tmp_path: Path, seed: int) -> None:
+def test_range_of_offsets_with_damage_equals_that_of_a_reader(tmp_path: Path, seed: int) -> None:
     dice = random.Random(seed)
     reader = make(tmp_path / "journal", 1200, segment_size=dice.choice([1 << 30, 300_000]))
     for path in sorted((tmp_path / "journal" / "jnl").glob("*.jnl")):
@@ -86,7 +86,7 @@ def test_a_range_of_offsets_and_damage_anywhere_come_out_as_from_a_reader(tmp_pa
 
 
 def wandering(directory: Path, dice: random.Random, count: int, segment_size: int) -> list[Message]:
-    """A journal whose clock mostly goes on, at times back or far ahead, and at times is not looked at."""
+    """A journal whose clock mostly advances, sometimes jumps back or far ahead, and sometimes is not read."""
     now = dice.randrange(-(10**6), 10**6)
     with Writer(directory, segment_size=segment_size) as writer:
         for number in range(count):
@@ -99,7 +99,7 @@ def wandering(directory: Path, dice: random.Random, count: int, segment_size: in
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_messages_of_a_time_are_all_in_the_splits_that_are_left(tmp_path: Path, seed: int) -> None:
+def test_all_messages_of_a_time_are_in_the_selected_splits(tmp_path: Path, seed: int) -> None:
     dice = random.Random(seed)
     messages = wandering(tmp_path / "journal", dice, 2500, dice.choice([1 << 30, 700_000, 1 << 20]))
     reader = Reader(tmp_path / "journal")
@@ -121,7 +121,7 @@ def test_messages_of_a_time_are_all_in_the_splits_that_are_left(tmp_path: Path, 
         assert list(filter(is_meant, found)) == list(filter(is_meant, messages))
 
 
-def test_one_hour_of_a_hundred_is_a_few_of_the_bytes(tmp_path: Path) -> None:
+def test_one_hour_of_a_hundred_reads_few_bytes(tmp_path: Path) -> None:
     count, size = 12_000, 2000
     with Writer(tmp_path, segment_size=5 << 20) as writer:
         for number in range(count):
@@ -147,7 +147,7 @@ def test_an_index_of_another_file_prunes_nothing(tmp_path: Path) -> None:
     assert 500 in [message.offset for message in read(reader, parts, "failfast") if isinstance(message, Message)]
 
 
-def test_what_comes_after_the_plan_is_in_no_split(tmp_path: Path) -> None:
+def test_messages_appended_after_the_plan_are_in_no_split(tmp_path: Path) -> None:
     reader = make(tmp_path / "journal", 50)
     parts = SPLITS.plan(reader, 10_000)
     with Writer(tmp_path / "journal") as writer:
@@ -155,7 +155,7 @@ def test_what_comes_after_the_plan_is_in_no_split(tmp_path: Path) -> None:
     assert [item.offset for item in read(reader, parts, "failfast") if isinstance(item, Message)] == list(range(50))
 
 
-def test_a_segment_that_is_gone_is_an_error_that_names_what_was_in_it(tmp_path: Path) -> None:
+def test_missing_segment_is_an_error_that_names_its_offsets(tmp_path: Path) -> None:
     reader = make(tmp_path / "journal", 100, segment_size=20_000)
     parts = SPLITS.plan(reader)
     (tmp_path / "journal" / parts[0].file).unlink()
@@ -163,7 +163,7 @@ def test_a_segment_that_is_gone_is_an_error_that_names_what_was_in_it(tmp_path: 
         list(read(reader, parts, "permissive"))
 
 
-def test_a_gap_between_segments_is_told_by_the_split_behind_it(tmp_path: Path) -> None:
+def test_gap_between_segments_is_reported_by_the_following_split(tmp_path: Path) -> None:
     reader = make(tmp_path / "journal", 100, segment_size=20_000)
     (tmp_path / "journal" / reader.segments()[1].name).unlink()
     parts = SPLITS.plan(reader)
@@ -173,7 +173,7 @@ def test_a_gap_between_segments_is_told_by_the_split_behind_it(tmp_path: Path) -
     assert list(read(reader, parts, "permissive")) == list(reader.messages(mode="permissive"))
 
 
-def test_a_wrong_position_is_found_again_by_the_offset(tmp_path: Path) -> None:
+def test_wrong_position_is_corrected_by_the_offset(tmp_path: Path) -> None:
     reader = make(tmp_path / "journal", 100)
     parts = [replace(part, position=part.position + 7) for part in SPLITS.plan(reader, 10_000)]
     assert list(read(reader, parts, "failfast")) == list(reader)
@@ -192,7 +192,7 @@ def test_shards_are_split_one_by_one(tmp_path: Path) -> None:
         list(read(reader, [replace(parts[0], part="2.009")], "failfast"))
 
 
-def test_bytes_behind_the_last_message_of_a_finished_segment_are_told_once(tmp_path: Path) -> None:
+def test_bytes_after_the_last_message_of_a_finished_segment_are_reported_once(tmp_path: Path) -> None:
     reader = make(tmp_path / "journal", 100, segment_size=20_000)
     first, second = reader.segments()[:2]
     with first.path.open("ab") as file:
@@ -210,7 +210,7 @@ def test_bytes_behind_the_last_message_of_a_finished_segment_are_told_once(tmp_p
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_batch_after_batch_every_message_and_every_damage_comes_once(tmp_path: Path, seed: int) -> None:
+def test_successive_batches_deliver_every_message_and_damage_once(tmp_path: Path, seed: int) -> None:
     dice = random.Random(seed)
     reader = make(tmp_path / "journal", 1200, segment_size=dice.choice([1 << 30, 300_000]))
     for path in sorted((tmp_path / "journal" / "jnl").glob("*.jnl")):
@@ -235,7 +235,7 @@ def test_batch_after_batch_every_message_and_every_damage_comes_once(tmp_path: P
         ]
 
 
-def test_damage_that_hides_the_first_message_asked_for_is_told_unless_the_range_goes_on(tmp_path: Path) -> None:
+def test_damage_that_hides_the_first_requested_message_is_reported(tmp_path: Path) -> None:
     reader = make(tmp_path / "journal", 100)
     places = [item for item in reader.scan() if not isinstance(item, Damage)]
     path = tmp_path / "journal" / places[0].file
@@ -251,7 +251,7 @@ def test_damage_that_hides_the_first_message_asked_for_is_told_unless_the_range_
 
 
 @pytest.mark.parametrize("size", [1, 10, 30, 500, 1010])
-def test_a_message_that_is_still_being_written_is_not_there_yet(tmp_path: Path, size: int) -> None:
+def test_message_being_written_is_not_counted(tmp_path: Path, size: int) -> None:
     reader = make(tmp_path / "journal", 20)
     with Writer(tmp_path / "other") as writer:
         for _ in range(21):
@@ -300,14 +300,14 @@ def test_a_value_that_begins_with_messages_is_waited_for(tmp_path: Path, first: 
         assert SPLITS.extent(reader) == {"": (0, 20)}, missing
 
 
-@pytest.mark.parametrize("behind", [1, 3, 66])
+@pytest.mark.parametrize("following", [1, 3, 66])
 @pytest.mark.parametrize("torn", [b"", b"\0\0\0"])
 @pytest.mark.parametrize("indexed", [True, False])
-def test_messages_behind_a_size_that_reaches_past_the_end_are_counted(
-    tmp_path: Path, behind: int, torn: bytes, indexed: bool
+def test_messages_after_an_oversized_record_are_counted(
+    tmp_path: Path, following: int, torn: bytes, indexed: bool
 ) -> None:
     with Writer(tmp_path / "journal") as writer:
-        for number in range(34 + behind):
+        for number in range(34 + following):
             writer.append(b"%d" % number, b"k")
     if not indexed:
         shutil.rmtree(tmp_path / "journal" / INDEX_DIRECTORY)
@@ -317,25 +317,25 @@ def test_messages_behind_a_size_that_reaches_past_the_end_are_counted(
     data = bytearray(path.read_bytes())
     data[bad.span.start + 20 : bad.span.end] = b"\xff" * (bad.span.size - 20)  # all but the first byte of a value_size
     path.write_bytes(data + torn)
-    assert SPLITS.extent(reader) == {"": (0, 34 + behind)}
-    found = list(read(reader, SPLITS.plan(reader, 500, 20, 34 + behind, resumed=True), "permissive"))
-    assert [item.offset for item in found if isinstance(item, Message)] == [*range(20, 33), *range(34, 34 + behind)]
+    assert SPLITS.extent(reader) == {"": (0, 34 + following)}
+    found = list(read(reader, SPLITS.plan(reader, 500, 20, 34 + following, resumed=True), "permissive"))
+    assert [item.offset for item in found if isinstance(item, Message)] == [*range(20, 33), *range(34, 34 + following)]
     damages = [(item.start, item.end) for item in found if isinstance(item, Damage) and item.kind != "torn_tail"]
     assert damages == [(bad.span.start, bad.span.end)]
 
 
-def test_messages_behind_one_that_was_begun_twice_are_counted(tmp_path: Path) -> None:
+def test_messages_after_one_that_was_begun_twice_are_counted(tmp_path: Path) -> None:
     reader = make(tmp_path / "journal", 20)
     path = tmp_path / "journal" / reader.segments()[0].name
     begun = codec.encode(Message(20, 1, 0, b"", bytes(5000)))[:100]
-    behind = b"".join(codec.encode(Message(20 + number, 1, 0, b"", b"again")) for number in range(30))
-    path.write_bytes(path.read_bytes() + begun + behind)
+    following = b"".join(codec.encode(Message(20 + number, 1, 0, b"", b"again")) for number in range(30))
+    path.write_bytes(path.read_bytes() + begun + following)
     assert SPLITS.extent(reader) == {"": (0, 50)}
 
 
 @pytest.mark.parametrize("indexed", [True, False])
 @pytest.mark.parametrize("segment_size", [1 << 30, 200_000])
-def test_so_many_bytes_reach_so_far(tmp_path: Path, segment_size: int, indexed: bool) -> None:
+def test_advance_by_bytes_reaches_the_expected_offset(tmp_path: Path, segment_size: int, indexed: bool) -> None:
     reader = make(tmp_path / "journal", 1000, segment_size=segment_size)
     if not indexed:
         shutil.rmtree(tmp_path / "journal" / INDEX_DIRECTORY)
@@ -351,7 +351,7 @@ def test_so_many_bytes_reach_so_far(tmp_path: Path, segment_size: int, indexed: 
         assert SPLITS.reach(reader, "", start, stop, max_bytes) == (expected, used)
 
 
-def test_an_extent_is_told_for_every_shard_and_a_plan_made_for_those_that_are_named(tmp_path: Path) -> None:
+def test_extent_covers_every_shard_and_a_plan_the_named_ones(tmp_path: Path) -> None:
     with ShardedWriter(tmp_path / "root", bit=1) as writer:
         for number in range(50):
             writer.append(b"v", b"%d" % number)
@@ -365,12 +365,12 @@ def test_an_extent_is_told_for_every_shard_and_a_plan_made_for_those_that_are_na
     assert SPLITS.extent(Reader(tmp_path / "empty")) == {"": (0, 0)}
 
 
-def test_a_split_goes_to_another_process_as_it_is() -> None:
+def test_split_can_be_pickled() -> None:
     split = Split("jnl/0000000000000000.jnl", 10, 1, 5, 400, "2.001")
     assert pickle.loads(pickle.dumps(split)) == split
 
 
-def test_small_splits_are_packed_together_in_their_order() -> None:
+def test_small_splits_are_packed_together_in_order() -> None:
     parts = [Split("file", 0, number, number + 1, size) for number, size in enumerate([10, 10, 90, 5, 100, 1, 1])]
     groups = pack(parts, 100, lambda part: part.bytes)
     assert [[part.bytes for part in group] for group in groups] == [[10, 10], [90, 5], [100], [1, 1]]

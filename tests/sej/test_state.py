@@ -62,7 +62,7 @@ def test_a_state_is_made_of_extents_and_consumers() -> None:
         (23, [(5, 10, 500), (10, 20, 1000), (20, 23, 300)]),
     ],
 )
-def test_a_state_can_be_wound_back(at: int, segments: list[tuple[int, int, int]]) -> None:
+def test_state_can_be_rewound(at: int, segments: list[tuple[int, int, int]]) -> None:
     state = rewind(replay(EXTENTS, {"reader": 12, "new": None}), at, bytes_before=7)
     assert (state.first, state.next, bytes_at(state)) == (5, at, segments)
     assert state.consumers == {"reader": min(12, at), "new": None}
@@ -71,7 +71,7 @@ def test_a_state_can_be_wound_back(at: int, segments: list[tuple[int, int, int]]
 # --- of a journal ---------------------------------------------------------------------------------------------------
 
 
-def test_the_state_now(journal: Path) -> None:
+def test_current_state_is_returned(journal: Path) -> None:
     assert Reader(journal).state() == {
         "first": 0,
         "next": 25,
@@ -84,7 +84,7 @@ def test_the_state_now(journal: Path) -> None:
     }
 
 
-def test_the_state_as_it_was_at_every_offset(journal: Path) -> None:
+def test_state_at_every_offset_is_returned(journal: Path) -> None:
     reader = Reader(journal)
     for at in range(26):
         state = read_state(reader, at)
@@ -102,7 +102,7 @@ def test_the_state_of_a_journal_of_the_original_counts_bytes_of_any_size() -> No
         assert (segment.next, segment.bytes) == (at, sum(sizes[:at]))
 
 
-def test_offsets_outside_of_the_journal_cannot_be_answered(journal: Path) -> None:
+def test_state_at_offsets_outside_the_journal_is_refused(journal: Path) -> None:
     (journal / "jnl" / segment_name(0)).unlink()
     with pytest.raises(HistoryUnavailable, match="begins with offset 10: what was at 9 is not kept"):
         Reader(journal).state(9)
@@ -120,7 +120,7 @@ def test_an_empty_journal_has_a_state() -> None:
     assert (reader.state(), reader.state(0)) == (state, state)
 
 
-def test_a_torn_tail_is_not_counted_and_is_told() -> None:
+def test_torn_tail_is_not_counted_and_is_reported() -> None:
     reader = Reader(GOLDEN / "torn_10" / "sej")
     (segment,) = reader.state()["segments"]
     assert (segment["next"], segment["bytes"]) == (49, 116874)
@@ -155,7 +155,7 @@ def test_the_consumers_of_the_original_are_read() -> None:
     assert stored["consumers"]["never_committed_first"] is None
 
 
-def test_a_single_segment_file_has_a_state_of_its_own(journal: Path) -> None:
+def test_single_segment_file_has_its_own_state(journal: Path) -> None:
     assert Reader(journal / "jnl" / segment_name(10)).state() == {
         "first": 10,
         "next": 20,

@@ -192,7 +192,7 @@ def test_entries_added_to_an_older_index_are_used(tmp_path: Path) -> None:
 
 
 def test_messages_after_damage_met_by_a_writer_are_in_every_plan(tmp_path: Path) -> None:
-    """Whoever goes on behind damage does not know the times that it hides, and so tells none."""
+    """A writer that continues after damage does not know the times that it hides, and so stores none."""
     make(tmp_path / "journal", lambda number: number)
     reader = Reader(tmp_path / "journal")
     places = [place for place in reader.scan() if isinstance(place, Located)]
@@ -259,7 +259,7 @@ def test_plan_reads_little_more_than_the_requested_messages(large: Path, times: 
     stamps = [late_now_and_then(number) for number in range(24_000)]
     wanted = [number for number in range(24_000) if is_meant(times, stamps[number])]
     assert found == wanted
-    assert len(wanted) in (0, *range(200, 210)), "one percent, of which a seventh has no time"
+    assert len(wanted) in (0, *range(200, 210)), "one percent; a seventh has no time"
     assert disk.bytes_read < 0.05 * 24_000_000
 
 
@@ -354,9 +354,9 @@ def test_gap_is_reported_by_the_following_segment_if_its_beginning_is_read(tmp_p
     reader = make(tmp_path / "journal", lambda number: number, segment_size=900_000)
     segments: list[Segment] = reader.segments()
     segments[1].path.unlink()
-    behind = segments[2].first_offset
+    following = segments[2].first_offset
     with pytest.raises(Gap):
-        list(read(reader, SPLITS.plan(reader, times=Times(behind, behind))))
+        list(read(reader, SPLITS.plan(reader, times=Times(following, following))))
     later = Times(COUNT - 2, COUNT - 1)
     assert [item.record.offset for item in read(reader, SPLITS.plan(reader, times=later)) if isinstance(item, Located)]
 
@@ -387,5 +387,5 @@ def test_bad_block_that_hides_requested_messages_is_reported(tmp_path: Path) -> 
     assert planned[0].start == entry.offset
     with pytest.raises(DamagedJournal, match="checksum"):
         list(read(reader, planned))
-    told = [item for item in read(reader, planned, "permissive") if isinstance(item, Damage)]
-    assert [(damage.start, damage.kind) for damage in told] == [(entry.position, "checksum")]
+    damages = [item for item in read(reader, planned, "permissive") if isinstance(item, Damage)]
+    assert [(damage.start, damage.kind) for damage in damages] == [(entry.position, "checksum")]

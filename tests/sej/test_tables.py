@@ -29,7 +29,7 @@ def test_the_detail_of_a_message_is_its_type_in_json(types: list[int]) -> None:
 
 @pytest.mark.parametrize("rows", [[], ["a", "a", "a"], ["a", "b", "b", "a"]])
 @pytest.mark.parametrize("name", ["file", "shard"])
-def test_names_are_texts_for_spark(name: str, rows: list[str]) -> None:
+def test_names_are_valid_text_for_spark(name: str, rows: list[str]) -> None:
     found = COLUMNS.column(of(name, names(*rows)), name)
     assert found is not None
     assert found.type == pa.string()

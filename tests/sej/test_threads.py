@@ -41,7 +41,7 @@ def on_threads(work: Callable[[int], None]) -> None:
 
 
 @pytest.mark.parametrize("twin", TWINS, ids=lambda twin: twin.__module__)
-def test_a_buffer_numbers_every_message_once_while_it_is_being_emptied(twin: type[codec.AppendBuffer]) -> None:
+def test_buffer_numbers_every_message_once_while_it_is_written(twin: type[codec.AppendBuffer]) -> None:
     buffer = twin(0, 0, 700, 1 << 30)
     taken: list[bytes] = []
     taking = threading.Lock()
@@ -66,7 +66,7 @@ def test_a_buffer_numbers_every_message_once_while_it_is_being_emptied(twin: typ
 
 
 @pytest.mark.parametrize("sync", ["none", "always", "interval(1)"])
-def test_a_writer_gives_every_message_of_every_thread_a_place_of_its_own(tmp_path: Path, sync: str) -> None:
+def test_every_message_of_every_thread_gets_its_own_offset(tmp_path: Path, sync: str) -> None:
     offsets: list[dict[int, bytes]] = [{} for _ in range(THREADS)]
 
     def work(thread: int) -> None:
@@ -121,7 +121,7 @@ class FailingOnceFile:
         return getattr(self._inner, name)
 
 
-def test_a_sync_that_failed_is_not_tried_again_by_another_thread(tmp_path: Path) -> None:
+def test_failed_sync_is_not_retried_by_another_thread(tmp_path: Path) -> None:
     disk = FailingOnce()
     outcomes: dict[str, BaseException | None] = {}
 

@@ -1,4 +1,4 @@
-"""Verify and inspect: every problem is found, with its file, position and kind; what is odd is told and stays sound."""
+"""Verify and inspect: every problem is found, with its file, position and kind; anomalies leave a journal sound."""
 
 from __future__ import annotations
 
@@ -471,7 +471,7 @@ def test_index_after_damage_is_not_checked_for_unknown_times(indexed: Path) -> N
 
 
 class SlowFile(RealFile):
-    """A file of which, at the first reading of each stretch, the last bytes are not there yet."""
+    """A file whose last bytes are missing at the first read of each range."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
         super().__init__(path, descriptor)

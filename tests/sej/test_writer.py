@@ -107,7 +107,7 @@ def test_with_always_each_message_is_synced_when_append_returns(simulated_disk: 
 
 
 class SignallingDisk:
-    """Passes everything on, and tells of each sync of a segment."""
+    """Passes everything on, and reports each sync of a segment."""
 
     def __init__(self, inner: Disk) -> None:
         self.inner = inner
@@ -364,11 +364,11 @@ def embedded(kind: str, offset: int) -> bytes:
             return inner[offset + 1]
         case "the first offset":
             return inner[0]
-        case "the next offset, behind some bytes":
+        case "the next offset, after some bytes":
             return bytes(30) + inner[offset + 1]
         case "a whole segment":
             return b"".join(inner[:6])
-        case "a segment that goes on":
+        case "a segment that continues":
             return b"".join(inner[offset + 1 : offset + 20])
     raise ValueError(kind)
 
@@ -396,7 +396,7 @@ def test_message_within_the_value_of_a_torn_one_is_not_a_message(kind: str) -> N
 
 
 @pytest.mark.parametrize(
-    "kind", ["the next offset", "the next offset, behind some bytes", "a whole segment", "a segment that goes on"]
+    "kind", ["the next offset", "the next offset, after some bytes", "a whole segment", "a segment that continues"]
 )
 def test_ambiguous_values_are_neither_cut_nor_taken_as_messages(kind: str) -> None:
     refused = 0
@@ -463,8 +463,8 @@ def test_the_defaults_are_those_of_the_original(tmp_path: Path) -> None:
         assert str(writer.policy) == "none"
 
 
-@pytest.mark.parametrize("room", [0, 1, 60, 149, 150, 151, 299])
-def test_partly_failed_write_leaves_only_whole_messages(simulated_disk: SimulatedDisk, room: int) -> None:
+@pytest.mark.parametrize("free", [0, 1, 60, 149, 150, 151, 299])
+def test_partly_failed_write_leaves_only_whole_messages(simulated_disk: SimulatedDisk, free: int) -> None:
     writer = Writer(HOME, disk=simulated_disk)
     writer.append(bytes(20))
     writer.sync()
@@ -473,14 +473,14 @@ def test_partly_failed_write_leaves_only_whole_messages(simulated_disk: Simulate
     for _ in range(3):
         writer.append(bytes(124))
     used = sum(len(data) for data in read_tree(simulated_disk, HOME).values() if data is not None)
-    simulated_disk.capacity_bytes = used + room
+    simulated_disk.capacity_bytes = used + free
     with pytest.raises(StorageFailed, match="No space left"):
         writer.flush()
     with pytest.raises(Poisoned):
         writer.append(b"more")
     writer.close()
-    assert simulated_disk.file_size(FIRST) == size + room // message_bytes * message_bytes
-    assert len(values(HOME, simulated_disk)) == 1 + room // message_bytes
+    assert simulated_disk.file_size(FIRST) == size + free // message_bytes * message_bytes
+    assert len(values(HOME, simulated_disk)) == 1 + free // message_bytes
 
 
 def test_damage_before_the_end_does_not_prevent_writing_and_is_logged(
