@@ -26,7 +26,7 @@ from benchmarks.measure import Clock, Figure, Plan, Turns
 from logwright.core.io.disk import REAL_DISK
 from logwright.yeltsin.bytes.layout import MODIFICATION, MODIFICATION_HEAD, OPERATION_HEAD, OPERATION_HEAD_BYTES
 from logwright.yeltsin.bytes.table_layout import FIRST_PAGE, PAGE_BYTES
-from logwright.yeltsin.files.opening import open_for_writing
+from logwright.yeltsin.files.opening import open_journal
 from logwright.yeltsin.model.database import AHEAD_BYTES, NOTHING_BYTES, Database
 from logwright.yeltsin.model.transaction_log import TransactionLog
 
@@ -154,7 +154,7 @@ def long_journal(place: Path, count: int) -> Path:
     home.mkdir()
     with Database(home / "t.ydb", home / "t.jrnl", sync="none"):
         pass
-    log = TransactionLog(open_for_writing(REAL_DISK, home / "t.jrnl"), ahead_bytes=1 << 20, syncs=False)
+    log = TransactionLog(open_journal(REAL_DISK, home / "t.jrnl"), ahead_bytes=1 << 20, syncs=False)
     head = OPERATION_HEAD.pack(MODIFICATION, MODIFICATION_HEAD.size + 16) + MODIFICATION_HEAD.pack(FIRST_PAGE, 0, 8)
     for number in range(count):
         log.append(number, head + number.to_bytes(8, "little") + (number + 1).to_bytes(8, "little"))

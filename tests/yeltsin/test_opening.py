@@ -14,7 +14,7 @@ from logwright.yeltsin.bytes import codec
 from logwright.yeltsin.bytes.layout import lock_name
 from logwright.yeltsin.bytes.records import Transaction
 from logwright.yeltsin.files import repair
-from logwright.yeltsin.files.opening import open_for_writing
+from logwright.yeltsin.files.opening import open_journal
 from logwright.yeltsin.files.reader import Reader
 from logwright.yeltsin.files.seal import seal
 from logwright.yeltsin.files.stretch import End
@@ -185,7 +185,7 @@ def test_opening_a_file_cut_within_its_header_writes_the_same_account_as_repair(
 
 def test_settling_an_opened_journal_twice_changes_nothing() -> None:
     disk = laid_out(with_link(12, STARTS[4], journal(UNFLAGGED)))
-    opened = open_for_writing(disk, FILE, settles=False)
+    opened = open_journal(disk, FILE, settles=False)
     opened.ends[LAST] = End(0xFF, LAST, LAST + 1, b"")
     opened.settle()
     assert opened.ends == {}, "they may be many"
@@ -200,7 +200,7 @@ def test_half_written_offset_in_the_header_is_completed() -> None:
     data = journal(UNFLAGGED)
     assert LAST > 0xFF
     disk = laid_out(with_link(12, LAST & 0xFF, data))
-    opened = open_for_writing(disk, FILE)
+    opened = open_journal(disk, FILE)
     opened.close()
     assert (opened.last, opened.count, opened.cut) == (LAST, 6, None)
     assert content(disk) == data
@@ -208,25 +208,25 @@ def test_half_written_offset_in_the_header_is_completed() -> None:
 
 def test_unsynced_writes_of_a_killed_process_are_synced() -> None:
     disk = laid_out(DATA)
-    open_for_writing(disk, FILE).close()
+    open_journal(disk, FILE).close()
     disk.remove(FILE)
     disk.settle()
     write_file(disk, FILE, DATA)
     assert disk.unsynced() == [f"contents of {FILE}", f"name {FILE}"]
-    open_for_writing(disk, FILE).close()
+    open_journal(disk, FILE).close()
     assert [what for what in disk.unsynced() if what.endswith(FILE.name)] == []
 
 
 def test_sound_journal_is_only_synced() -> None:
     disk = laid_out(DATA)
-    opened = open_for_writing(disk, FILE, settles=False)
+    opened = open_journal(disk, FILE, settles=False)
     opened.close()
     assert (len(opened.steps), opened.keeps) == (1, None)
 
 
 def test_last_transaction_is_unreachable_only_if_both_ends_disagree() -> None:
     for data in (DATA, journal(numbered(1)), journal([])):
-        opened = open_for_writing(laid_out(data), FILE, counts=False)
+        opened = open_journal(laid_out(data), FILE, counts=False)
         opened.close()
         assert (opened.count, opened.cut) == (0, None)
 
@@ -238,14 +238,14 @@ def test_bytes_similar_to_the_second_last_transaction_are_not_mistaken_for_it() 
     data = with_link(fake + 8, starts[2], with_link(starts[2], fake, journal(items)))
     for counts in (False, True):
         with pytest.raises(DamagedJournal, match="nothing was changed"):
-            open_for_writing(laid_out(data), FILE, counts=counts)
+            open_journal(laid_out(data), FILE, counts=counts)
 
 
 def test_a_header_with_a_first_transaction_and_no_last_one_is_damage() -> None:
     data = codec.encode_header(20, 0) + b"x" * 30
     disk = laid_out(data)
     with pytest.raises(DamagedJournal, match="nothing was changed"):
-        open_for_writing(disk, FILE)
+        open_journal(disk, FILE)
     assert content(disk) == data
 
 
@@ -254,14 +254,14 @@ def test_missing_last_transaction_is_damage(tmp_path: Path, last: int) -> None:
     path = tmp_path / "t.jrnl"
     path.write_bytes(with_link(12, last, DATA))
     with pytest.raises(DamagedJournal, match="nothing was changed"):
-        open_for_writing(REAL_DISK, path)
+        open_journal(REAL_DISK, path)
 
 
 def test_flag_of_a_torn_transaction_with_a_garbage_head_is_ignored() -> None:
     data = bytearray(with_link(LAST, 0x1234, TORN))
     data[LAST + 24] = 1
     disk = laid_out(bytes(data))
-    opened = open_for_writing(disk, FILE)
+    opened = open_journal(disk, FILE)
     opened.close()
     assert (opened.last, opened.count) == (STARTS[4], 5)
     assert content(disk) == journal(numbered(5))
@@ -270,7 +270,7 @@ def test_flag_of_a_torn_transaction_with_a_garbage_head_is_ignored() -> None:
 def test_flagged_torn_transaction_after_the_last_one_is_cut() -> None:
     items = numbered(6)
     disk = laid_out(with_link(12, STARTS[4], with_link(STARTS[4] + 8, 0, journal(items)))[:-3])
-    opened = open_for_writing(disk, FILE)
+    opened = open_journal(disk, FILE)
     opened.close()
     assert (opened.last, opened.count) == (STARTS[4], 5)
     assert content(disk) == journal(items[:5])
@@ -292,7 +292,7 @@ def test_sealed_transactions_are_linked_named_and_counted() -> None:
         for start in SEALED_STARTS[named:3]:
             data = with_link(start + 8, 0, data)
         disk = laid_out(data)
-        opened = open_for_writing(disk, FILE)
+        opened = open_journal(disk, FILE)
         opened.close()
         assert (opened.first, opened.last, opened.end, opened.count) == (20, SEALED_STARTS[3], len(data), 4)
         assert content(disk) == SEALED_DATA
@@ -301,7 +301,7 @@ def test_sealed_transactions_are_linked_named_and_counted() -> None:
 def test_sealed_transactions_are_named_in_an_empty_header() -> None:
     data = with_link(4, 0, with_link(12, 0, SEALED_DATA))
     disk = laid_out(data)
-    opened = open_for_writing(disk, FILE)
+    opened = open_journal(disk, FILE)
     opened.close()
     assert (opened.first, opened.last, opened.count) == (20, SEALED_STARTS[3], 4)
     assert content(disk) == SEALED_DATA
@@ -311,7 +311,7 @@ def test_transaction_with_another_predecessor_is_not_adopted() -> None:
     data = sealed(*SEALED[:2])
     other = sealed(*SEALED)[SEALED_STARTS[3] :]
     disk = laid_out(data + other)
-    opened = open_for_writing(disk, FILE)
+    opened = open_journal(disk, FILE)
     opened.close()
     assert (opened.last, opened.count, opened.end) == (SEALED_STARTS[1], 2, len(data))
     assert content(disk) == data
@@ -321,7 +321,7 @@ def test_missing_link_to_a_sealed_last_transaction_is_written() -> None:
     last, before = SEALED_STARTS[3], SEALED_STARTS[2]
     for torn in (0, last & 0xFF):
         disk = laid_out(with_link(before + 8, torn, SEALED_DATA))
-        opened = open_for_writing(disk, FILE)
+        opened = open_journal(disk, FILE)
         opened.close()
         assert (opened.last, opened.count, opened.cut) == (last, 4, None)
         assert content(disk) == SEALED_DATA
@@ -329,7 +329,7 @@ def test_missing_link_to_a_sealed_last_transaction_is_written() -> None:
 
 def test_zeros_after_a_sealed_transaction_are_cut_without_a_copy() -> None:
     disk = laid_out(SEALED_DATA + bytes(100))
-    opened = open_for_writing(disk, FILE)
+    opened = open_journal(disk, FILE)
     opened.close()
     assert (opened.last, opened.cut, opened.kept) == (SEALED_STARTS[3], None, None)
     assert content(disk) == SEALED_DATA
@@ -365,7 +365,7 @@ def without_link(data: bytes, starts: list[int], value: int = 0) -> bytes:
 def test_other_missing_links_are_not_written(data: bytes) -> None:
     disk = laid_out(data)
     with pytest.raises(DamagedJournal, match="nothing was changed"):
-        open_for_writing(disk, FILE)
+        open_journal(disk, FILE)
     assert content(disk) == data
 
 
@@ -379,7 +379,7 @@ def test_contradictory_ends_of_a_chain_are_damage(offset: int, value: int) -> No
     disk = laid_out(data)
     for counts in (False, True):
         with pytest.raises(DamagedJournal, match="nothing was changed"):
-            open_for_writing(disk, FILE, counts=counts)
+            open_journal(disk, FILE, counts=counts)
     assert content(disk) == data
 
 
@@ -390,8 +390,8 @@ def test_half_repaired_journal_is_not_opened() -> None:
     done.state, done.done = "applying", 0
     done.save(disk)
     with pytest.raises(WrongUse, match="a repair of this journal was interrupted; finish it, or undo it, first"):
-        open_for_writing(disk, FILE)
-    open_for_writing(disk, HOME / "another.jrnl").close()
+        open_journal(disk, FILE)
+    open_journal(disk, HOME / "another.jrnl").close()
     repair.undo(FILE, disk=disk)
 
 
@@ -399,13 +399,13 @@ def test_a_journal_is_not_opened_while_another_process_has_its_lock() -> None:
     disk = laid_out(DATA)
     disk.make_directory(HOME / ".logwright")
     with Lock.acquire(disk, HOME / lock_name(FILE.name)), pytest.raises(Locked):
-        open_for_writing(disk, FILE)
-    open_for_writing(disk, FILE).close()
+        open_journal(disk, FILE)
+    open_journal(disk, FILE).close()
 
 
 def test_account_of_a_file_cut_within_its_header_is_written_before_the_header() -> None:
     disk = laid_out(DATA[:7])
-    opened = open_for_writing(disk, FILE, settles=False)
+    opened = open_journal(disk, FILE, settles=False)
     assert len(opened.steps) == 3
     opened.keep()
     opened.steps[0]()
@@ -504,7 +504,7 @@ def test_recovery_survives_a_crash_at_every_step(data: bytes) -> None:
 @pytest.mark.parametrize("data", [*CUT.values(), DATA[:7]], ids=[*CUT, "a part of the header"])
 def test_a_cut_is_durable_when_the_journal_is_open(data: bytes) -> None:
     disk = laid_out(data)
-    open_for_writing(disk, FILE).close()
+    open_journal(disk, FILE).close()
     assert f"contents of {FILE}" not in disk.unsynced(), "what was cut off could be back where the next one is written"
 
 
@@ -513,11 +513,11 @@ def test_sealed_transactions_are_durable_before_they_are_named() -> None:
     file = disk.open(FILE, "update")
     write_all(file, SEALED_STARTS[2], SEALED_DATA[SEALED_STARTS[2] :])  # and the process that has done that is killed
     file.close()
-    opened = open_for_writing(disk, FILE)
+    opened = open_journal(disk, FILE)
     opened.close()
     assert opened.count == 4
     for after in disk.crash_states(most=400):
-        opened = open_for_writing(after, FILE)
+        opened = open_journal(after, FILE)
         opened.close()
         assert content(after) == sealed(*SEALED[: opened.count])
 

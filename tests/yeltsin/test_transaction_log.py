@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from logwright.errors import StorageFailed
-from logwright.yeltsin.files.opening import open_for_writing
+from logwright.yeltsin.files.opening import open_journal
 from logwright.yeltsin.model.transaction_log import TransactionLog
 from tests.support.faulty_disk import WRITES, failing_calls
 from tests.support.simulated_disk import SimulatedDisk
@@ -26,7 +26,7 @@ def laid_out() -> SimulatedDisk:
 def test_transaction_is_absent_after_its_write_or_link_failed() -> None:
     left = []
     for faulty in failing_calls(laid_out, partial=True, only=WRITES, format="yeltsin"):
-        log = TransactionLog(open_for_writing(faulty, FILE))
+        log = TransactionLog(open_journal(faulty, FILE))
         try:
             log.append(CREATED, b"")
         except StorageFailed:

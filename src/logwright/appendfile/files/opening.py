@@ -32,10 +32,10 @@ from typing import Final
 from ...core.bytes.outcome import Damage
 from ...core.io.disk import Disk, File, make_directories, remove_tree
 from ...core.io.quarantine import cut_tail
-from ...core.repair.plan import refuse_half_repaired
+from ...core.write.opening import JournalToWrite
 from ...errors import DamagedJournal, Gap, TooLarge
 from ..bytes import codec
-from ..bytes.layout import CHECKPOINT_BYTES, MAX_CHECKPOINTS, MAX_ID, RECOVERY_DIRECTORY, Done
+from ..bytes.layout import CHECKPOINT_BYTES, LOCK_NAME, MAX_CHECKPOINTS, MAX_ID, RECOVERY_DIRECTORY, Done
 from ..bytes.records import Checkpoint
 from .cursor import Chunk, Cursor, judge
 from .files import JournalFile, Listing, generation_directory, list_files, names_in, wrong_names
@@ -97,12 +97,17 @@ class _Seen:
             self.has_data = True
 
 
+def journal_to_write(disk: Disk, directory: Path) -> JournalToWrite:
+    """A journal for `open_for_writing`: all of the directory."""
+    places = ((directory, ""),)
+    return JournalToWrite(disk, "appendfile", directory, directory / LOCK_NAME, places, lambda part, file: True)
+
+
 def open_end(disk: Disk, directory: Path, *, recovering: bool) -> End:
     """Prepare a journal for a writer, and open its last file.
 
     With `recovering` all existing files are put aside, and a new generation begins.
     """
-    refuse_half_repaired(disk, directory, "journal", lambda plan: plan.format == "appendfile")
     remove_done(disk, directory)
     listing = list_files(disk, directory)
     check_names(listing)

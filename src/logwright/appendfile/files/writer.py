@@ -39,23 +39,21 @@ from ...core.bytes.outcome import Damage, Mode
 from ...core.io.disk import REAL_DISK, Disk, File, make_directories
 from ...core.io.durability import SyncLike
 from ...core.io.lock import Lock
-from ...core.publish.manifest import is_waiting
-from ...core.publish.staging import lock_journal
 from ...core.write.appending import Appending
+from ...core.write.opening import open_for_writing
 from ...errors import LogwrightError, StorageFailed, WrongUse
 from ..bytes import kernel
 from ..bytes.layout import (
     CHECKPOINT,
     CHECKPOINT_BYTES,
     HOME_DIRECTORY,
-    LOCK_NAME,
     MAX_FILE_BYTES,
     MAX_HEAD_BYTES,
     Done,
     file_name,
 )
 from .files import add_lost_segments
-from .opening import End, drop_older, open_end, put_aside
+from .opening import End, drop_older, journal_to_write, open_end, put_aside
 
 if TYPE_CHECKING:
     from ..bytes.codec import Columns
@@ -103,17 +101,14 @@ class Writer(Appending, kernel.AppendBuffer):
         self._rows_lost = False
         """Whether the segment of the rows that are being appended has lost records where they come from."""
         self._lost: int | None = None
-        if disk.exists(self.directory / HOME_DIRECTORY):
-            disk.make_directory(self.directory / HOME_DIRECTORY)  # creates nothing, and refuses a link
         make_directories(disk, self.directory / HOME_DIRECTORY)
-        self._lock = self._take_lock()
         try:
-            end = open_end(disk, self.directory, recovering=recovering)
+            journal = journal_to_write(disk, self.directory)
+            self._lock, end = open_for_writing(journal, self._open_end, self._take_lock)
             self.older = end.older
             """The files to recover when the journal was opened."""
             self.began = (end.file_id, end.current)
             """The file and the segment after that."""
-            self._take_over(end)
             kernel.AppendBuffer.__init__(
                 self,
                 1 if self._always else buffer_bytes,
@@ -145,11 +140,12 @@ class Writer(Appending, kernel.AppendBuffer):
         return Recovery(self, mode=mode)
 
     def _take_lock(self) -> Lock:
-        """Lock the journal. A batch that a killed publisher has left half in place here is completed first."""
-        return lock_journal(self._disk, self.directory / LOCK_NAME, self._find_waiting)
+        return journal_to_write(self._disk, self.directory).lock()
 
-    def _find_waiting(self) -> Path | None:
-        return self.directory if is_waiting(self._disk, self.directory, "appendfile", "") else None
+    def _open_end(self) -> End:
+        end = open_end(self._disk, self.directory, recovering=self._recovering)
+        self._take_over(end)
+        return end
 
     def _take_over(self, end: End) -> None:
         self.recovered: Damage | None = end.cut

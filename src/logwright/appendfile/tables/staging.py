@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from ...core.io.disk import REAL_DISK, Disk, File, make_directories, write_all
 from ...core.io.lock import Lock
 from ...core.publish.manifest import FilesOf, OpenedParts, Part, StagedFile, Target, staged_name, staging_directory
-from ...core.publish.staging import PackedFile, StageFiles, give_name, has_name, lock_to_publish
+from ...core.publish.staging import PackedFile, StageFiles, give_name, has_name
 from ...errors import DamagedJournal, WrongUse
 from ..bytes import codec, kernel
 from ..bytes.codec import Columns
-from ..bytes.layout import HOME_DIRECTORY, LOCK_NAME, MAX_FILE_BYTES, MAX_RECORD_BYTES, file_name
+from ..bytes.layout import HOME_DIRECTORY, MAX_FILE_BYTES, MAX_RECORD_BYTES, file_name
+from ..files.opening import journal_to_write
 from ..files.writer import BUFFER_BYTES, Writer
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class JournalTarget(Target):
     def refuse_live_writers(self, root: Path, *, disk: Disk) -> None:
         """Raise early if publishing to the journal would fail now."""
         if disk.is_directory(root / HOME_DIRECTORY):
-            lock_to_publish(disk, root / LOCK_NAME, root).release()
+            journal_to_write(disk, root).lock_to_publish().release()
 
     def check_writable(self, schema: pa.Schema) -> None:
         from .tables import check_writable
@@ -133,7 +134,7 @@ class _PartWriter(Writer):
 def _lock(disk: Disk, root: Path) -> Lock:
     """The lock of a journal, which need not exist yet."""
     make_directories(disk, root / HOME_DIRECTORY)
-    return lock_to_publish(disk, root / LOCK_NAME, root)
+    return journal_to_write(disk, root).lock_to_publish()
 
 
 def _assembled(disk: Disk, root: Path, run: str, writer: Writer, staged: Sequence[StagedFile]) -> Part:

@@ -26,11 +26,11 @@ _ATTEMPTS = 100
 
 
 class Lock:
-    """A held lock; `release()` or leaving the `with` block releases it."""
+    """A held lock; `release()` or leaving the `with` block releases it. Without a file it is not held."""
 
-    def __init__(self, path: Path, file: File) -> None:
+    def __init__(self, path: Path, file: File | None = None) -> None:
         self._path = path
-        self._file: File | None = file
+        self._file = file
 
     @classmethod
     def acquire(cls, disk: Disk, path: Path) -> Lock:

@@ -10,8 +10,8 @@ does it (`Target`).
     ROOT/.logwright/published/QUERY.json                    the last batch of a streaming query that is in place
 
 After a crash a committed batch is put in place by the next publisher, by the next writer of one of its journals
-(`lock_journal`), or by `recover_staging`. Once all is synced, the batch of a query is recorded as published; then the
-manifest is removed.
+(`core/write/opening.py`), or by `recover_staging`. Once all is synced, the batch of a query is recorded as published;
+then the manifest is removed.
 
 A publisher holds the locks of all journals from before the commit to the end, and a writer that finds a manifest for
 its journal completes the batch before it accepts records. So no records are written in between.
@@ -25,7 +25,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
-import logging
 import re
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -34,7 +33,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Generic, Protocol, TypeVar
 
-from ...errors import DamagedJournal, Locked, LogwrightError, NotFound, StorageFailed, WrongUse
+from ...errors import DamagedJournal, LogwrightError, NotFound, StorageFailed, WrongUse
 from ..io.disk import REAL_DISK, Buffer, Disk, File, write_all
 from ..io.lock import Lock
 from ..io.quarantine import DIRECTORY, make_own_directories
@@ -53,8 +52,6 @@ from .manifest import (
     staging_directory,
 )
 from .protocol import clear, is_moved, lock_alone, read_json, replace_json
-
-logger = logging.getLogger("logwright.staging")
 
 PUBLISHED_DIRECTORY: Final = "published"
 _RUN: Final = re.compile(r"[a-zA-Z0-9_-]+")
@@ -340,34 +337,6 @@ def _note_published(disk: Disk, root: Path, batch: Batch | None) -> None:
 
 
 # --- one at a time --------------------------------------------------------------------------------------------------
-
-
-def lock_journal(disk: Disk, path: Path, find_waiting: Callable[[], Path | None]) -> Lock:
-    """The lock of a journal, for a writer. A committed batch that a killed publisher left incomplete is completed
-    first.
-
-    `find_waiting` returns the root of a batch that is committed for the journal, or None.
-    """
-    while True:
-        lock = Lock.acquire(disk, path)
-        try:
-            root = find_waiting()
-        except BaseException:
-            lock.release()
-            raise
-        if root is None:
-            return lock
-        lock.release()
-        for run in complete(root, disk=disk):
-            logger.warning("%s: put the rest of the committed batch %s in place", root, run)
-
-
-def lock_to_publish(disk: Disk, path: Path, journal: Path) -> Lock:
-    """The lock of a journal, for a publisher. `Locked` if a writer holds it."""
-    try:
-        return Lock.acquire(disk, path)
-    except Locked as error:
-        raise Locked(f"{journal} is held by a live writer: close it, then write again", error.holder) from error
 
 
 def _alone(disk: Disk, root: Path, patience_seconds: float = 0) -> Lock:

@@ -26,7 +26,7 @@ import re
 import time
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Generator, Iterator
+from collections.abc import Collection, Generator, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -338,13 +338,6 @@ def report_repairs(disk: Disk, home: Path, report: Report, part: str | None = No
         return
     if repair is not None and repair.concerns(part or ""):
         report.problems.append(Problem(repair.log.relative_to(home).as_posix(), 0, "repair", repair.describe()))
-
-
-def refuse_half_repaired(disk: Disk, home: Path, what: str, concerns: Callable[[Plan], bool]) -> None:
-    """Raise `WrongUse` if an interrupted repair in a directory concerns the journal that is opened for writing."""
-    repair = find_interrupted(disk, home)
-    if repair is not None and concerns(repair.plan):
-        raise WrongUse(f"{repair.log}: a repair of this {what} was interrupted; finish it, or undo it, first")
 
 
 def resume_plan(disk: Disk, home: Path) -> Plan | None:

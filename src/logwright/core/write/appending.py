@@ -23,6 +23,7 @@ from pathlib import Path
 
 from ...errors import Closed, LogwrightError, Poisoned, WrongUse
 from ..io.durability import ALWAYS, GroupCommit, IntervalSync, SyncLike, parse_sync
+from ..io.lock import Lock
 from .closing import Closing, is_failure
 
 _writers: weakref.WeakSet[Appending] = weakref.WeakSet()
@@ -45,6 +46,7 @@ class Appending(Closing):
 
     def _prepare(self, path: Path, sync: SyncLike) -> None:
         self._name = path
+        self._lock = Lock(path)  # not held yet
         self.policy = parse_sync(sync)
         self._always = self.policy == ALWAYS
         self._writing = threading.Lock()

@@ -1,9 +1,9 @@
 """QueueFiles: the files of a queue opened for writing, whatever gathers the operations for them.
 
-Opening takes the lock, completes a batch that a publisher has left half in place (see `staging.py`), finishes a pack
-that a crash has interrupted, removes what is temporary, and cuts a torn tail off the newest file, keeping it; but not
-while a rotated file is damaged. From then on operations are written to the newest file, it is rotated, and rotated
-files are packed. A file is synced before it is rotated, so only the newest can ever be torn.
+Opening (`core/write/opening.py`) finishes a pack that a crash has interrupted, removes what is temporary, and cuts a
+torn tail off the newest file, keeping it; but not while a rotated file is damaged. From then on operations are written
+to the newest file, it is rotated, and rotated files are packed. A file is synced before it is rotated, so only the
+newest can ever be torn.
 """
 
 from __future__ import annotations
@@ -19,11 +19,9 @@ from ...core.io.disk import Disk, make_directories
 from ...core.io.durability import SyncLike
 from ...core.io.lock import Lock
 from ...core.io.quarantine import cut_tail
-from ...core.publish.manifest import is_waiting
-from ...core.publish.staging import lock_journal
 from ...core.read.snapshot import snapshot
-from ...core.repair.plan import refuse_half_repaired
 from ...core.write.appending import Appending
+from ...core.write.opening import JournalToWrite, open_for_writing
 from ...errors import DamagedJournal, LogwrightError, StorageFailed, WrongUse
 from ..bytes import codec, kernel
 from ..bytes.layout import (
@@ -75,9 +73,9 @@ class QueueFiles(Appending):
         self._disk = disk
         wanted = DIALECTS[check_dialect(dialect)]
         make_directories(disk, self.directory / HOME_DIRECTORY)
-        self._lock = self._take_lock()
         with self._or_released():
-            self._is_ended = self._open_newest(wanted)
+            journal = journal_to_write(disk, self.path)
+            self._lock, self._is_ended = open_for_writing(journal, lambda: self._open_newest(wanted), self._take_lock)
 
     def _begin(self) -> None:
         """The buffer is there: what is gathered from now on is written."""
@@ -99,22 +97,11 @@ class QueueFiles(Appending):
     # --- opening ----------------------------------------------------------------------------------------------------
 
     def _take_lock(self) -> Lock:
-        """Lock the queue. A batch that a killed publisher has left half in place here is completed first."""
-
-        def find_waiting() -> Path | None:
-            return self.directory if is_waiting(self._disk, self.directory, "kestrel", self.queue) else None
-
-        return lock_journal(self._disk, self.directory / lock_name(self.queue), find_waiting)
+        return journal_to_write(self._disk, self.path).lock()
 
     def _open_newest(self, wanted: int) -> bool:
         """Bring the files in order and open the newest where its operations end; whether a state dump has ended it."""
         disk, directory = self._disk, self.directory
-        refuse_half_repaired(
-            self._disk,
-            self.directory,
-            "queue",
-            lambda plan: any(_is_of(self.queue, step.file) for step in plan.steps),
-        )
         listing = list_files(disk, directory, self.queue)
         self._check_names(listing)
         self._check_missing(listing)
@@ -377,6 +364,13 @@ class QueueFiles(Appending):
 
 def _hint_at(listing: Listing) -> str:
     return f"; look first at what it was to replace and is still there: {', '.join(listing.dead)}"
+
+
+def journal_to_write(disk: Disk, path: Path) -> JournalToWrite:
+    """The journal of a queue for `open_for_writing`."""
+    directory, queue = path.parent, path.name
+    places = ((directory, queue),)
+    return JournalToWrite(disk, "kestrel", path, directory / lock_name(queue), places, _is_of, "queue")
 
 
 def _is_of(queue: str, name: str) -> bool:

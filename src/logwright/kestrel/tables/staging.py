@@ -35,7 +35,6 @@ from ...core.publish.staging import (
     bytes_to_put_together,
     give_name,
     has_name,
-    lock_to_publish,
     put_together,
 )
 from ...errors import WrongUse
@@ -44,6 +43,7 @@ from ..bytes.codec import Columns
 from ..bytes.layout import DOCUMENTED, HOME_DIRECTORY, check_queue_name, lock_name, parse_name, rotated_name
 from ..files.files import list_files
 from ..files.writer import BUFFER_BYTES, Writer
+from ..files.writing import journal_to_write
 from ..model.packing import next_timestamp
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ class QueuesTarget(Target):
 
 
 def _lock(disk: Disk, root: Path, queue: str) -> Lock:
-    return lock_to_publish(disk, root / lock_name(queue), root / queue)
+    return journal_to_write(disk, root / queue).lock_to_publish()
 
 
 # --- staging, in a task ---------------------------------------------------------------------------------------------

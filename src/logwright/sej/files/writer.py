@@ -29,7 +29,6 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,11 +37,9 @@ from ...core.io.disk import REAL_DISK, Disk, File, make_directories
 from ...core.io.durability import SyncLike
 from ...core.io.lock import Lock
 from ...core.io.quarantine import cut_tail
-from ...core.publish.manifest import is_waiting
-from ...core.publish.staging import lock_journal
-from ...core.repair.plan import Plan, refuse_half_repaired
 from ...core.write.appending import Appending
 from ...core.write.closing import is_failure
+from ...core.write.opening import JournalToWrite, open_for_writing
 from ...errors import DamagedJournal, LogwrightError, StorageFailed, TooLarge, WrongUse
 from ..bytes import kernel
 from ..bytes.layout import DEFAULT_SEGMENT_BYTES, HEAD, LOCK_NAME, MAX_OFFSET, SEGMENT_DIRECTORY, segment_name
@@ -96,10 +93,9 @@ class Writer(Appending, kernel.AppendBuffer):
         self._checksums: ChecksumWriter | None = None
         self._index: IndexWriter | None = None
         make_directories(disk, self.directory / SEGMENT_DIRECTORY)
-        self._lock = self._take_lock()
         try:
-            self._refuse_half_repaired()
-            end = self._open_last_segment()
+            journal = journal_to_write(disk, self.directory)
+            self._lock, end = open_for_writing(journal, self._open_last_segment, self._take_lock)
             note_ahead(disk, self.directory, end.next_offset)
             attention_bytes = 1 if self._always else buffer_bytes
             kernel.AppendBuffer.__init__(self, end.next_offset, end.position, segment_size, attention_bytes)
@@ -113,17 +109,7 @@ class Writer(Appending, kernel.AppendBuffer):
     # --- opening ----------------------------------------------------------------------------------------------------
 
     def _take_lock(self) -> Lock:
-        """Lock the journal. A batch that a killed publisher has left half in place here is completed first."""
-        find = partial(find_waiting, self._disk, self.directory)
-        return lock_journal(self._disk, self.directory / LOCK_NAME, find)
-
-    def _refuse_half_repaired(self) -> None:
-        """A repair of this journal, or of the root whose shard it is, must be finished or undone first."""
-        homes = [(self.directory, "")]
-        if parse_shard_name(self.directory.name) is not None:
-            homes.append((self.directory.parent, f"{self.directory.name}/"))
-        for home, prefix in homes:
-            refuse_half_repaired(self._disk, home, "journal", partial(_is_changed_by, prefix))
+        return journal_to_write(self._disk, self.directory).lock()
 
     def _open_last_segment(self) -> End:
         """Open the last segment where its messages end, cutting off a torn tail; that end."""
@@ -333,17 +319,13 @@ class Writer(Appending, kernel.AppendBuffer):
         return self._checksums is None
 
 
-def _is_changed_by(prefix: str, plan: Plan) -> bool:
-    """Whether a repair changes files of a sej journal whose names begin so."""
-    return plan.format == "sej" and any(step.file.startswith(prefix) for step in plan.steps)
+def journal_to_write(disk: Disk, directory: Path) -> JournalToWrite:
+    """A journal for `open_for_writing`. It is its own root, and may be a shard of the one above it."""
+    places = [(directory, "")]
+    if parse_shard_name(directory.name) is not None:
+        places.append((directory.parent, directory.name))
+    return JournalToWrite(disk, "sej", directory, directory / LOCK_NAME, tuple(places), _is_own)
 
 
-def find_waiting(disk: Disk, journal: Path) -> Path | None:
-    """The root of a committed batch for a journal that is not yet complete; None if there is none.
-
-    A journal is its own root, or a shard of the one above it.
-    """
-    for root, name in ((journal, ""), (journal.parent, journal.name)):
-        if (not name or parse_shard_name(name) is not None) and is_waiting(disk, root, "sej", name):
-            return root
-    return None
+def _is_own(shard: str, file: str) -> bool:
+    return file.startswith(f"{shard}/")

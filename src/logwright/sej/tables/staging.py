@@ -25,15 +25,15 @@ from ...core.io.disk import REAL_DISK, Disk, File, make_directories
 from ...core.io.lock import Lock
 from ...core.io.quarantine import cut_tail
 from ...core.publish.manifest import FilesOf, OpenedParts, Part, Target, staging_directory
-from ...core.publish.staging import PackedFile, StageFiles, lock_to_publish
+from ...core.publish.staging import PackedFile, StageFiles
 from ...errors import DamagedJournal, WrongUse
 from ..bytes import kernel
 from ..bytes.codec import CLEAN, Columns
-from ..bytes.layout import DEFAULT_SEGMENT_BYTES, LOCK_NAME, SEGMENT_DIRECTORY
+from ..bytes.layout import DEFAULT_SEGMENT_BYTES, SEGMENT_DIRECTORY
 from ..files.reader import Reader
 from ..files.segment import Chunk, Cursor, Segment, list_segments
 from ..files.shard import find_shards, parse_shard_name, shard_name
-from ..files.writer import BUFFER_BYTES, Writer
+from ..files.writer import BUFFER_BYTES, Writer, journal_to_write
 from ..model.shard_writer import refuse_other_bits, split_batch, stable_indexes
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ class ShardsTarget(Target):
         self.check_root(disk, root)
         if disk.is_directory(root):
             for shard in find_shards(disk, root, self.prefix):
-                lock_to_publish(disk, shard.path / LOCK_NAME, shard.path).release()
+                journal_to_write(disk, shard.path).lock_to_publish().release()
 
     def check_writable(self, schema: pa.Schema) -> None:
         from .tables import check_writable
@@ -196,7 +196,7 @@ class _PartWriter(Writer):
 def _lock(disk: Disk, home: Path) -> Lock:
     """The lock of a journal, which need not exist yet."""
     make_directories(disk, home)
-    return lock_to_publish(disk, home / LOCK_NAME, home)
+    return journal_to_write(disk, home).lock_to_publish()
 
 
 def _append(disk: Disk, root: Path, writer: Writer, part: Part, skip: int) -> None:

@@ -22,10 +22,10 @@ from ...core.bytes.outcome import Damage, Malformed
 from ...core.io.disk import Disk
 from ...core.io.quarantine import keep_range
 from ...core.repair.losses import add_losses
-from ...core.repair.plan import refuse_half_repaired
+from ...core.write.opening import JournalToWrite
 from ...errors import DamagedJournal, StorageFailed, is_no_space
 from ..files.buffer import LEAST_BYTES, Buffer, garbage_end, last_byte, mark_at
-from ..files.files import Listing, active_name, list_files, parse_name, temporary_name
+from ..files.files import Listing, active_name, list_files, lock_name, parse_name, temporary_name
 from ..files.repair import lost_at_end
 from .examining import Examined, examine, find_damages, is_blank
 from .kernel import Table
@@ -50,9 +50,14 @@ class Opened:
     kept: Path | None = None
 
 
+def journal_to_write(disk: Disk, directory: Path, store: str) -> JournalToWrite:
+    """The journal of a store for `open_for_writing`."""
+    path, places = directory / active_name(store), ((directory, store),)
+    return JournalToWrite(disk, "versioned", path, directory / lock_name(store), places, _is_of, "store")
+
+
 def open_journal(disk: Disk, directory: Path, store: str, table: Table, sizes: Sizes) -> Opened:
     """Recover the files, load the entries into the table, and prepare the journal for writing."""
-    refuse_half_repaired(disk, directory, "store", lambda plan: any(_is_of(store, step.file) for step in plan.steps))
     listing = list_files(disk, directory, store)
     had_old = listing.has_old
     kept = settle(disk, listing)

@@ -41,19 +41,17 @@ from typing import Any, Final
 from ...core.bytes.outcome import Damage
 from ...core.io.disk import REAL_DISK, Disk, make_directories
 from ...core.io.durability import ALWAYS, SyncLike
-from ...core.io.lock import Lock
-from ...core.publish.manifest import is_waiting
-from ...core.publish.staging import lock_journal
 from ...core.write.appending import Appending
+from ...core.write.opening import open_for_writing
 from ...errors import CapacityExceeded, LogwrightError, StorageFailed, WrongUse, is_no_space
 from ..bytes import kernel
 from ..bytes.layout import HOME_DIRECTORY
 from ..bytes.records import Entry, check_timestamp
 from ..files.archiving import Archiver, Standing, following, initialized_of
 from ..files.buffer import Buffer, abandon, has_zero_sector
-from ..files.files import Listing, active_name, archive_name, check_store_name, list_files, lock_name, old_name
+from ..files.files import Listing, active_name, archive_name, check_store_name, list_files, old_name
 from .kernel import Moves, Table
-from .opening import open_journal
+from .opening import journal_to_write, open_journal
 from .recovery import RecoveredState, VersionedRecovery
 from .retention import KEEP_ALL, Retention, remove_archives
 from .rotation import Sizes, head_bytes, new_journal, put_away, put_in_place, room, write_journal
@@ -104,10 +102,12 @@ class VersionedKVStore(Appending, Table):
         self.always = self.policy == ALWAYS
         self._syncs = 0
         make_directories(disk, self.directory / HOME_DIRECTORY)  # and syncs the names that a killed process has given
-        self._lock = self._take_lock()
         try:
             self._archiver = Archiver(disk, self.directory, name, background=background, done=self._archived)
-            opened = open_journal(disk, self.directory, name, self, self._sizes)
+            self._lock, opened = open_for_writing(
+                journal_to_write(disk, self.directory, name),
+                lambda: open_journal(disk, self.directory, name, self, self._sizes),
+            )
             self.recovered: Damage | None = opened.recovered
             """The torn tail that was cut off the journal on opening; None when it was whole."""
             self.kept: Path | None = opened.kept
@@ -124,14 +124,6 @@ class VersionedKVStore(Appending, Table):
             self.detach()
             self._lock.release()
             raise
-
-    def _take_lock(self) -> Lock:
-        """Lock the store. One that a killed publisher has committed, and not put in place yet, is put there first."""
-
-        def find_waiting() -> Path | None:
-            return self.directory if is_waiting(self._disk, self.directory, "versioned", self.name) else None
-
-        return lock_journal(self._disk, self.directory / lock_name(self.name), find_waiting)
 
     def _adopt(self, buffer: Buffer, position: int, initialized: int, moves: Moves | None = None) -> None:
         """Write to this buffer from now on."""

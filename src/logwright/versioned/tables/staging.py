@@ -36,13 +36,13 @@ from ...core.publish.staging import (
     bytes_to_put_together,
     give_name,
     has_name,
-    lock_to_publish,
     put_together,
 )
 from ...errors import DamagedJournal, WrongUse
 from ..bytes.layout import HOME_DIRECTORY, MAX_TIMESTAMP
 from ..files.archiving import initialized_of
 from ..files.files import active_name, check_store_name, list_stores, lock_name, old_name, temporary_archive_name
+from ..model.opening import journal_to_write
 from ..model.rotation import head_bytes
 from ..model.runs import Run, write_head, write_merged
 
@@ -149,7 +149,7 @@ class StoresTarget(Target):
 
 
 def _lock(disk: Disk, root: Path, store: str) -> Lock:
-    return lock_to_publish(disk, root / lock_name(store), root / active_name(store))
+    return journal_to_write(disk, root, store).lock_to_publish()
 
 
 def _refuse_existing(root: Path, stores: Collection[str]) -> None:

@@ -28,6 +28,7 @@ import contextlib
 import functools
 import itertools
 import logging
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,7 +39,7 @@ from ...core.io.lock import Lock
 from ...core.io.quarantine import keep_range
 from ...core.repair.losses import add_losses
 from ...core.repair.patched import PatchedFile
-from ...core.repair.plan import refuse_half_repaired
+from ...core.write.opening import JournalToWrite, open_for_writing
 from ...errors import DamagedJournal, NotFound, StorageFailed, WrongUse
 from ..bytes import codec, kernel
 from ..bytes.layout import (
@@ -120,34 +121,35 @@ class Opened:
             self.lock.release()
 
 
-def open_for_writing(disk: Disk, path: Path, *, counts: bool = True, settles: bool = True) -> Opened:
+def open_journal(disk: Disk, path: Path, *, counts: bool = True, settles: bool = True) -> Opened:
     """Lock and recover a journal, creating it when there is none. `count` is right if it `counts`.
 
     Unless this `settles` it, what is there already stays as it is until `Opened.settle` is called.
     """
     make_directories(disk, path.parent / HOME_DIRECTORY)
-    stack = contextlib.ExitStack()
+    lock_path, places = path.parent / lock_name(path.name), ((path.parent, path.name),)
+    journal = JournalToWrite(disk, "yeltsin", path, lock_path, places, operator.eq, batches=False)
+    lock, opened = open_for_writing(journal, lambda: _open_file(disk, path, counts=counts, settles=settles))
+    opened.lock = lock
+    return opened
+
+
+def _open_file(disk: Disk, path: Path, *, counts: bool, settles: bool) -> Opened:
+    if not disk.exists(path):
+        temporary = path.parent / HOME_DIRECTORY / f"{path.name}.new"
+        replace_file(disk, path, codec.encode_header(0, 0), temporary)
+    if disk.is_directory(path):
+        raise WrongUse(f"{path} is a directory, and a journal is a file")
+    file = disk.open(path, "update")
     try:  # no `with`: leaving it is a call, and an interrupt there would leave all open
-        lock = Lock.acquire(disk, path.parent / lock_name(path.name))
-        stack.callback(lock.release)
-        refuse_half_repaired(
-            disk, path.parent, "journal", lambda plan: any(step.file == path.name for step in plan.steps)
-        )
-        if not disk.exists(path):
-            temporary = path.parent / HOME_DIRECTORY / f"{path.name}.new"
-            replace_file(disk, path, codec.encode_header(0, 0), temporary)
-        if disk.is_directory(path):
-            raise WrongUse(f"{path} is a directory, and a journal is a file")
-        file = disk.open(path, "update")
-        stack.callback(file.close)
         file.lock()  # it may have other names, whose locks are others
-        opened = Opened(file, lock)
+        opened = Opened(file, Lock(path))  # not held yet
         _bring_in_order(disk, path, opened, counts=counts)
         if settles:
             opened.settle()
         disk.sync_directory(path.parent)  # the process that gave it its name may have been killed before that
     except BaseException:
-        stack.close()
+        file.close()
         raise
     return opened
 

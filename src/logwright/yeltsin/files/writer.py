@@ -38,7 +38,7 @@ from ..bytes import codec
 from ..bytes.layout import COMPLETE, COMPLETION, FIRST_AT, FLAGS_AT, HEADER_BYTES, LINK, LINKS, NEXT_AT
 from ..bytes.records import Operation, Transaction
 from .files import read_head
-from .opening import Opened, open_for_writing
+from .opening import Opened, open_journal
 
 BUFFER_BYTES = 256 * 1024
 """How much is gathered before it is written: few enough calls, and still in the processor's cache."""
@@ -78,7 +78,7 @@ class TransactionJournal(Appending, Outgoing):
         self.path = Path(path).absolute()  # so that a change of directory changes nothing
         self._prepare(self.path, sync)
         Outgoing.__init__(self, 1 if self._always else buffer_bytes)
-        opened = open_for_writing(disk, self.path)
+        opened = open_journal(disk, self.path)
         self._take_over(opened)
         self._start()
 

@@ -25,7 +25,7 @@ from ...errors import DamagedJournal, NotFound
 from ..bytes.layout import HEADER_BYTES
 from ..bytes.table_layout import FIRST_PAGE, PAGE_BYTES, pages_end
 from ..files.files import Nearby
-from ..files.opening import Opened, open_for_writing
+from ..files.opening import Opened, open_journal
 from ..files.seal import Heads
 from .overlay import Overlay
 from .redo import Redone, find_due, find_last_completed, redo
@@ -67,7 +67,7 @@ def open_both(
         stack.callback(table.area.close)
         if not table.is_whole and not disk.exists(journal_path):
             raise _unknown_change(path)
-    journal = open_for_writing(disk, journal_path, counts=False, settles=False)
+    journal = open_journal(disk, journal_path, counts=False, settles=False)
     stack.callback(journal.close)
     if table is None:
         if journal.end > HEADER_BYTES:
