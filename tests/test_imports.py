@@ -38,9 +38,15 @@ FOLDERS = ("bytes", "files", "model", "tables")
 """What every format consists of, besides its `format.py`; each may load those before it, and `model/replay.py`."""
 LOADS_LATER = {("kestrel/files/writing.py", "packing")}
 """What loads from a later folder all the same: a queue packs its files by a replay of its own."""
-ARROW_MODULES = {"columns", "messages", "tables"}
+ARROW_MODULES = {"columns", "messages", "spark_columns"}
 """Where, in the folder `tables` of a format, Arrow may be loaded."""
-ARROW_PLACES = {"arrow.py", "location.py", "core/arrow/batches.py", "core/arrow/columns.py", "core/arrow/tables.py"}
+ARROW_PLACES = {
+    "arrow.py",
+    "location.py",
+    "core/arrow/batches.py",
+    "core/arrow/columns.py",
+    "core/arrow/spark_columns.py",
+}
 """And where outside of the formats: columns of files, and files by `pyarrow.fs`."""
 FILE_MODULES = {"core/io/disk.py", "core/io/watch.py"}
 """The doors to the file system."""

@@ -10,7 +10,7 @@ import pytest
 from logwright.core.arrow.columns import floored, times_of
 from logwright.errors import WrongUse
 from logwright.sej.tables.columns import from_arrow
-from logwright.sej.tables.tables import COLUMNS
+from logwright.sej.tables.spark_columns import COLUMNS
 
 LEAST, MOST = -(1 << 63), (1 << 63) - 1
 NANOSECONDS = [

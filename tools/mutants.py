@@ -43,7 +43,7 @@ RECOVERY = (
     "core/io/quarantine.py",
     "sej/files/ending.py",
     "kestrel/model/packing.py",
-    "versioned/model/leftovers.py",
+    "versioned/model/stale_files.py",
     "versioned/files/buffer.py",
     "versioned/model/opening.py",
     "appendfile/files/opening.py",

@@ -13,9 +13,9 @@ import pytest
 
 from logwright import arrow
 from logwright.appendfile import Checkpoint, Data, Reader, Record, Writer
-from logwright.appendfile.tables import tables
 from logwright.appendfile.tables.columns import Collector, from_arrow
 from logwright.appendfile.tables.restore import RESTORE, FileWriter
+from logwright.appendfile.tables.spark_columns import COLUMNS as ON_SPARK
 from logwright.appendfile.tables.splits import SPLITS
 from logwright.core.bytes.outcome import Damage
 from logwright.core.io.disk import REAL_DISK, Disk
@@ -362,11 +362,11 @@ def test_messages_of_other_formats_keep_their_values() -> None:
 
 def events_of(directory: Path) -> pa.Table:
     """The rows of a journal as the table `events` has them."""
-    collector = Collector(tables.COLUMNS.sources(EVENTS, sharded=False))
+    collector = Collector(ON_SPARK.sources(EVENTS, sharded=False))
     batches = [batch for item in Reader(directory).chunks() for batch in collector.add(item)]  # type: ignore[arg-type]
     batches += collector.finish()
     return pa.Table.from_batches(
-        [pa.RecordBatch.from_pydict({name: tables.COLUMNS.column(batch, name) for name in EVENTS}) for batch in batches]
+        [pa.RecordBatch.from_pydict({name: ON_SPARK.column(batch, name) for name in EVENTS}) for batch in batches]
     )
 
 

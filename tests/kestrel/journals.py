@@ -12,7 +12,7 @@ from logwright import arrow
 from logwright.kestrel.bytes.records import DIALECT_OF, FIELDS, OPS, Operation
 from logwright.kestrel.files.writer import Writer
 from logwright.kestrel.tables.columns import COLUMN_NAMES
-from logwright.kestrel.tables.tables import COLUMNS
+from logwright.kestrel.tables.spark_columns import COLUMNS
 from tests.kestrel.samples import encoded
 
 EVENTS = ["file", "position", "size", "sequence", "timestamp_ns", "op", "value", "detail"]

@@ -15,7 +15,8 @@ from logwright.kestrel.bytes.records import FIELDS, Operation
 from logwright.kestrel.files.queues import QueuesReader, QueuesWriter
 from logwright.kestrel.files.reader import Reader
 from logwright.kestrel.files.writer import Writer
-from logwright.kestrel.tables import columns, tables
+from logwright.kestrel.tables import columns
+from logwright.kestrel.tables.spark_columns import COLUMNS, TYPED
 from tests.kestrel.samples import (
     ADDED,
     REMOVE,
@@ -158,24 +159,24 @@ def test_items_can_be_written_to_other_formats() -> None:
 # --- on Spark -------------------------------------------------------------------------------------------------------
 
 
-def spark_columns(path: Path, *names: str) -> dict[str, list[Any]]:
-    collector = columns.Collector(tables.COLUMNS.sources(names, sharded=False))
+def columns_on_spark(path: Path, *names: str) -> dict[str, list[Any]]:
+    collector = columns.Collector(COLUMNS.sources(names, sharded=False))
     batches = [batch for chunk in Reader(path).chunks() for batch in collector.add(chunk)]  # type: ignore[arg-type]
     (batch,) = [*batches, *collector.finish()]
-    found = {name: tables.COLUMNS.column(batch, name) for name in names}
+    found = {name: COLUMNS.column(batch, name) for name in names}
     for name, data in found.items():
-        if name in tables.TYPED.names:
+        if name in TYPED.names:
             assert data is not None
-            assert data.type == tables.TYPED.field(name).type
+            assert data.type == TYPED.field(name).type
     return {name: None if data is None else data.to_pylist() for name, data in found.items()}  # type: ignore[misc]
 
 
 def test_typed_columns_match_the_design() -> None:
-    assert tables.TYPED.names == ["queue", "op", "xid", "count", "added", "expires", "data"]
+    assert TYPED.names == ["queue", "op", "xid", "count", "added", "expires", "data"]
 
 
 def test_shared_columns_are_made_of_the_operations(cars: Path) -> None:
-    found = spark_columns(cars, *tables.TYPED.names, "value", "timestamp_ns", "detail", "sequence", "key", "size")
+    found = columns_on_spark(cars, *TYPED.names, "value", "timestamp_ns", "detail", "sequence", "key", "size")
     assert found["op"] == [operation.op for operation in OPERATIONS]
     assert found["value"] == found["data"] == [operation.data for operation in OPERATIONS]
     assert found["timestamp_ns"][0] == ADDED * 1_000_000
@@ -194,16 +195,16 @@ def test_shared_columns_are_made_of_the_operations(cars: Path) -> None:
 
 def test_a_time_that_does_not_fit_is_null(tmp_path: Path) -> None:
     path = write(tmp_path / "cars", addx(b"", added=2**62), addx(b"", added=-(2**63)), addx(b"", added=10**13))
-    found = spark_columns(path, "timestamp_ns", "op")
+    found = columns_on_spark(path, "timestamp_ns", "op")
     assert found["timestamp_ns"] == [None, None, None]
     path = write(tmp_path / "cars", addx(b"", added=2**62), addx(b"", added=5))
-    found = spark_columns(path, "timestamp_ns", "detail")
+    found = columns_on_spark(path, "timestamp_ns", "detail")
     assert found["timestamp_ns"] == [None, 5_000_000]
     assert [json.loads(text) for text in found["detail"]] == [{"queue": "cars", "added": 2**62}, {"queue": "cars"}]
 
 
 def test_only_requested_columns_are_decoded() -> None:
-    assert tables.COLUMNS.sources(["op"], sharded=False) == ["op"]
-    assert tables.COLUMNS.sources(["timestamp", "value"], sharded=True) == ["added", "data"]
-    assert tables.COLUMNS.sources(["sequence", "key"], sharded=False) == ["before"]
-    assert tables.COLUMNS.sources(["key"], sharded=False) == ["size"]
+    assert COLUMNS.sources(["op"], sharded=False) == ["op"]
+    assert COLUMNS.sources(["timestamp", "value"], sharded=True) == ["added", "data"]
+    assert COLUMNS.sources(["sequence", "key"], sharded=False) == ["before"]
+    assert COLUMNS.sources(["key"], sharded=False) == ["size"]

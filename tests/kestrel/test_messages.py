@@ -12,7 +12,7 @@ from logwright import arrow
 from logwright.errors import DamagedJournal, WrongUse
 from logwright.kestrel.bytes.records import Operation
 from logwright.kestrel.tables import messages
-from logwright.kestrel.tables.tables import COLUMNS
+from logwright.kestrel.tables.spark_columns import COLUMNS
 from logwright.sej.files.writer import Writer as MessageWriter
 from tests.kestrel.samples import ADDED, REMOVE, RESERVE, addx, confirm, unremove, write
 

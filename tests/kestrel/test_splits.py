@@ -119,8 +119,8 @@ def test_each_queue_is_a_part(tmp_path: Path) -> None:
 def test_torn_tail_is_reported_by_the_last_split(tmp_path: Path) -> None:
     path = write(tmp_path / "cars", addx(b"A"), tail=b"\x02")
     (split,) = SPLITS.plan(Reader(path))
-    assert split.behind is not None
-    assert (split.behind.start, split.stop) == (22, 22)
+    assert split.after is not None
+    assert (split.after.start, split.stop) == (22, 22)
     reader = Reader(path)
     assert len(read(reader, [split], "failfast")) == 1
     assert reader.torn_tail is not None

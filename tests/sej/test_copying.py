@@ -62,8 +62,8 @@ def test_difference_is_found_at_its_offset_and_existing_messages_are_skipped(tmp
     (batch,) = batches(source, 1 << 20)
     reader = Reader(source)
     assert find_difference(reader, batch, 20) is None
-    assert batch.behind(20).frames == b""
-    assert (batch.behind(7).first_offset, batch.behind(7).count) == (7, 13)
+    assert batch.from_offset(20).frames == b""
+    assert (batch.from_offset(7).first_offset, batch.from_offset(7).count) == (7, 13)
     spans = [item.span for item in reader.scan()]
     for offset in (0, 9, 19):
         changed = bytearray(batch.frames)

@@ -30,7 +30,7 @@ from logwright import arrow
 from logwright.sej.files.reader import Reader
 from logwright.sej.files.scanner import Scanner
 from logwright.sej.files.writer import Writer
-import logwright.sej.tables.tables  # what is measured is the memory of data, not of code
+import logwright.sej.tables.spark_columns  # what is measured is the memory of data, not of code
 journal, folder = Path(sys.argv[1]), Path(sys.argv[2])
 
 def peak_bytes():

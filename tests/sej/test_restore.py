@@ -21,7 +21,7 @@ from logwright.errors import DamagedJournal, LogwrightError, StorageFailed, Wron
 from logwright.sej import Reader, ShardedWriter, Writer, list_offsets, open_reader, stable_hash
 from logwright.sej.files.index import Index
 from logwright.sej.model.offset import Offset
-from logwright.sej.tables import tables
+from logwright.sej.tables import spark_columns
 from logwright.sej.tables.restore import RESTORE, FileWriter
 from tests.contract.scenarios import ForgetfulDisk
 from tests.sej.samples import GOLDEN, make_journal
@@ -57,7 +57,7 @@ def rows_of(directory: Path, *, disk: Disk = REAL_DISK, batch_bytes: int = 1 << 
     ):
         for file in batch.column("file").unique().to_pylist():
             chosen = batch.filter(pa.compute.equal(batch.column("file").cast(pa.string()), file))
-            arrays = {name: tables.COLUMNS.column(chosen, name) for name in COLUMNS}
+            arrays = {name: spark_columns.COLUMNS.column(chosen, name) for name in COLUMNS}
             found.setdefault(file, []).append(pa.RecordBatch.from_arrays(list(arrays.values()), list(arrays)))
     return found
 

@@ -18,7 +18,7 @@ from logwright.errors import DamagedJournal, HistoryUnavailable, WrongUse
 from logwright.versioned import Entry, Reader, VersionedKVStore, VersionedRecovery
 from logwright.versioned.tables.columns import COLUMN_NAMES
 from logwright.versioned.tables.restore import RESTORE, FileWriter
-from logwright.versioned.tables.tables import COLUMNS
+from logwright.versioned.tables.spark_columns import COLUMNS
 from tests.support.damage import damage_file, overwrite
 from tests.support.simulated_disk import SimulatedDisk
 from tests.versioned import rotated_elsewhere

@@ -23,7 +23,7 @@ from logwright.errors import DamagedJournal, Locked, WrongUse
 from logwright.versioned import Entry, VersionedKVStore, VersionedRecovery
 from logwright.versioned.bytes import codec
 from logwright.versioned.bytes.records import Metadata
-from logwright.versioned.model.runs import Run, merge
+from logwright.versioned.model.merge import Run, merge
 from logwright.versioned.tables.staging import MAX_NAME_BYTES, Stage, StoresTarget
 from tests.contract.staging import QUERY, ROOT, STAGING
 from tests.support.simulated_disk import SimulatedDisk

@@ -22,7 +22,7 @@ import pytest
 
 from logwright.core.io.disk import Disk
 from logwright.errors import LogwrightError
-from logwright.versioned.model import examining
+from logwright.versioned.model import ending
 from logwright.versioned.model.store import VersionedKVStore
 from tests.contract.scenarios import ForgetfulDisk
 from tests.support.faulty_disk import every_fault
@@ -272,7 +272,7 @@ def any_fails(scenario: Scenario, disk: SimulatedDisk, seed: int = 0) -> bool:
 def test_store_without_the_sector_check_would_invent_values(monkeypatch: pytest.MonkeyPatch) -> None:
     (scenario,) = (scenario for scenario in SCENARIOS if scenario.name == "values over several sectors")
     disk = crashed(scenario)
-    monkeypatch.setattr(examining, "read_mark", lambda memory, size: None)
+    monkeypatch.setattr(ending, "read_mark", lambda memory, size: None)
     assert any(any_fails(scenario, disk, seed) for seed in range(6))
 
 

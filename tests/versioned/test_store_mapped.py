@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from logwright.core.bytes.compiled import COMPILED
-from logwright.versioned.model import examining
+from logwright.versioned.model import ending
 from logwright.versioned.model.store import VersionedKVStore
 from tests.support.mapping_disk import MappingDisk
 from tests.support.simulated_disk import SimulatedDisk
@@ -97,7 +97,7 @@ def test_mapped_store_without_the_sector_check_would_invent_values(
 ) -> None:
     (scenario,) = (scenario for scenario in SCENARIOS if scenario.name == "values over several sectors")
     disk = crashed(scenario, is_synced=False)
-    monkeypatch.setattr(examining, "read_mark", lambda memory, size: None)
+    monkeypatch.setattr(ending, "read_mark", lambda memory, size: None)
     check = scenario.check
     monkeypatch.setattr(scenario, "check", lambda state: check(state, is_synced=False))
     assert any_fails(scenario, disk)

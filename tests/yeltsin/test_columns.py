@@ -16,7 +16,7 @@ from logwright.errors import WrongUse
 from logwright.yeltsin.bytes.records import Allocate, Modify, Remove
 from logwright.yeltsin.files.reader import Reader
 from logwright.yeltsin.model.journal import open_reader
-from logwright.yeltsin.tables import tables
+from logwright.yeltsin.tables import spark_columns
 from logwright.yeltsin.tables.columns import COLUMN_NAMES, Collector
 from logwright.yeltsin.tables.splits import SPLITS
 from logwright.yeltsin.tables.target import JournalTarget
@@ -99,10 +99,10 @@ def test_outcomes_and_flags_survive_parquet(tmp_path: Path) -> None:
 
 def test_numbers_beyond_63_bits_are_null_on_spark(tmp_path: Path) -> None:
     path = write(tmp_path / "t.jrnl", transaction(Allocate(2**64 - 1, 2**63, 5), timestamp=2**62))
-    batch = next(iter(Reader(path).batches(tables.COLUMNS.sources(tables.TYPED.names, sharded=False))))
-    found = {name: tables.COLUMNS.column(batch, name).to_pylist()[0] for name in tables.TYPED.names}  # type: ignore[union-attr]
+    batch = next(iter(Reader(path).batches(spark_columns.COLUMNS.sources(spark_columns.TYPED.names, sharded=False))))
+    found = {name: spark_columns.COLUMNS.column(batch, name).to_pylist()[0] for name in spark_columns.TYPED.names}  # type: ignore[union-attr]
     assert (found["page"], found["free_before"], found["free_after"], found["timestamp"]) == (None, None, 5, None)
-    assert all(tables.COLUMNS.column(batch, field.name).type == field.type for field in tables.TYPED)  # type: ignore[union-attr]
+    assert all(spark_columns.COLUMNS.column(batch, field.name).type == field.type for field in spark_columns.TYPED)  # type: ignore[union-attr]
 
 
 def test_table_becomes_the_same_journal(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from logwright.yeltsin.files.reader import Reader
 from logwright.yeltsin.model.database import Database
 from logwright.yeltsin.tables.columns import COLUMN_NAMES
 from logwright.yeltsin.tables.restore import RESTORE, FileWriter
-from logwright.yeltsin.tables.tables import COLUMNS
+from logwright.yeltsin.tables.spark_columns import COLUMNS
 from tests.support.simulated_disk import SimulatedDisk
 from tests.support.trees import read_file
 from tests.yeltsin.samples import GOLDEN, modify, numbered, transaction, write

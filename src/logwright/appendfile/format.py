@@ -51,7 +51,7 @@ class AppendfileFormat(Format):
 
     @property
     def columns(self) -> Columns:
-        from .tables.tables import COLUMNS
+        from .tables.spark_columns import COLUMNS
 
         return COLUMNS
 

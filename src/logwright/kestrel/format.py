@@ -65,7 +65,7 @@ class KestrelFormat(Format):
 
     @property
     def columns(self) -> Columns:
-        from .tables.tables import COLUMNS
+        from .tables.spark_columns import COLUMNS
 
         return COLUMNS
 

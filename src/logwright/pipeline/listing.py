@@ -66,15 +66,15 @@ def tails_of(journals: Iterable[Journal]) -> list[str]:
             reader = open_journal(journal)
             extent = splits.extent(reader)
             ends = {part: following for part, (_, following) in extent.items()}
-            behind = [split for split in splits.plan(reader, start=ends, resumed=True) if split.bytes or split.behind]
-            if behind and splits.extent(reader) == extent:  # otherwise it has grown in the meantime
-                found += _tails(journal, behind)
+            unread = [split for split in splits.plan(reader, start=ends, resumed=True) if split.bytes or split.after]
+            if unread and splits.extent(reader) == extent:  # otherwise it has grown in the meantime
+                found += _tails(journal, unread)
     return found
 
 
 def _tails(journal: Journal, splits: Iterable[Split]) -> Iterator[str]:
     for split in splits:
-        torn = split.behind
+        torn = split.after
         start, end = split.position, split.position + split.bytes
         file, start, end = (torn.file, torn.start, torn.end) if torn is not None else (split.file, start, end)
         if end > start:

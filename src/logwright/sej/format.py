@@ -58,7 +58,7 @@ class SejFormat(Format):
 
     @property
     def columns(self) -> Columns:
-        from .tables.tables import COLUMNS
+        from .tables.spark_columns import COLUMNS
 
         return COLUMNS
 

@@ -404,7 +404,7 @@ class JournalStream(BaseReader, DataSourceStreamReader, SupportsTriggerAvailable
         planned = standing.splits.plan(
             standing.reader, self.split_bytes, {standing.part: begin}, {standing.part: stop}, resumed=True
         )
-        return [replace(split, behind=None) for split in planned]
+        return [replace(split, after=None) for split in planned]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The record batches of one task."""

@@ -64,7 +64,7 @@ class VersionedFormat(Format):
 
     @property
     def columns(self) -> Columns:
-        from .tables.tables import COLUMNS
+        from .tables.spark_columns import COLUMNS
 
         return COLUMNS
 

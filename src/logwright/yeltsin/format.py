@@ -54,7 +54,7 @@ class YeltsinFormat(Format):
 
     @property
     def columns(self) -> Columns:
-        from .tables.tables import COLUMNS
+        from .tables.spark_columns import COLUMNS
 
         return COLUMNS
 

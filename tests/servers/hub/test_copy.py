@@ -280,7 +280,7 @@ def test_messages_written_before_a_request_failed_are_counted(tmp_path: Path, mo
                 stop = written + 3
                 if len(cut_short) == 6 or not batch.first_offset <= written < stop < batch.next_offset:
                     return put(given)
-                frames = batch.frames[: len(batch.frames) - len(batch.behind(stop).frames)]
+                frames = batch.frames[: len(batch.frames) - len(batch.from_offset(stop).frames)]
                 part = replace(given, batch=replace(batch, frames=frames, count=stop - batch.first_offset))
                 cut_short.append(stop)
 

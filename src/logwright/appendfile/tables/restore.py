@@ -56,7 +56,7 @@ class FileWriter(RestoredFile):
         self._lost: set[int] = set()
 
     def _encoded(self, batch: Any) -> Iterator[bytes]:
-        from .tables import lost_segments, records
+        from .spark_columns import lost_segments, records
 
         columns = records(batch)
         self._lost |= lost_segments(batch)

@@ -77,7 +77,7 @@ class JournalTarget(Target):
             journal_to_write(disk, root).lock_to_publish().release()
 
     def check_writable(self, schema: pa.Schema) -> None:
-        from .tables import check_writable
+        from .spark_columns import check_writable
 
         check_writable(schema)
 

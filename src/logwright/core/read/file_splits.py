@@ -141,7 +141,7 @@ def cut_file(
         if isinstance(item, Damage):
             if item.kind == "torn_tail":
                 found.append(_split(source, item.start if begin is None else begin, end or item.start))
-                found[-1] = replace(found[-1], behind=item, bytes=found[-1].bytes + item.size)
+                found[-1] = replace(found[-1], after=item, bytes=found[-1].bytes + item.size)
                 return found
             if resumed and item.start < low:
                 continue
@@ -193,8 +193,8 @@ def split_items(journal: FilesReader[Any, Any, Any], split: Split, items: Iterab
             yield item
         elif item.start >= split.position and item.kind != "torn_tail":
             yield from journal.report(item, mode)
-    if split.behind is not None:
-        yield from journal.report(split.behind, mode)
+    if split.after is not None:
+        yield from journal.report(split.after, mode)
 
 
 def _entries(part: str, reader: FilesReader[Any, Any, Any]) -> Iterator[FileEntry]:

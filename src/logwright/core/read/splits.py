@@ -49,7 +49,7 @@ class Times:
 class Split:
     """Records `start` to `stop` (not included) of a file, from `position` on, about `bytes` long.
 
-    `part` is the shard, queue or store that the file belongs to; empty if there is only one. `before` and `behind` are
+    `part` is the shard, queue or store that the file belongs to; empty if there is only one. `before` and `after` are
     damage that the plan found at the edges: records missing before the first one, a torn tail after the last one. The
     reader of the split reports them. `mark` is for the format to identify its records.
     """
@@ -61,7 +61,7 @@ class Split:
     bytes: int
     part: str = ""
     before: Damage | None = None
-    behind: Damage | None = None
+    after: Damage | None = None
     mark: int | None = None
 
 

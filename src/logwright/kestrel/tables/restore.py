@@ -54,7 +54,7 @@ class FileWriter(RestoredFile):
         super().__init__(directory, file, disk=disk)
 
     def _encoded(self, batch: Any) -> Iterator[bytes]:
-        from .tables import operations
+        from .spark_columns import operations
 
         columns = operations(batch)
         return _packed(columns)

@@ -115,12 +115,12 @@ class QueuesTarget(Target):
             _lock(disk, root, queue).release()
 
     def check_writable(self, schema: pa.Schema) -> None:
-        from .tables import check_writable
+        from .spark_columns import check_writable
 
         check_writable(schema, self)
 
     def writable(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        from .tables import writable
+        from .spark_columns import writable
 
         return writable(batch)
 

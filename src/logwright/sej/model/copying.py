@@ -84,7 +84,7 @@ class Batch:
             what = f"{self.count} messages from offset {self.first_offset} on"
             raise TooLarge(f"{what} are more than a journal's 64-bit offsets are for")
 
-    def behind(self, offset: int) -> Batch:
+    def from_offset(self, offset: int) -> Batch:
         """The messages from an offset on, which must be one of them or the next."""
         with memoryview(self.frames) as view:
             skipped = offset - self.first_offset

@@ -85,9 +85,9 @@ class FileWriter:
 
     def append_batch(self, batch: object) -> None:
         """Add rows of the table `events`, which must be of this segment and in the order of their positions."""
-        from .tables import runs
+        from .spark_columns import consecutive_messages
 
-        for run in runs(batch):
+        for run in consecutive_messages(batch):
             expected: int = self._buffer.next_offset
             if run.first_offset < expected:
                 reason = f"the tables have offset {run.first_offset} where {expected} was expected"

@@ -37,7 +37,7 @@ from ..files.segment import (
     step_back,
 )
 from ..files.shard import ShardedReader
-from .stretches import Place, is_outside, runs
+from .stretches import Place, is_outside, wanted_ranges
 
 AnyReader = Reader | ShardedReader
 
@@ -133,8 +133,8 @@ class MessageSplits(Splits[AnyReader]):
                 yield item
             elif _begins_in(reader, segment, following, split, item):
                 yield from reader.report(item, mode)
-        if split.behind is not None:
-            yield from reader.report(split.behind, mode)
+        if split.after is not None:
+            yield from reader.report(split.after, mode)
 
     def inventory(self, reader: AnyReader) -> Inventory:
         """Files and consumers of a journal, or of all shards below a root.
@@ -280,7 +280,7 @@ def _plan(
             place, straddling = _place(segment, file, index, start, following)
             last = file.size(), max(until, place[1])
             splits: list[Split] = []
-            for run in [(place, last)] if times is None else runs(index, file, place, last, times, end.walked):
+            for run in [(place, last)] if times is None else wanted_ranges(index, file, place, last, times, end.walked):
                 first, *others = _split_run(segment, file, index, run, stop, target_bytes)
                 if run[0] == (0, segment.first_offset):
                     before = wrong
@@ -290,7 +290,7 @@ def _plan(
                     before = _hiding(reader, segment, following, run[0])
                 splits += [replace(first, before=before), *others]
                 if run[1] == last and following is None:
-                    splits[-1] = replace(splits[-1], behind=end.torn)
+                    splits[-1] = replace(splits[-1], after=end.torn)
             found += [split for split in splits if split.bytes or split.before]
             wrong = None if following is None else _wrong_between(reader, segment, end, following)
         finally:
@@ -399,7 +399,7 @@ def _up_to(splits: list[Split], stop: int | None) -> list[Split]:
             found.append(split)
         elif split.start < stop:
             share = split.bytes * (stop - split.start) // (split.stop - split.start)
-            found.append(replace(split, stop=stop, bytes=share, behind=None))
+            found.append(replace(split, stop=stop, bytes=share, after=None))
     return found
 
 

@@ -122,12 +122,12 @@ class ShardsTarget(Target):
                 journal_to_write(disk, shard.path).lock_to_publish().release()
 
     def check_writable(self, schema: pa.Schema) -> None:
-        from .tables import check_writable
+        from .spark_columns import check_writable
 
         check_writable(schema)
 
     def writable(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        from .tables import writable
+        from .spark_columns import writable
 
         return writable(batch)
 

@@ -36,10 +36,10 @@ def is_outside(index: Index, file: File, times: Times) -> bool:
     return found is not None and not _can_hold(times, *found)
 
 
-def runs(
+def wanted_ranges(
     index: Index | None, file: File, place: Place, last: Place, times: Times, walked: Walked | None
 ) -> list[tuple[Place, Place]]:
-    """From where to where there can be messages of these times between two places; what adjoins is one run."""
+    """From where to where there can be messages of these times between two places; adjoining ranges are one."""
     stretches = _stretches(index.entries if index is not None else [], place, last, times, walked)
     if not _are_confirmed(file, stretches):
         return [(place, last)]

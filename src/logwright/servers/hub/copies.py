@@ -184,7 +184,7 @@ class Copy:
             words = f"the copy of {put.journal} has another message at offset {differs}; it continues with {expected}"
             raise Conflict(f"{words}: this is not the journal that was copied", expected)
         self._copies.count_repeated(stop - batch.first_offset)
-        return batch.behind(stop)
+        return batch.from_offset(stop)
 
     def close(self) -> None:
         """Close the files and release the lock until the next put."""

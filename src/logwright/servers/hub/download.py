@@ -109,7 +109,7 @@ def _without_present(disk: Disk, directory: Path, batch: Batch, expected: int) -
     differs = find_difference(Reader(directory, disk=disk), batch, stop)
     if differs is not None:
         raise Conflict(f"{directory} and the copy have different messages at offset {differs}", expected)
-    return batch.behind(stop)
+    return batch.from_offset(stop)
 
 
 @with_named_options

@@ -65,7 +65,7 @@ class _Request:
         """The part of the request from offset `start` to `stop`."""
         batch = requests.read_put(self.data, MOST_FRAMES_BYTES).batch
         start = max(start, batch.first_offset)
-        return _Request(b"", stop, len(batch.behind(start).frames) - len(batch.behind(stop).frames))
+        return _Request(b"", stop, len(batch.from_offset(start).frames) - len(batch.from_offset(stop).frames))
 
 
 class Packer:
@@ -116,7 +116,7 @@ class Packer:
         assert batch.segment is not None
         new = batch
         if batch.first_offset < self._expected:
-            new = batch.behind(min(self._expected, batch.next_offset))
+            new = batch.from_offset(min(self._expected, batch.next_offset))
         lost = 0 if batch.lost_from is None else batch.first_offset - max(batch.lost_from, self._expected)
         data = requests.put_messages(batch)
         return batch.segment, _Request(data, batch.next_offset, len(new.frames), batch.lost_from, max(0, lost))

@@ -1,6 +1,6 @@
 """Opening: whatever a crash has left of a store becomes a journal that can be written to.
 
-Which file that is, and what becomes of the others, is said in `leftovers.py`. Where there is nothing a new journal is
+Which file that is, and what becomes of the others, is said in `stale_files.py`. Where there is nothing a new journal is
 made, under its name only when it is whole.
 
 The active journal is read. Where it does not end with a whole entry at its position, the rest may be a torn tail: then
@@ -27,10 +27,10 @@ from ...errors import DamagedJournal, StorageFailed, is_no_space
 from ..files.buffer import LEAST_BYTES, Buffer, garbage_end, last_byte, mark_at
 from ..files.files import Listing, active_name, list_files, lock_name, parse_name, temporary_name
 from ..files.repair import lost_at_end
-from .examining import Examined, examine, find_damages, is_blank
+from .ending import Ending, find_damages, find_ending, is_blank
 from .kernel import Table
-from .leftovers import refuse_to_lose, remove_leftovers, settle
 from .rotation import Sizes, new_journal, write_journal
+from .stale_files import refuse_to_lose, remove_stale_files, settle
 
 logger = logging.getLogger("logwright.versioned")
 
@@ -66,7 +66,7 @@ def open_journal(disk: Disk, directory: Path, store: str, table: Table, sizes: S
     is_whole = not is_new and opened.recovered is None
     try:
         was_old = had_old and not listing.has_old
-        remove_leftovers(disk, listing, active_begun=opened.initialized, is_whole=is_whole, was_old=was_old)
+        remove_stale_files(disk, listing, active_begun=opened.initialized, is_whole=is_whole, was_old=was_old)
     except BaseException:
         opened.buffer.close()
         raise
@@ -117,18 +117,18 @@ def _open_active(disk: Disk, listing: Listing, table: Table, sizes: Sizes) -> Op
     buffer = Buffer.open(disk, path)
     try:
         try:
-            examined = examine(buffer, table)
+            ending = find_ending(buffer, table)
         except Malformed as malformed:
             raise DamagedJournal(path, malformed.position, f"{malformed.reason} (see logwright repair)") from None
-        opened = Opened(buffer, examined.initialized, examined.end)
-        for damage in find_damages(buffer) if examined.is_doubtful else ():
+        opened = Opened(buffer, ending.initialized, ending.end)
+        for damage in find_damages(buffer) if ending.is_doubtful else ():
             if damage.kind != "torn_tail":
                 reason = f"{damage.reason}; this is no torn tail, so nothing is cut off (see logwright repair)"
                 raise DamagedJournal(path, damage.start, reason)
-        if examined.reason:
-            stop = min(examined.position, buffer.size)
-            opened.recovered = Damage(path.name, examined.end, stop, examined.reason, "torn_tail")
-        _clear_the_rest(disk, directory, buffer, examined, opened)
+        if ending.reason:
+            stop = min(ending.position, buffer.size)
+            opened.recovered = Damage(path.name, ending.end, stop, ending.reason, "torn_tail")
+        _clear_the_rest(disk, directory, buffer, ending, opened)
         _make_ready(buffer, opened.position, sizes)
     except BaseException:
         buffer.close()
@@ -136,23 +136,23 @@ def _open_active(disk: Disk, listing: Listing, table: Table, sizes: Sizes) -> Op
     return opened
 
 
-def _clear_the_rest(disk: Disk, directory: Path, buffer: Buffer, examined: Examined, opened: Opened) -> None:
+def _clear_the_rest(disk: Disk, directory: Path, buffer: Buffer, ending: Ending, opened: Opened) -> None:
     """Let the journal end at its last whole entry, with nothing but zeros behind it."""
-    end = examined.end
-    limit = buffer.size if examined.mark is None else mark_at(buffer.size)
+    end = ending.end
+    limit = buffer.size if ending.mark is None else mark_at(buffer.size)
     # Where the file is mapped, zeros are written ahead of the entries anyway: no need to read all of it now.
     last = garbage_end(buffer.memory, end, limit) if buffer.is_mapped else last_byte(buffer.memory, end, limit)
     until = last if opened.recovered is None else max(last, opened.recovered.end)
     if until > end:
         opened.kept = keep_range(disk, directory, buffer.file, end, until)
-    if examined.position > buffer.size:
+    if ending.position > buffer.size:
         losses = lost_at_end(disk, buffer.file.path)
         add_losses(disk, directory, losses, repair=f"opening of {buffer.file.path.name} @ {end}")
         for loss in losses:
             logger.warning("%s: %s; this is in the account of losses now", buffer.file.path, loss.describe())
     elif opened.recovered is not None:
         logger.warning("%s: cut off a torn tail, kept in %s", opened.recovered, opened.kept)
-    if examined.position != end:
+    if ending.position != end:
         buffer.set_position(end)
         buffer.sync()  # or zeros could be in entries that still count
     buffer.clear(end, last)

@@ -34,8 +34,8 @@ from ...core.publish.restore import Restore, Written
 from ...errors import DamagedJournal, LogwrightError, WrongUse
 from ..files.archiving import compress
 from ..files.files import POSITION_BITS, Kind, active_name, archive_name, check_store_name, parse_name, temporary_name
+from ..model.merge import write_head
 from ..model.rotation import head_bytes
-from ..model.runs import write_head
 
 _WRITE_BYTES: Final = 1 << 20
 _MAX_NAME_BYTES: Final = 255
@@ -143,7 +143,7 @@ class FileWriter:
 
     def append_batch(self, batch: Any) -> None:
         """Add rows of the table `events`, which must be of this store, in the order of `sequence` and `position`."""
-        from .tables import changes
+        from .spark_columns import changes
 
         for row in changes(batch):
             self._take(Change(*row))

@@ -184,8 +184,8 @@ def _chunks(
             yield item
         elif isinstance(item, Damage) and item.start >= split.position and item.kind != "torn_tail":
             yield from journal.report(item, mode)
-    if split.behind is not None:
-        yield from journal.report(split.behind, mode)
+    if split.after is not None:
+        yield from journal.report(split.after, mode)
 
 
 SPLITS: Final = StoreSplits()

@@ -6,7 +6,7 @@ writes it as a run; where it has written several, it merges them at the end. So 
 that come in the order of their times are written once.
 
 The publisher makes one journal of those that several tasks have staged for a store, by merging them before it commits
-(see `runs.py`). Then a batch is put in place by giving each journal its name, and the store is there:
+(see `merge.py`). Then a batch is put in place by giving each journal its name, and the store is there:
 
     ROOT/.logwright/staging/RUN.….staged    ->      ROOT/cars.jrn
 
@@ -42,9 +42,9 @@ from ...errors import DamagedJournal, WrongUse
 from ..bytes.layout import HOME_DIRECTORY, MAX_TIMESTAMP
 from ..files.archiving import initialized_of
 from ..files.files import active_name, check_store_name, list_stores, lock_name, old_name, temporary_archive_name
+from ..model.merge import Run, write_head, write_merged
 from ..model.opening import journal_to_write
 from ..model.rotation import head_bytes
-from ..model.runs import Run, write_head, write_merged
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -140,7 +140,7 @@ class StoresTarget(Target):
         _refuse_existing(root, {store} & set(list_stores(disk, root)))
 
     def check_writable(self, schema: pa.Schema) -> None:
-        from .tables import check_writable
+        from .spark_columns import check_writable
 
         check_writable(schema, self)
 
@@ -236,7 +236,7 @@ class Stage(StageFiles[_StageFile]):
         `deleted` says so, or its value is null. One without a time gets that of its writing, and no two get the same.
         """
         from .columns import by_store
-        from .tables import packed
+        from .spark_columns import packed
 
         for store, rows in by_store(batch, self._target.store or ""):
             if not store and self._target.store is None:

@@ -1,6 +1,6 @@
 """Whatever is left of a store's files: each of the five absent, whole, empty, broken or cut, in every combination.
 
-What must come out is written down in `expected`, by the rules of `leftovers.py`. In every case
+What must come out is written down in `expected`, by the rules of `stale_files.py`. In every case
 
 - nothing that was in a whole file is gone: it is in the journal, in an archive, or kept aside;
 - only what is nowhere else is kept aside, as `kept` says;

@@ -1,4 +1,4 @@
-"""Runs: entries in the order of their times that lie one behind the other in a file, and several runs made one journal.
+"""Merge: runs of entries in the order of their times, each in one file, become one journal.
 
 Merging reads a piece of each run at a time, so the memory that it needs does not depend on how long the runs are. Of
 equal times the entries of an earlier run come first, and those of one run keep their order. What is stored together
@@ -54,11 +54,11 @@ def write_merged(disk: Disk, path: Path, initialized: int, runs: Sequence[Run]) 
     file = disk.open(path, "create")
     try:
         size = head_bytes(initialized) + sum(run.bytes for run in runs)
-        outgoing = _Outgoing(file, write_head(file, initialized, size))
-        merge(disk, runs, outgoing.put)
-        outgoing.write()
-        if outgoing.size != size:
-            raise DamagedJournal(path, outgoing.size, f"there should be {size} bytes of merged entries")
+        output = _Output(file, write_head(file, initialized, size))
+        merge(disk, runs, output.put)
+        output.write()
+        if output.size != size:
+            raise DamagedJournal(path, output.size, f"there should be {size} bytes of merged entries")
         file.sync()
         return size
     finally:
@@ -139,7 +139,7 @@ class _Front:
         return memoryview(self._data)[self._starts[first] : self._starts[self._row]]
 
 
-class _Outgoing:
+class _Output:
     """Bytes on their way to a file, gathered so that few calls write them."""
 
     def __init__(self, file: File, size: int) -> None:

@@ -135,7 +135,7 @@ def _signed(data: pa.Array) -> pa.Array:
 # --- restoring ------------------------------------------------------------------------------------------------------
 
 
-class Run(NamedTuple):
+class ConsecutiveMessages(NamedTuple):
     """Messages with consecutive offsets: where the first one was, and how many bytes all of them had."""
 
     first_offset: int
@@ -144,7 +144,7 @@ class Run(NamedTuple):
     columns: list[Decoded]
 
 
-def runs(batch: pa.RecordBatch) -> Iterator[Run]:
+def consecutive_messages(batch: pa.RecordBatch) -> Iterator[ConsecutiveMessages]:
     """The rows of a batch in the columns that all formats share, as messages again."""
     for name in ("sequence", "position", "size", "detail"):
         if batch.column(name).null_count:
@@ -165,7 +165,7 @@ def runs(batch: pa.RecordBatch) -> Iterator[Run]:
         count = stop - start
         place = (offsets[start].as_py(), batch.column("position")[start].as_py())
         size = pc.sum(sizes.slice(start, count).cast(pa.int64())).as_py()
-        yield Run(*place, size, from_arrow(messages.slice(start, count)))
+        yield ConsecutiveMessages(*place, size, from_arrow(messages.slice(start, count)))
 
 
 def _types(detail: pa.Array) -> pa.Array:

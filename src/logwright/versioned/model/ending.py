@@ -1,4 +1,4 @@
-"""Examining: what a journal looks like, wherever it comes from: how far its entries are whole, and what follows them.
+"""The end of the entries of a journal: how far they are whole, and what follows them.
 
 Entries end at the position, or before the first that is not whole. What a power cut can leave is described in
 `buffer.py`, and how that differs from damage in `cursor.py`.
@@ -27,8 +27,8 @@ _MOST_ATTEMPTS: Final = 1000
 
 
 @dataclass(slots=True)
-class Examined:
-    """What a journal looks like: where its whole entries end, and why, if that is not at its position."""
+class Ending:
+    """Where the whole entries of a journal end, and why, if that is not at its position."""
 
     initialized: int
     position: int
@@ -43,7 +43,7 @@ class Examined:
         return bool(self.reason) or (self.mark is not None and self.mark.synced > self.position)
 
 
-def examine(buffer: Buffer, table: Table) -> Examined:
+def find_ending(buffer: Buffer, table: Table) -> Ending:
     """Take over the entries of a journal, up to where they are whole. `Malformed` when it does not begin as one."""
     memory, size = buffer.memory, buffer.size
     head = bytes(memory[:HEADER_BYTES])
@@ -63,35 +63,35 @@ def examine(buffer: Buffer, table: Table) -> Examined:
     table.last_timestamp = max(table.last_timestamp, metadata[0].initialized)
     torn_from = None if mark is None else mark.torn_from
     end, count = table.scan(start, stop, size if torn_from is None else torn_from)
-    examined = Examined(metadata[0].initialized, position, mark, end, count)
+    ending = Ending(metadata[0].initialized, position, mark, end, count)
     if end < stop:
         whole = entry_at(buffer, end, stop) is not None
         why = "a sector of it is missing" if whole else codec.explain(memory, end, stop)
-        examined.reason = f"entries end before the position, {position}: {why}"
+        ending.reason = f"entries end before the position, {position}: {why}"
     elif position > size:
-        examined.reason = f"the position is {position}, and the file has {size} bytes"
-    return examined
+        ending.reason = f"the position is {position}, and the file has {size} bytes"
+    return ending
 
 
 @contextlib.contextmanager
-def looking(disk: Disk, path: Path) -> Iterator[tuple[Buffer, Table, Examined | None]]:
-    """A journal, its keys, and what it looks like; None for that when it has not even a beginning."""
+def opened_ending(disk: Disk, path: Path) -> Iterator[tuple[Buffer, Table, Ending | None]]:
+    """A journal, its keys, and where its entries end; None for that if it does not begin as a journal."""
     buffer = Buffer.open(disk, path)
     table = Table()
     try:
-        examined: Examined | None = None
+        ending: Ending | None = None
         with contextlib.suppress(Malformed):
-            examined = examine(buffer, table)
-        yield buffer, table, examined
+            ending = find_ending(buffer, table)
+        yield buffer, table, ending
     finally:
         table.detach_memory()
         buffer.close()
 
 
-def look(disk: Disk, path: Path) -> Examined | None:
-    """What a journal looks like; None when it has not even a beginning."""
-    with looking(disk, path) as (_, _, examined):
-        return examined
+def read_ending(disk: Disk, path: Path) -> Ending | None:
+    """Where the entries of a journal end; None if it does not begin as a journal."""
+    with opened_ending(disk, path) as (_, _, ending):
+        return ending
 
 
 def is_blank(disk: Disk, path: Path) -> bool:

@@ -21,7 +21,7 @@ from typing import Final
 import pyarrow as pa
 
 from ...core.arrow.columns import signed
-from ...core.arrow.tables import OwnColumns, microseconds, scaled, sizes
+from ...core.arrow.spark_columns import OwnColumns, microseconds, scaled, sizes
 from ...core.read.columns import BATCH_BYTES
 from . import columns
 from .target import check_names

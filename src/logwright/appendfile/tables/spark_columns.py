@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...core.arrow.columns import bytes_of, left_out, signed
-from ...core.arrow.tables import OwnColumns, details, number_detail, sizes
+from ...core.arrow.spark_columns import OwnColumns, details, number_detail, sizes
 from ...core.read.columns import BATCH_BYTES
 from ...errors import WrongUse
 from ..bytes.codec import Columns

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...core.arrow.columns import left_out
-from ...core.arrow.tables import OwnColumns, details, microseconds, named_detail, number_detail, scaled, sizes
+from ...core.arrow.spark_columns import OwnColumns, details, microseconds, named_detail, number_detail, scaled, sizes
 from ...core.read.columns import BATCH_BYTES
 from ...errors import WrongUse
 from ..bytes.codec import Columns

@@ -1,4 +1,4 @@
-"""Leftovers: which of a store's files is its journal, and what becomes of the others, whatever a crash has left.
+"""Stale files: which of a store's files is its journal, and what becomes of the others, whatever a crash has left.
 
     active          `.old`        is the journal          becomes of the other
     whole           whole         the active one          `.old` is archived
@@ -32,7 +32,7 @@ from ..files.archives import InflatedStream
 from ..files.archiving import archives_of_old, initialized_of
 from ..files.buffer import Buffer, last_byte
 from ..files.files import Listing, active_name, archive_name, old_name, temporary_archive_name, temporary_name
-from .examining import is_blank, later_entries, look, looking
+from .ending import is_blank, later_entries, opened_ending, read_ending
 
 logger = logging.getLogger("logwright.versioned")
 
@@ -51,7 +51,7 @@ def settle(disk: Disk, listing: Listing) -> Path | None:
         if _has_the_state(disk, active, old):
             return None
         kept = keep_aside(disk, listing.directory, active)
-    elif look(disk, old) is None:
+    elif read_ending(disk, old) is None:
         if not is_blank(disk, old):
             raise DamagedJournal(old, 0, "this is no journal, and there is no other one; restore it first")
         refuse_to_lose(disk, listing)
@@ -66,15 +66,15 @@ def _has_the_state(disk: Disk, active: Path, old: Path) -> bool:
 
     `DamagedJournal` if it has not, but has changes of its own: neither of the two is the truth then.
     """
-    with looking(disk, active) as (buffer, _, examined):
-        if examined is not None and not examined.reason:
+    with opened_ending(disk, active) as (buffer, _, ending):
+        if ending is not None and not ending.reason:
             return True
-        with looking(disk, old) as (_, state, examined_old):
-            if examined_old is None or examined_old.reason:
+        with opened_ending(disk, old) as (_, state, old_ending):
+            if old_ending is None or old_ending.reason:
                 return True
-            if examined is not None and examined.count >= len(state):
+            if ending is not None and ending.count >= len(state):
                 return True
-            start, why = (0, "its beginning is broken") if examined is None else (examined.end, examined.reason)
+            start, why = (0, "its beginning is broken") if ending is None else (ending.end, ending.reason)
             for entry in later_entries(buffer, start, buffer.size):
                 if entry is None or state.get_with_timestamp(entry.k) != (entry.o, entry.t):
                     reason = f"{why}; the journal before it is whole, but has not all of its changes"
@@ -102,13 +102,13 @@ def refuse_to_lose(disk: Disk, listing: Listing) -> None:
     if listing.archives:
         raise DamagedJournal(active, 0, "there are archives of this store, and no active journal; restore it first")
     path = listing.path(temporary_name(listing.store))
-    found = look(disk, path) if listing.has_temporary else None
+    found = read_ending(disk, path) if listing.has_temporary else None
     if found is not None and found.count:
         reason = f"it has {found.count} entries, and there is no journal; rename it to {active.name}, or remove it"
         raise DamagedJournal(path, 0, reason)
 
 
-def remove_leftovers(disk: Disk, listing: Listing, *, active_begun: int, is_whole: bool, was_old: bool) -> None:
+def remove_stale_files(disk: Disk, listing: Listing, *, active_begun: int, is_whole: bool, was_old: bool) -> None:
     """Remove what is temporary, an old journal that is none, and half an archive of an old one that is whole.
 
     The active one is open by now; `is_whole` says that nothing was cut off it, `was_old` that it was the old one.
@@ -116,7 +116,7 @@ def remove_leftovers(disk: Disk, listing: Listing, *, active_begun: int, is_whol
     directory, store = listing.directory, listing.store
     old_is_whole = is_whole and was_old
     if listing.has_old:
-        found = look(disk, listing.path(old_name(store)))
+        found = read_ending(disk, listing.path(old_name(store)))
         old_is_whole = found is not None and not found.reason
         if found is None:
             keep_aside(disk, directory, listing.path(old_name(store)))

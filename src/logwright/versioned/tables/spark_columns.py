@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...core.arrow.columns import bytes_of, column_of, left_out, numbers_of, signed, times_of
-from ...core.arrow.tables import OwnColumns, details, named_detail, number_detail, sizes
+from ...core.arrow.spark_columns import OwnColumns, details, named_detail, number_detail, sizes
 from ...core.read.columns import BATCH_BYTES
 from ...errors import WrongUse
 from ..bytes import kernel

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from logwright.errors import TooLarge
-from logwright.sej.tables.tables import COLUMNS
+from logwright.sej.tables.spark_columns import COLUMNS
 
 
 def of(name: str, data: Any) -> pa.RecordBatch:
