@@ -17,9 +17,7 @@ from logwright.appendfile.bytes import codec
 from logwright.appendfile.bytes.layout import CHECKPOINT, CHECKPOINT_BYTES
 from logwright.appendfile.bytes.records import Checkpoint, Data, Record
 from logwright.appendfile.files.reader import Reader
-from logwright.appendfile.files.repair import plan
 from logwright.appendfile.files.writer import Writer
-from logwright.appendfile.model.journal import looks_like, open_reader, recover
 from logwright.core.bytes.compiled import COMPILED
 from logwright.core.bytes.outcome import Damage, Ending, Mode
 from logwright.core.io.disk import Disk
@@ -28,14 +26,12 @@ from tests.contract.scenarios import AppendScenario, torn_tails
 from tests.contract.subject import (
     FlipSample,
     Mutant,
-    RecordsSubject,
-    Recovered,
     Scanned,
     Scenario,
+    Subject,
     cut_mutants,
     flip_samples_of,
     is_home,
-    reader_verbs,
 )
 from tests.contract.twins import Twins
 from tests.support import hostile
@@ -49,9 +45,8 @@ _SEGMENT_RECORDS = 5
 """One of this number of records closes the segment."""
 
 
-class AppendfileSubject(RecordsSubject):
+class AppendfileSubject(Subject):
     name = "appendfile"
-    both = _TWINS
     file = FILE
     options = {"plain": {}, "small segments": {"file_bytes": 700}}  # noqa: RUF012
     notices_torn_values = False
@@ -128,7 +123,7 @@ class AppendfileSubject(RecordsSubject):
 
     def fuzz_seeds(self) -> list[bytes]:
         described = [Checkpoint(0, 0, 0), Data(b"a"), Data(b""), Checkpoint(0, 1, 0), Data(b"b")]
-        return [self.encode(self.records(seed, 1 + seed % 7)) for seed in range(6)] + [self.encode(described)]
+        return [*super().fuzz_seeds(), self.encode(described)]
 
     def length_fields(self, records: list[Record]) -> list[tuple[int, int]]:
         found = []
@@ -149,10 +144,6 @@ class AppendfileSubject(RecordsSubject):
     def open_session(self, disk: Disk, home: Path, *, sync: str = "always", **options: Any) -> Session:
         return Session(Writer(home, sync=sync, disk=disk, **options))
 
-    def recover(self, disk: Disk, home: Path) -> Recovered:
-        recovered = recover(home, disk=disk)
-        return Recovered(recovered.cut, recovered.kept)
-
     def read(self, disk: Disk, home: Path, mode: Mode = "failfast") -> Iterator[Record | Damage]:
         """The records, without the hints of files following the first one."""
         for item in Reader(home, disk=disk).scan(mode=mode):
@@ -164,21 +155,11 @@ class AppendfileSubject(RecordsSubject):
     def is_journal_file(self, name: str) -> bool:
         return name.endswith(".journal") and "/" not in name
 
-    def verbs(self, disk: Disk, home: Path) -> dict[str, Callable[[], object]]:
-        def reader() -> Reader:
-            return Reader(home, disk=disk)
+    def more_verbs(self, disk: Disk, home: Path) -> dict[str, Callable[[], object]]:
+        return {"state at": lambda: Reader(home, disk=disk).state(40)}
 
-        return {
-            **reader_verbs(reader, 30, 200),
-            "looks_like": lambda: looks_like(disk, home),
-            "looks_like a file": lambda: looks_like(disk, home / FILE),
-            "a file": lambda: list(open_reader(home / FILE, disk=disk).scan(mode="permissive")),
-            "state at": lambda: reader().state(40),
-            "plan a repair": lambda: plan(home, disk=disk).as_json(),
-            "recover": lambda: recover(home, disk=disk),
-            "write": lambda: _append_one(disk, home),
-            "recovery": lambda: _walk(disk, home),
-        }
+    def more_writing_verbs(self, disk: Disk, home: Path) -> dict[str, Callable[[], object]]:
+        return {"write": lambda: _append_one(disk, home), "recovery": lambda: _walk(disk, home)}
 
     def hostile_journals(self) -> dict[str, Make]:
         return _hostile_journals(self)
@@ -204,15 +185,12 @@ class AppendfileSubject(RecordsSubject):
         ]
 
     def mutants(self) -> list[Mutant]:
-        def is_journal(kind: str, path: Path) -> bool:
-            return kind == "sync" and path.suffix == ".journal"
-
+        is_journal = self.is_sync_of_journal
         return [
-            Mutant("no sync after an append", "always", is_journal),
+            *super().mutants(),
             Mutant("no sync of a new file's name", "always", is_home),
             Mutant("no sync of a file before the next one", "none, small files", is_journal),
             Mutant("no sync of the next file's name", "always, small files", is_home),
-            Mutant("no sync by sync()", "none", is_journal),
             *cut_mutants(is_journal),
             Mutant("no sync of what was checked", "retire", is_journal),
             Mutant("no sync of what a walk replayed", "reopen", is_journal),

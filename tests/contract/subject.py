@@ -1,14 +1,32 @@
 """Subject: a format as the contract tests see it.
 
-A format joins the contract tests by a subclass of `Subject` in `tests/NAME/subject.py` and a line in
-`subjects.py`. Everything that differs between formats is asked of the subject; what the answers must be is said once,
-in the tests. A subject describes:
+A format joins the contract tests by a subclass of `Subject` in `tests/NAME/subject.py` and a line in `subjects.py`.
+Everything that differs between formats is asked of the subject; what the answers must be is said once, in the tests.
 
-- records: `record(seed, index)` gives the same record every time, so that a child process and its parent, or a writer
-  and a check after a crash, agree on the issued records without communication;
-- bytes: encoding, decoding, and how the compiled twin is compared with the plain one;
-- a journal on a disk: writing, recovering, reading, and which file is the last;
-- what is peculiar: crash scenarios, mutants, hostile names.
+The least that a subject must have is this; `SejSubject` would pass with it as well:
+
+    class SejSubject(Subject):
+        name = "sej"                                    # also of the package, logwright.sej
+        file = "jnl/0000000000000000.jnl"               # the first file of a journal
+
+        def record(self, seed, index):                  # the same record every time, so that a child process and its
+            return Message(index, ...)                  # parent agree on what was issued
+
+        def scan(self, twin, data):                     # the records of a file, by the codec or by the kernel
+            ...
+
+        def claiming(self, size):                       # a file whose last record claims a size that it has not
+            ...
+
+        def open_session(self, disk, home, *, sync="always", **options):
+            return SejSession(Writer(home, sync=sync, disk=disk, **options))
+
+All other members have defaults. They suit a format whose file is its records, one after the other, and nothing else,
+with the functions `encode`, `decode` in its codec, and `Reader` and `recover` in its package. Override them
+
+- where the format differs: `encode`, `ends`, `encode_record`, `decode_record`, `path`, `read`, `recover`, `content` …;
+- to test more: `strategy`, `assert_twins_agree`, `decoders`, `fuzz_seeds`, `length_fields`, `options`, `more_verbs`,
+  `hostile_journals`, `scenarios`, `mutants`, `flip_samples`.
 
 A journal of the contract tests holds `records` in order from the first one on and nothing else, so that what is read
 can be compared with a beginning of that list.
@@ -20,13 +38,18 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property, partial
+from importlib import import_module
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
+from hypothesis import strategies
 from hypothesis.strategies import SearchStrategy
 
+from logwright.core.bytes.compiled import COMPILED
 from logwright.core.bytes.outcome import Damage, Ending, Malformed, Mode, NeedMore, Span
+from logwright.core.format import FORMATS
 from logwright.core.io.disk import Disk, make_directories
 from logwright.errors import LogwrightError
 from tests.contract.twins import Twins
@@ -112,10 +135,12 @@ class Subject(ABC):
     """One format."""
 
     name: str
-    options: dict[str, dict[str, Any]]
-    """Kinds of journals by name, and what to open their sessions with: small segments, checksums."""
     file: str
     """The first file of a journal, relative to its directory."""
+    is_directory = True
+    """Whether a journal is opened by its directory; otherwise by its file."""
+    options: ClassVar[dict[str, dict[str, Any]]] = {"plain": {}}
+    """Kinds of journals by name, and what to open their sessions with: small segments, checksums."""
     head_bytes = 0
     """How many bytes of a new file a writer makes durable before it adds more: no crash tears those of a longer one."""
     notices_torn_values = True
@@ -130,11 +155,34 @@ class Subject(ABC):
     changes nothing, and the same writer continues once there is space.
     """
 
-    # --- records and bytes ------------------------------------------------------------------------------------------
+    # --- what every subject has -------------------------------------------------------------------------------------
 
     @abstractmethod
     def record(self, seed: int, index: int) -> Record:
         """The record that is the journal's `index`-th, made by chance from the seed; always the same one."""
+
+    @abstractmethod
+    def scan(self, twin: str, data: bytes) -> Scanned:
+        """The records of a whole file by one of the twins."""
+
+    @abstractmethod
+    def claiming(self, size: int) -> bytes:
+        """A file whose last record claims about `size` bytes, and has nearly none of them."""
+
+    @abstractmethod
+    def open_session(self, disk: Disk, home: Path, *, sync: str = "always", **options: Any) -> Session:
+        """Open the journal for writing, creating it when there is none."""
+
+    # --- records and bytes ------------------------------------------------------------------------------------------
+
+    @cached_property
+    def both(self) -> Twins:
+        """The implementations of the hot loops: the codec, and the kernel where it is built."""
+        return Twins(f"logwright.{self.name}", compiled=COMPILED)
+
+    def twins(self) -> tuple[str, ...]:
+        """Their names."""
+        return self.both.names()
 
     def records(self, seed: int, count: int) -> list[Record]:
         return [self.record(seed, index) for index in range(count)]
@@ -143,63 +191,60 @@ class Subject(ABC):
         """The `index`-th record of a journal whose one file grows without end."""
         return self.record(seed, index)
 
-    @abstractmethod
     def strategy(self) -> SearchStrategy[list[Record]]:
         """Any records that a journal can begin with, the extremes of every field among them; at least one."""
+        return strategies.builds(self.records, strategies.integers(0, 1000), strategies.integers(1, 12))
 
-    @abstractmethod
     def encode(self, records: list[Record]) -> bytes:
         """A whole file that holds these records from the journal's beginning on."""
+        return b"".join(map(self.encode_record, records))
 
-    @abstractmethod
     def ends(self, records: list[Record]) -> list[int]:
         """Where the records begin in `encode(records)`, and where each of them ends."""
+        return [0, *accumulate(len(self.encode_record(record)) for record in records)]
 
-    @abstractmethod
     def encode_record(self, record: Record) -> bytes:
         """One record alone."""
+        data: bytes = self.both["codec"].encode(record)
+        return data
 
-    @abstractmethod
     def decode_record(self, data: bytes) -> tuple[Record, Span] | NeedMore:
         """The record at the beginning, `NEED_MORE`, or `Malformed`."""
-
-    @abstractmethod
-    def twins(self) -> tuple[str, ...]:
-        """The names of the implementations of the hot loops: `codec`, and `kernel` where it is built."""
-
-    @abstractmethod
-    def scan(self, twin: str, data: bytes) -> Scanned:
-        """The records of a whole file by one of the twins."""
+        found: tuple[Record, Span] | NeedMore = self.both["codec"].decode(data)
+        return found
 
     def whole(self, data: bytes) -> Scanned:
         """The records that a reader finds in a file of nothing but whole records, and perhaps a torn tail."""
         return self.scan("codec", data)
 
-    @abstractmethod
     def assert_twins_agree(self, data: bytes, chance: random.Random) -> None:
         """Ask the twins for everything that can be asked about these bytes, and assert that they answer the same."""
+        plain = self.scan("codec", data)
+        assert all(self.scan(twin, data) == plain for twin in self.twins())
 
-    @abstractmethod
     def decoders(self) -> dict[str, Callable[[bytes], object]]:
         """Everything that reads bytes, by name. Each must give an answer, `Malformed`, or an error of ours."""
+        scans = {f"{twin}.scan": partial(self.scan, twin) for twin in self.twins()}
+        return {"codec.decode": self.decode_record, **scans}
 
-    @abstractmethod
     def fuzz_seeds(self) -> list[bytes]:
         """Valid inputs of the decoders, to be mutated."""
+        return [self.encode(self.records(seed, 1 + seed % 5)) for seed in range(6)]
 
-    @abstractmethod
     def length_fields(self, records: list[Record]) -> list[tuple[int, int]]:
-        """Position and size of every length and link in `encode(records)`."""
+        """Position and size of every length and link in `encode(records)`; or of all that may be one."""
+        start, end = self.ends(records)[:2]
+        return [(at, 4) for at in range(start, end - 3)]
 
-    @abstractmethod
-    def claiming(self, size: int) -> bytes:
-        """A file whose last record claims about `size` bytes, and has nearly none of them."""
-
-    @abstractmethod
     def flip_samples(self) -> list[FlipSample]:
         """The journals for which the share of undetected bit flips is published."""
+        return []
 
     # --- a journal on a disk ----------------------------------------------------------------------------------------
+
+    def path(self, home: Path) -> Path:
+        """What the journal in a directory is opened by."""
+        return home if self.is_directory else home / self.file
 
     def lay_out(self, disk: Disk, home: Path, data: bytes) -> Path:
         """Put a journal of one file with these bytes onto a disk; the path of the file."""
@@ -220,32 +265,60 @@ class Subject(ABC):
         """What was cut, out of what is kept of it: all of that, unless more is kept."""
         return kept
 
-    @abstractmethod
-    def open_session(self, disk: Disk, home: Path, *, sync: str = "always", **options: Any) -> Session:
-        """Open the journal for writing, creating it when there is none."""
-
-    @abstractmethod
     def recover(self, disk: Disk, home: Path) -> Recovered:
         """Bring the journal into the state that a writer leaves. `NotFound` when there is none."""
+        found = self._package.recover(self.path(home), disk=disk)
+        return Recovered(found.cut, found.kept)
 
-    @abstractmethod
     def read(self, disk: Disk, home: Path, mode: Mode = "failfast") -> Iterator[Record | Damage]:
         """The records in order. In `permissive` a torn tail comes as a `Damage` as well."""
+        return iter(self.reader(disk, home).records(mode=mode))
 
-    @abstractmethod
+    def reader(self, disk: Disk, home: Path) -> Any:
+        """A reader of the journal."""
+        return self._package.Reader(self.path(home), disk=disk)
+
+    @cached_property
+    def _package(self) -> Any:
+        return import_module(f"logwright.{self.name}")
+
     def is_journal_file(self, name: str) -> bool:
         """Whether a path below the journal's directory belongs to the format, and is no side file of ours."""
+        return name == self.file
 
     def before_rotation(self, before: dict[str, bytes], after: dict[str, bytes]) -> dict[str, bytes]:
         """The files `after` an opening, without a rotation that what is in them has caused."""
         return after
 
-    @abstractmethod
     def verbs(self, disk: Disk, home: Path) -> dict[str, Callable[[], object]]:
         """Every verb on a journal that may be hostile, those that write last.
 
         Whatever the journal holds, only our own errors may come out of them.
         """
+        format, path = FORMATS[self.name], self.path(home)
+        other = home / self.file if self.is_directory else home  # one file of it, or all journals of the directory
+        return {
+            **reader_verbs(lambda: self.reader(disk, home), *self.middle),
+            "looks_like": lambda: format.looks_like(disk, home),
+            "looks_like a file": lambda: format.looks_like(disk, home / self.file),
+            "by another path": lambda: list(format.open(other, disk=disk).scan(mode="permissive")),
+            **self.more_verbs(disk, home),
+            "plan a repair": lambda: format.repairs.plan(path, disk=disk).as_json(),
+            "recover": lambda: self.recover(disk, home),
+            "write": lambda: self.open_session(disk, home).close(),
+            **self.more_writing_verbs(disk, home),
+        }
+
+    middle = (30, 200)
+    """Two numbers of records that are somewhere in the middle."""
+
+    def more_verbs(self, disk: Disk, home: Path) -> dict[str, Callable[[], object]]:
+        """Verbs that this format has beside those, and that only read."""
+        return {}
+
+    def more_writing_verbs(self, disk: Disk, home: Path) -> dict[str, Callable[[], object]]:
+        """Verbs that this format has beside those, and that write; or others in place of those of the same name."""
+        return {}
 
     def hostile_journals(self) -> dict[str, Make]:
         """Hostile directories by name, with the function that makes each of them on the real disk."""
@@ -253,39 +326,30 @@ class Subject(ABC):
 
     # --- what is peculiar -------------------------------------------------------------------------------------------
 
-    @abstractmethod
     def scenarios(self) -> list[Scenario]:
         """What is run on a simulated disk and crashed at every point."""
+        from tests.contract.scenarios import AppendScenario, torn_tails
+
+        return [
+            AppendScenario("always", self, ["append 4"]),
+            AppendScenario("always, reopened", self, ["append 2", "reopen", "append 2"], prior=3),
+            AppendScenario("none", self, ["append 3", "flush", "append 2", "sync", "append 2", "flush"], "none"),
+            *torn_tails(self),
+        ]
 
     def mutants(self) -> list[Mutant]:
         """Steps without which some scenario must fail."""
-        return []
+        return [
+            Mutant("no sync after an append", "always", self.is_sync_of_journal),
+            Mutant("no sync by sync()", "none", self.is_sync_of_journal),
+        ]
+
+    def is_sync_of_journal(self, kind: str, path: Path) -> bool:
+        """Whether this is the sync of a file of the journal."""
+        return kind == "sync" and path.is_relative_to(HOME) and self.is_journal_file(str(path.relative_to(HOME)))
 
     def __repr__(self) -> str:
         return self.name
-
-
-class RecordsSubject(Subject):
-    """A format whose file consists of consecutive records and nothing else."""
-
-    both: Twins
-
-    def encode(self, records: list[Record]) -> bytes:
-        return b"".join(map(self.encode_record, records))
-
-    def ends(self, records: list[Record]) -> list[int]:
-        return [0, *accumulate(len(self.encode_record(record)) for record in records)]
-
-    def encode_record(self, record: Record) -> bytes:
-        data: bytes = self.both["codec"].encode(record)
-        return data
-
-    def decode_record(self, data: bytes) -> tuple[Record, Span] | NeedMore:
-        found: tuple[Record, Span] | NeedMore = self.both["codec"].decode(data)
-        return found
-
-    def twins(self) -> tuple[str, ...]:
-        return self.both.names()
 
 
 def flip_samples_of(what: str, uniform: Callable[[int], list[Record]], missed: dict[int, float]) -> list[FlipSample]:

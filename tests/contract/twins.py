@@ -20,9 +20,13 @@ from logwright.errors import LogwrightError
 
 
 class Twins:
-    """The implementations of a format's hot loops by name: `codec`, and `kernel` where it is built."""
+    """The implementations of a format's hot loops by name: `codec`, and `kernel` where it is built.
 
-    def __init__(self, package: str, *, compiled: bool) -> None:
+    With `by_repr` lists are compared as they are printed: NaN is not equal to itself.
+    """
+
+    def __init__(self, package: str, *, compiled: bool, by_repr: bool = False) -> None:
+        self._by_repr = by_repr
         self._modules = {"codec": import_module(f"{package}.bytes.codec")}
         if compiled:
             self._modules["kernel"] = import_module(f"{package}.bytes._kernel")
@@ -38,10 +42,14 @@ class Twins:
 
     def answers(self, function: str, *arguments: Any) -> Any:
         """The answer to a call, after asserting that it is the same of all."""
-        plain, *others = (_answer(getattr(twin, function), arguments) for twin in self._modules.values())
+        plain, *others = (self._answer(getattr(twin, function), arguments) for twin in self._modules.values())
         for other in others:
             assert other == plain, f"{function}: the codec says {plain}, the kernel {other}"
         return plain
+
+    def _answer(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+        answer = _answer(function, arguments)
+        return repr(answer) if self._by_repr and isinstance(answer, list) else answer
 
 
 def _answer(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:

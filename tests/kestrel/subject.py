@@ -20,24 +20,22 @@ from logwright.kestrel.bytes import codec
 from logwright.kestrel.bytes.layout import DOCUMENTED, KESTREL2, UNDECIDED
 from logwright.kestrel.bytes.records import DIALECT_OF, FIELDS, OP_NAMES, OPS, Operation
 from logwright.kestrel.files.reader import Reader
-from logwright.kestrel.files.repair import plan
 from logwright.kestrel.files.writer import Writer
 from logwright.kestrel.model import rules
-from logwright.kestrel.model.journal import looks_like, open_reader, recover
+from logwright.kestrel.model.journal import recover
 from logwright.kestrel.model.replay import Replay
 from tests.contract.scenarios import AppendScenario, torn_tails
 from tests.contract.subject import (
     HOME,
     FlipSample,
     Mutant,
-    RecordsSubject,
     Recovered,
     Scanned,
     Scenario,
+    Subject,
     cut_mutants,
     flip_samples_of,
     is_home,
-    reader_verbs,
 )
 from tests.contract.twins import Twins
 from tests.support import hostile
@@ -55,10 +53,10 @@ _DIALECTS = (DOCUMENTED, KESTREL2, UNDECIDED)
 _WRITTEN = ("addx", "addx", "addx", "remove", "remove_tentative", "unremove", "confirm_remove", "save_xid", "add_xid")
 
 
-class KestrelSubject(RecordsSubject):
+class KestrelSubject(Subject):
     name = "kestrel"
-    both = _TWINS
     file = QUEUE
+    is_directory = False
     options = {"plain": {}, "small segments": {"max_file_bytes": 700}}  # noqa: RUF012
     notices_torn_values = False
     whole_before_torn = 1
@@ -125,10 +123,7 @@ class KestrelSubject(RecordsSubject):
     def fuzz_seeds(self) -> list[bytes]:
         later = [_operation(op, 5, 0, _START_MS, None, b"item") for op in ("continue", "remove_tentative_xid", "addx")]
         earlier = [_operation(op, 5, 2, _START_MS, None, b"item") for op in ("add", "state_dump", "add_xid", "add_xid")]
-        return [self.encode(self.records(seed, 1 + seed % 5)) for seed in range(5)] + [
-            self.encode(later),
-            self.encode(earlier),
-        ]
+        return [*super().fuzz_seeds(), self.encode(later), self.encode(earlier)]
 
     def length_fields(self, records: list[Operation]) -> list[tuple[int, int]]:
         found = []
@@ -169,20 +164,19 @@ class KestrelSubject(RecordsSubject):
             return {QUEUE: after[rotated[0]]}
         return after
 
-    def verbs(self, disk: Disk, home: Path) -> dict[str, Callable[[], object]]:
+    def more_verbs(self, disk: Disk, home: Path) -> dict[str, Callable[[], object]]:
         def reader() -> Reader:
             return Reader(home / QUEUE, disk=disk)
 
         return {
-            **reader_verbs(reader, 30, 200),
-            "looks_like": lambda: looks_like(disk, home),
-            "looks_like a file": lambda: looks_like(disk, home / QUEUE),
-            "all queues": lambda: list(open_reader(home, disk=disk).scan(mode="permissive")),
             "find_time": lambda: [reader().find_time(t * 10**6) for t in (-1, 0, _START_MS, 2**62)],
             "state at": lambda: reader().state(40),
             "diff": lambda: reader().diff(0, 60),
             "history": lambda: reader().history("0"),
-            "plan a repair": lambda: plan(home / QUEUE, disk=disk).as_json(),
+        }
+
+    def more_writing_verbs(self, disk: Disk, home: Path) -> dict[str, Callable[[], object]]:
+        return {
             "recover": lambda: recover(home / QUEUE, disk=disk),
             "write": lambda: _append_one(disk, home),
             "pack": lambda: _rewrite(disk, home),

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import random
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import lru_cache
-from itertools import accumulate
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,7 +15,7 @@ from hypothesis import strategies
 
 from logwright.core import format as formats
 from logwright.core.bytes.compiled import COMPILED
-from logwright.core.bytes.outcome import Damage, Ending, Mode
+from logwright.core.bytes.outcome import Damage, Ending
 from logwright.core.io.disk import Disk
 from logwright.errors import NotFound
 from logwright.sej.bytes import codec
@@ -25,24 +24,20 @@ from logwright.sej.bytes.records import Message
 from logwright.sej.files.index import Entry, Index, packed
 from logwright.sej.files.offset_file import stored_offset
 from logwright.sej.files.reader import Reader
-from logwright.sej.files.repair import plan
 from logwright.sej.files.scanner import Scanner
 from logwright.sej.files.segment import Segment
 from logwright.sej.files.writer import Writer
-from logwright.sej.model.journal import recover
 from logwright.sej.model.offset import Offset, list_offsets
 from tests.contract.scenarios import AppendScenario, RecoverScenario
 from tests.contract.subject import (
     HOME,
     FlipSample,
     Mutant,
-    RecordsSubject,
-    Recovered,
     Scanned,
     Scenario,
+    Subject,
     cut_mutants,
     flip_samples_of,
-    reader_verbs,
 )
 from tests.contract.twins import Twins
 from tests.support import hostile
@@ -72,10 +67,10 @@ class SejSession:
         assert offset == message.offset
 
 
-class SejSubject(RecordsSubject):
+class SejSubject(Subject):
     name = "sej"
-    both = _TWINS
     file = f"jnl/{FIRST_SEGMENT}"
+    middle = (3, 5)
     options = {  # noqa: RUF012
         "plain": {},
         "small segments": {"segment_size": 700},
@@ -108,9 +103,6 @@ class SejSubject(RecordsSubject):
         return strategies.lists(rows, min_size=1, max_size=12).map(
             lambda found: [Message(offset, *row) for offset, row in enumerate(found)]
         )
-
-    def ends(self, records: list[Message]) -> list[int]:
-        return [0, *accumulate(message.size for message in records)]
 
     def scan(self, twin: str, data: bytes) -> Scanned:
         module = _TWINS[twin]
@@ -158,7 +150,7 @@ class SejSubject(RecordsSubject):
         entries.append(Entry(40, 1200, stamps[3], stamps[0], stamps[3], is_end=True))
         index = struct.pack("<8sQ", b"LWSEJIX2", 0) + packed(entries, 0)
         assert _index_of(index, segment) is not None
-        return [self.encode(self.records(seed, 1 + seed % 5)) for seed in range(6)] + [index]
+        return [*super().fuzz_seeds(), index]
 
     def length_fields(self, records: list[Message]) -> list[tuple[int, int]]:
         found = []
@@ -179,31 +171,22 @@ class SejSubject(RecordsSubject):
     def open_session(self, disk: Disk, home: Path, *, sync: str = "always", **options: Any) -> SejSession:
         return SejSession(Writer(home, sync=sync, disk=disk, **options))
 
-    def recover(self, disk: Disk, home: Path) -> Recovered:
-        recovery = recover(home, disk=disk)
-        return Recovered(recovery.cut, recovery.kept)
-
-    def read(self, disk: Disk, home: Path, mode: Mode = "failfast") -> Iterator[Message | Damage]:
-        return Reader(home, disk=disk).messages(mode=mode)
-
     def is_journal_file(self, name: str) -> bool:
         return name.startswith("jnl/") and name.endswith(".jnl")
 
-    def verbs(self, disk: Disk, home: Path) -> dict[str, Callable[[], object]]:
+    def more_verbs(self, disk: Disk, home: Path) -> dict[str, Callable[[], object]]:
         def reader() -> Reader:
             return Reader(home, disk=disk)
 
         return {
-            **reader_verbs(reader, 3, 5),
             "detect": lambda: formats.detect(home, disk=disk),
             "find_time": lambda: [reader().find_time(t) for t in (NO_TIMESTAMP, 0, _START_NS, 2**63 - 1)],
             "scanner": lambda: _scan_all(disk, home),
             "offsets": lambda: list_offsets(disk, home),
-            "plan a repair": lambda: plan(home, disk=disk).as_json(),
-            "commit": lambda: _commit_one(disk, home),
-            "recover": lambda: recover(home, disk=disk),
-            "write": lambda: _append_one(disk, home),
         }
+
+    def more_writing_verbs(self, disk: Disk, home: Path) -> dict[str, Callable[[], object]]:
+        return {"write": lambda: _append_one(disk, home), "commit": lambda: _commit_one(disk, home)}
 
     def hostile_journals(self) -> dict[str, Make]:
         return _hostile_journals(self)
@@ -238,7 +221,7 @@ class SejSubject(RecordsSubject):
 
     def mutants(self) -> list[Mutant]:
         return [
-            Mutant("no sync after an append", "always", lambda kind, path: kind == "sync" and path.suffix == ".jnl"),
+            *super().mutants(),
             Mutant("no sync of a new segment's name", "always", lambda kind, path: path.name == "jnl"),
             Mutant("no sync of the directory jnl", "always", lambda kind, path: path.name == "journal"),
             Mutant(
@@ -251,8 +234,7 @@ class SejSubject(RecordsSubject):
                 "always, small segments",
                 lambda kind, path: path.name == "jnl",
             ),
-            Mutant("no sync by sync()", "none", lambda kind, path: kind == "sync" and path.suffix == ".jnl"),
-            *cut_mutants(lambda kind, path: path.suffix == ".jnl"),
+            *cut_mutants(self.is_sync_of_journal),
             Mutant("no sync of a new offset", "offsets", lambda kind, path: path.name.endswith(".ofs.tmp")),
             Mutant("no sync of an offset's new name", "offsets", lambda kind, path: path.name == "ofs"),
             Mutant("no sync of the directory ofs", "offsets", lambda kind, path: path.name == "journal"),

@@ -6,7 +6,6 @@ import importlib
 import os
 import random
 import zlib
-from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from functools import lru_cache
@@ -25,31 +24,28 @@ from logwright.versioned.bytes.layout import HEADER_BYTES
 from logwright.versioned.bytes.records import Entry, Metadata
 from logwright.versioned.files.files import archive_name
 from logwright.versioned.files.reader import Reader
-from logwright.versioned.files.repair import plan
-from logwright.versioned.model.journal import looks_like, open_reader, recover
 from logwright.versioned.model.recovery import VersionedRecovery
 from logwright.versioned.model.store import VersionedKVStore
 from tests.contract.scenarios import AppendScenario, torn_tails
 from tests.contract.subject import (
     FlipSample,
     Mutant,
-    Recovered,
     Scanned,
     Scenario,
     Subject,
     flip_samples_of,
-    reader_verbs,
 )
+from tests.contract.twins import Twins
 from tests.support import hostile
 from tests.support.hostile import Make
 from tests.versioned.samples import START, journal, with_position
 
 STORE = "store"
 FILE = f"{STORE}.jrn"
-_TWINS: dict[str, ModuleType] = {"codec": codec}
+_TWINS = Twins("logwright.versioned", compiled=COMPILED, by_repr=True)
+answers = _TWINS.answers
 _LATEST: dict[str, Any] = {"codec": codec.Latest}
 if COMPILED:
-    _TWINS["kernel"] = importlib.import_module("logwright.versioned.bytes._kernel")
     _LATEST["kernel"] = importlib.import_module("logwright.versioned.bytes._replay").Latest
 _ENDINGS = (Ending.CLEAN, Ending.INCOMPLETE, Ending.MALFORMED)
 _HEAD = codec.encode(Metadata(START))
@@ -72,6 +68,7 @@ def _kept(entry: Entry) -> Kept:
 class VersionedSubject(Subject):
     name = "versioned"
     file = FILE
+    is_directory = False
     options = {"plain": {}, "small segments": {"capacity": 600}}  # noqa: RUF012
     notices_torn_values = False
     full_is_final = False
@@ -123,9 +120,6 @@ class VersionedSubject(Subject):
     def decode_record(self, data: bytes) -> tuple[Kept, Span] | NeedMore:
         found = codec.decode_entry(data)
         return found if not isinstance(found, tuple) else (Kept(found[0], data[: found[1].end]), found[1])
-
-    def twins(self) -> tuple[str, ...]:
-        return tuple(_TWINS)
 
     def scan(self, twin: str, data: bytes) -> Scanned:
         module = _TWINS[twin]
@@ -200,10 +194,6 @@ class VersionedSubject(Subject):
     def open_session(self, disk: Disk, home: Path, *, sync: str = "always", **options: Any) -> StoreSession:
         return StoreSession(disk, home, sync, **options)
 
-    def recover(self, disk: Disk, home: Path) -> Recovered:
-        found = recover(home / FILE, disk=disk)
-        return Recovered(found.cut, found.kept)
-
     def read(self, disk: Disk, home: Path, mode: Mode = "failfast") -> Iterator[Kept | Damage]:
         reader = Reader(home / FILE, disk=disk)
         head = _head_of(disk, reader)
@@ -218,7 +208,7 @@ class VersionedSubject(Subject):
     def is_journal_file(self, name: str) -> bool:
         return name == FILE or name.endswith(".zz")  # the others are on their way to be one of these
 
-    def verbs(self, disk: Disk, home: Path) -> dict[str, Callable[[], object]]:
+    def more_verbs(self, disk: Disk, home: Path) -> dict[str, Callable[[], object]]:
         def reader() -> Reader:
             return Reader(home / FILE, disk=disk)
 
@@ -226,20 +216,16 @@ class VersionedSubject(Subject):
             return VersionedRecovery.load(home, disk=disk)
 
         return {
-            **reader_verbs(reader, 30, 200),
-            "looks_like": lambda: looks_like(disk, home),
-            "looks_like a file": lambda: looks_like(disk, home / FILE),
-            "all stores": lambda: list(open_reader(home, disk=disk).scan(mode="permissive")),
             "find_time": lambda: [reader().find_time(t) for t in (0, START, START + 2000, 2**64 - 1)],
             "state at": lambda: reader().state(START + 2000),
             "diff": lambda: reader().diff(START, START + 2000),
             "history": lambda: reader().history("key 1"),
             "recover_at": lambda: recovery().recover_at(START + 1000),
             "changes": lambda: list(recovery().changes(START, 2**64 - 1)),
-            "plan a repair": lambda: plan(home / FILE, disk=disk).as_json(),
-            "recover": lambda: recover(home / FILE, disk=disk),
-            "write": lambda: _write_one(disk, home),
         }
+
+    def more_writing_verbs(self, disk: Disk, home: Path) -> dict[str, Callable[[], object]]:
+        return {"write": lambda: _write_one(disk, home)}
 
     def hostile_journals(self) -> dict[str, Make]:
         return _hostile_journals(self)
@@ -332,26 +318,6 @@ def _length_field(length: int) -> bytes:
 
 
 # --- comparing the twins --------------------------------------------------------------------------------------------
-
-
-def answers(function: str, *arguments: Any) -> Any:
-    """The answer of the twins to the same call, after asserting that it is the same; an error counts as an answer."""
-    plain, *others = (_answer(getattr(twin, function), arguments) for twin in _TWINS.values())
-    for other in others:
-        assert other == plain, f"{function}: the codec says {plain}, the kernel {other}"
-    return plain
-
-
-def _answer(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-    try:
-        answer = function(*arguments)
-    except (Malformed, LogwrightError) as error:
-        return type(error).__name__
-    if isinstance(answer, codec.Columns):
-        return _plain(answer)
-    if isinstance(answer, array):
-        return list(answer)
-    return repr(answer) if isinstance(answer, list) else answer  # NaN is not equal to itself
 
 
 def _plain(columns: codec.Columns) -> dict[str, Any]:

@@ -26,20 +26,15 @@ from logwright.yeltsin.bytes import codec
 from logwright.yeltsin.bytes.layout import COMPLETION, HEADER_BYTES, NEXT_AT, ROLLBACK
 from logwright.yeltsin.bytes.records import Allocate, Modify, Operation, Remove, Transaction
 from logwright.yeltsin.files.reader import Reader
-from logwright.yeltsin.files.repair import plan
 from logwright.yeltsin.files.writer import TransactionJournal
-from logwright.yeltsin.model.journal import looks_like, open_reader, recover
 from logwright.yeltsin.tables.splits import SPLITS
-from tests.contract.scenarios import AppendScenario, torn_tails
+from tests.contract.scenarios import AppendScenario
 from tests.contract.subject import (
     FlipSample,
-    Mutant,
-    Recovered,
     Scanned,
     Scenario,
     Subject,
     flip_samples_of,
-    reader_verbs,
 )
 from tests.contract.twins import Twins
 from tests.support import hostile
@@ -77,6 +72,8 @@ def _linked(records: list[Kept]) -> tuple[list[bytes], list[int]]:
 class YeltsinSubject(Subject):
     name = "yeltsin"
     file = FILE
+    is_directory = False
+    middle = (60, 200)
     options = {"plain": {}, "small buffer": {"buffer_bytes": 300}}  # noqa: RUF012
     notices_torn_values = False
 
@@ -126,9 +123,6 @@ class YeltsinSubject(Subject):
     def decode_record(self, data: bytes) -> tuple[Kept, Span] | NeedMore:
         found = codec.decode(data)
         return (Kept(found[0]), found[1]) if isinstance(found, tuple) else found
-
-    def twins(self) -> tuple[str, ...]:
-        return TWINS.names()
 
     def scan(self, twin: str, data: bytes) -> Scanned:
         module = TWINS[twin]
@@ -216,10 +210,6 @@ class YeltsinSubject(Subject):
     def open_session(self, disk: Disk, home: Path, *, sync: str = "always", **options: Any) -> JournalSession:
         return JournalSession(disk, home, sync, **options)
 
-    def recover(self, disk: Disk, home: Path) -> Recovered:
-        found = recover(home / FILE, disk=disk)
-        return Recovered(found.cut, found.kept)
-
     def read(self, disk: Disk, home: Path, mode: Mode = "failfast") -> Iterator[Kept | Damage]:
         waiting: Located | None = None
         try:
@@ -236,28 +226,21 @@ class YeltsinSubject(Subject):
         if waiting is not None:
             yield Kept(_alone(waiting.record))
 
-    def is_journal_file(self, name: str) -> bool:
-        return name == FILE
-
-    def verbs(self, disk: Disk, home: Path) -> dict[str, Callable[[], object]]:
+    def more_verbs(self, disk: Disk, home: Path) -> dict[str, Callable[[], object]]:
         def reader() -> Reader:
             return Reader(home / FILE, disk=disk)
 
         return {
-            **reader_verbs(reader, 60, 200),
-            "looks_like": lambda: looks_like(disk, home),
-            "looks_like a file": lambda: looks_like(disk, home / FILE),
-            "all journals": lambda: list(open_reader(home, disk=disk).scan(mode="permissive")),
             "find_time": lambda: [reader().find_time(t * 10**9) for t in (0, CREATED, CREATED + 2, 2**62)],
             "find_index": lambda: [reader().find_index(index) for index in (0, 1, 4)],
             "state at": lambda: reader().state(60),
             "diff": lambda: reader().diff(20, 200),
             "history": lambda: reader().history(str(PAGE)),
             "splits": lambda: SPLITS.plan(reader(), 100),
-            "plan a repair": lambda: plan(home / FILE, disk=disk).as_json(),
-            "recover": lambda: recover(home / FILE, disk=disk),
-            "write": lambda: _append_one(disk, home),
         }
+
+    def more_writing_verbs(self, disk: Disk, home: Path) -> dict[str, Callable[[], object]]:
+        return {"write": lambda: _append_one(disk, home)}
 
     def hostile_journals(self) -> dict[str, Make]:
         return _hostile_journals(self)
@@ -266,23 +249,10 @@ class YeltsinSubject(Subject):
 
     def scenarios(self) -> list[Scenario]:
         small = self.options["small buffer"]
+        steps = ["append 6", "sync", "append 4"]
         return [
-            AppendScenario("always", self, ["append 4"]),
-            AppendScenario("always, reopened", self, ["append 2", "reopen", "append 2"], prior=3),
-            AppendScenario("none", self, ["append 3", "flush", "append 2", "sync", "append 2", "flush"], "none"),
-            AppendScenario(
-                "none, small buffer", self, ["append 6", "sync", "append 4"], "none", options=small, prior=2
-            ),
-            *torn_tails(self),
-        ]
-
-    def mutants(self) -> list[Mutant]:
-        def is_journal(kind: str, path: Path) -> bool:
-            return kind == "sync" and path.name == FILE
-
-        return [
-            Mutant("no sync after a transaction", "always", is_journal),
-            Mutant("no sync by sync()", "none", is_journal),
+            *super().scenarios(),
+            AppendScenario("none, small buffer", self, steps, "none", options=small, prior=2),
         ]
 
 
