@@ -15,7 +15,7 @@
     ├── Poisoned            an earlier write or sync failed, or a call was interrupted: this writer accepts nothing more
     ├── StorageFailed       the system refused a file operation (also an OSError)
     ├── Truncated           a file became shorter than what was already read of it
-    ├── EndOfWait           a follower waited for as long as it was told to
+    ├── EndOfWait           a follower waited until its timeout
     ├── HandlerFailed       a consumer's handler kept failing on a record
     └── DamagedJournal      bytes that break the format's rules
         └── Gap             records are missing between two files

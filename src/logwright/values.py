@@ -236,7 +236,7 @@ def _avro_decoder(schema: str) -> Decoder:
 
 
 class _Shape:
-    """What data can do to whoever reads it by a schema.
+    """What a schema allows data to do to its reader.
 
     `is_recursive`: a type refers to itself. `unbounded`: the items of an array that take no bytes; None if there are
     none.

@@ -59,7 +59,7 @@ def check_after_crash(
     before = read_tree(disk, HOME)
     if isinstance(error, NotFound):
         assert least == 0, f"the journal is gone with {least} promised records in it"
-        _assert_writing_goes_on(subject, disk, issued, 0)
+        _assert_writing_continues(subject, disk, issued, 0)
         return
     assert error is None or (may_be_damaged and isinstance(error, DamagedJournal)), error
     try:
@@ -77,7 +77,7 @@ def check_after_crash(
     assert subject.recover(disk, HOME) == Recovered(), "the second recovery found something to do"
     assert journal_files(subject, read_tree(disk, HOME)) == journal_files(subject, after)
     if error is None:
-        _assert_writing_goes_on(subject, disk, issued, len(found))
+        _assert_writing_continues(subject, disk, issued, len(found))
 
 
 def check_promised(subject: Subject, disk: SimulatedDisk, issued: list[Record], least: int) -> None:
@@ -99,7 +99,7 @@ def _assert_beginning(found: list[Record], issued: list[Record], least: int) -> 
     assert found == issued[: len(found)], "what is there was never issued like this"
 
 
-def _assert_writing_goes_on(subject: Subject, disk: SimulatedDisk, issued: list[Record], count: int) -> None:
+def _assert_writing_continues(subject: Subject, disk: SimulatedDisk, issued: list[Record], count: int) -> None:
     """Append the record that follows, and read all of them."""
     following = issued[: count + 1]
     if len(following) == count:

@@ -198,12 +198,12 @@ class StagingSubject(ABC):
     def publish_for_ever(self, root: Path, number: int) -> None:
         """The work of a process that is killed: it continues with the given batch, and reports each finished one."""
         for following in itertools.count(number):
-            self.publish_number(TellingDisk(), root, following)
+            self.publish_number(PrintingDisk(), root, following)
             print(f"done {following}", flush=True)
 
 
-class TellingDisk(RealDisk):
-    """The real disk, saying each step before it is taken."""
+class PrintingDisk(RealDisk):
+    """The real disk, which prints each step before it."""
 
     def open(self, path: Path, mode: OpenMode) -> RealFile:
         print("open", flush=True)

@@ -94,7 +94,7 @@ class Attempt:
             self._append(session)
         except StorageFailed as error:
             self.failed = True
-            if self.final or not self._may_go_on(error):
+            if self.final or not self._may_continue(error):
                 self._assert_final(session)
         try:
             session.close()
@@ -117,7 +117,7 @@ class Attempt:
         try:
             session.append(record)
         except StorageFailed as error:
-            if not self._may_go_on(error):
+            if not self._may_continue(error):
                 raise
             try:
                 session.append(record)  # if nothing has changed it can be tried again
@@ -125,7 +125,7 @@ class Attempt:
                 self.final = True
                 raise error from None
 
-    def _may_go_on(self, error: StorageFailed) -> bool:
+    def _may_continue(self, error: StorageFailed) -> bool:
         return error.errno == errno.ENOSPC and not self.subject.full_is_final
 
     def _assert_final(self, session: Session) -> None:

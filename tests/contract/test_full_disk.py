@@ -92,12 +92,12 @@ def test_full_file_system_loses_nothing_acknowledged(subject: Subject, small_dis
         session = subject.open_session(REAL_DISK, home, sync=sync)
         acknowledged, error = append_until_it_fails(subject, subject.record, session, sync, count)
         assert error == errno.ENOSPC
-        goes_on = not subject.full_is_final and number % 2 == 0
-        if not goes_on:
+        continues = not subject.full_is_final and number % 2 == 0
+        if not continues:
             session.close()
         count = assert_all_there(subject, subject.record, home, acknowledged)
         filler.unlink()
-        count = append_one(subject, subject.record, home, sync, count, session if goes_on else None)
+        count = append_one(subject, subject.record, home, sync, count, session if continues else None)
         COUNTS.add("k-th call fails", 1, subject.name)
     assert count > 20
 

@@ -71,9 +71,7 @@ def is_lock_of_queues_free() -> bool:
 
 
 @pytest.mark.parametrize("name", ["get", "get many", "reserve many"])
-def test_items_keep_their_order_at_whichever_bytecode_a_call_that_takes_them_is_interrupted(
-    name: str, place: Path
-) -> None:
+def test_items_keep_their_order_at_whichever_bytecode_a_read_is_interrupted(name: str, place: Path) -> None:
     found = kestrel.TRIES[name]
     assert found.outcomes == [kestrel.ITEMS]
     gc.disable()
@@ -83,7 +81,7 @@ def test_items_keep_their_order_at_whichever_bytecode_a_call_that_takes_them_is_
         gc.enable()
 
 
-def test_a_queue_that_puts_items_to_the_tail_is_caught(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_queue_that_returns_items_to_the_tail_is_detected(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def give_to_tail(self: Engine, hand: Hand) -> None:
         for entry in hand:
             self.put(entry[0])
@@ -93,10 +91,10 @@ def test_a_queue_that_puts_items_to_the_tail_is_caught(place: Path, monkeypatch:
         interrupt_everywhere(kestrel.CASES["get many"], place, 1000)
 
 
-def test_a_queue_that_goes_on_after_an_interrupt_is_caught(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def go_on(self: Memory, work: Callable[[], object], *, together: bool = True) -> object:
+def test_queue_that_continues_after_an_interrupt_is_detected(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run_directly(self: Memory, work: Callable[[], object], *, together: bool = True) -> object:
         return work()
 
-    monkeypatch.setattr(Memory, "settled", go_on)
+    monkeypatch.setattr(Memory, "settled", run_directly)
     with pytest.raises(AssertionError, match="interrupted at bytecode"):
         interrupt_everywhere(kestrel.CASES["get many"], place, 1000)

@@ -29,7 +29,7 @@ def waiting(path: Path) -> list[bytes]:
     return [item.data for item in Reader(path).queue_state().items]
 
 
-def test_removals_that_are_the_last_operations_are_cut_off_again(queue: Queue) -> None:
+def test_removals_at_the_end_of_the_journal_are_truncated(queue: Queue) -> None:
     queue.sync()
     before = queue.path.read_bytes()
     engine = queue._engine
@@ -51,7 +51,7 @@ def test_a_write_that_fails_later_leaves_no_zeros_where_removals_were(queue: Que
     assert engine._file.size() <= size
 
 
-def test_items_go_back_to_the_head_though_others_have_used_the_queue_since(queue: Queue) -> None:
+def test_items_return_to_the_head_even_if_the_queue_was_used_since(queue: Queue) -> None:
     engine = queue._engine
     hand = engine.take_many(3, Hand())
     assert queue.get() == b"3"
@@ -63,7 +63,7 @@ def test_items_go_back_to_the_head_though_others_have_used_the_queue_since(queue
     assert waiting(queue.path) == [*ITEMS[:3], *ITEMS[4:], b"new", b"later"]
 
 
-def test_items_go_back_before_those_that_were_put_back_meanwhile(queue: Queue) -> None:
+def test_items_return_before_those_aborted_meanwhile(queue: Queue) -> None:
     engine = queue._engine
     hand = engine.take_many(2, Hand())
     queue.abort(*queue.reserve_many(2))
@@ -73,7 +73,7 @@ def test_items_go_back_before_those_that_were_put_back_meanwhile(queue: Queue) -
 
 
 @pytest.mark.parametrize("aborts", [False, True])
-def test_items_go_back_to_the_head_of_a_queue_that_reads_behind(aborts: bool, tmp_path: Path) -> None:
+def test_items_return_to_the_head_of_a_queue_that_reads_behind(aborts: bool, tmp_path: Path) -> None:
     with Queue(tmp_path, "q", background=False, max_memory_bytes=3) as queue:
         queue.put_many(ITEMS)
         engine = queue._engine
@@ -89,7 +89,7 @@ def test_items_go_back_to_the_head_of_a_queue_that_reads_behind(aborts: bool, tm
         assert list(queue) == []
 
 
-def test_a_large_queue_is_not_rewritten_and_its_log_says_where_the_items_went(
+def test_large_queue_is_not_rewritten_and_the_move_is_logged(
     queue: Queue, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(compaction, "_RESTATED_BYTES", 10)
@@ -101,7 +101,7 @@ def test_items_go_to_the_tail_while_the_journal_is_packed(queue: Queue, caplog: 
     check_tail(queue, caplog)
 
 
-def test_items_go_to_the_tail_where_the_journal_cannot_be_rewritten(
+def test_items_go_to_the_tail_if_the_journal_cannot_be_rewritten(
     queue: Queue, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(self: compaction.Compaction) -> None:
@@ -122,7 +122,7 @@ def check_tail(queue: Queue, caplog: pytest.LogCaptureFixture) -> None:
     assert list(queue) == waiting(queue.path) == [*ITEMS[2:], b"new", *ITEMS[:2]]
 
 
-def test_reserved_items_go_back_in_the_order_in_which_they_were_reserved(queue: Queue) -> None:
+def test_reserved_items_return_in_the_order_of_their_reservations(queue: Queue) -> None:
     queue._engine.xid = 2**31 - 3
     xids: list[int] = []
     queue._engine.reserve_many(5, xids)
@@ -132,7 +132,7 @@ def test_reserved_items_go_back_in_the_order_in_which_they_were_reserved(queue: 
     assert list(queue) == waiting(queue.path) == ITEMS
 
 
-def test_an_item_that_is_not_delivered_is_found_though_other_threads_get_more(queue: Queue) -> None:
+def test_undelivered_item_is_found_even_if_other_threads_read_more(queue: Queue) -> None:
     engine = queue._engine
     assert not engine.holds
     assert engine.hand_out() == b"0"
@@ -145,7 +145,7 @@ def test_an_item_that_is_not_delivered_is_found_though_other_threads_get_more(qu
     assert engine.hand() == []
 
 
-def test_an_item_that_is_delivered_is_not_held(queue: Queue) -> None:
+def test_delivered_item_is_not_retained(queue: Queue) -> None:
     assert queue.get() == b"0"
     assert not queue._engine.holds
     assert queue._engine.get() == b"1"

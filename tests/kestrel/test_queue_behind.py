@@ -286,12 +286,12 @@ def test_background_thread_rotates_and_erases(tmp_path: Path, monkeypatch: pytes
 
 def test_closing_does_not_wait_for_a_pack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compaction, "SMALL_BYTES", 0)
-    begun, go_on = threading.Event(), threading.Event()
+    begun, may_continue = threading.Event(), threading.Event()
     original = compaction.Compaction._go_on
 
     def slow(self: Any) -> None:
         begun.set()
-        assert go_on.wait(DEADLINE_SECONDS)
+        assert may_continue.wait(DEADLINE_SECONDS)
         original(self)
 
     monkeypatch.setattr(compaction.Compaction, "_go_on", slow)
@@ -301,7 +301,7 @@ def test_closing_does_not_wait_for_a_pack(tmp_path: Path, monkeypatch: pytest.Mo
     assert begun.wait(DEADLINE_SECONDS)
     queue.put(b"others need not wait for the pack")
     closing = in_a_thread(queue.close)
-    go_on.set()
+    may_continue.set()
     closing.result(DEADLINE_SECONDS)
     assert not [name for name in files_of(tmp_path / "cars") if "~~" in name or "pack" in name]
     with Queue(tmp_path, "cars") as queue:

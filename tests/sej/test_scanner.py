@@ -182,11 +182,11 @@ def test_iteration_ends_after_the_timeout_and_another_continues(journal: Path) -
 
 
 def test_timeout_none_waits_indefinitely(journal: Path) -> None:
-    def append_after_so_many(waits: int) -> None:
+    def append_after_waits(waits: int) -> None:
         if waits == 50:
             make_journal(journal, 1)
 
-    watch = CountingWatch(append_after_so_many)
+    watch = CountingWatch(append_after_waits)
     with Scanner(journal, 25, timeout=None, watch=watch) as scanner:
         assert offsets_of([next(scanner)]) == [25]
     assert watch.waits == 50

@@ -455,7 +455,7 @@ class SlowSync:
     def __init__(self, file: Any) -> None:
         self.file = file
         self.begun = threading.Event()
-        self.may_go_on = threading.Event()
+        self.may_continue = threading.Event()
         self.closed = threading.Event()
 
     def __getattr__(self, name: str) -> Any:
@@ -464,7 +464,7 @@ class SlowSync:
     def sync(self) -> None:
         if not self.begun.is_set():
             self.begun.set()
-            assert self.may_go_on.wait(60)
+            assert self.may_continue.wait(60)
         self.file.sync()
 
     def close(self) -> None:
@@ -486,7 +486,7 @@ def test_rotation_closes_the_old_file_after_its_last_sync(tmp_path: Path) -> Non
         assert slow.begun.wait(60)
         threads[1].start()
         assert not slow.closed.wait(0.1)
-        slow.may_go_on.set()
+        slow.may_continue.set()
         for thread in threads:
             thread.join(60)
             assert not thread.is_alive()

@@ -121,11 +121,11 @@ def test_buffer_grows_and_shrinks_with_the_state(tmp_path: Path) -> None:
 def test_writers_do_not_wait_for_an_archive_and_the_buffer_grows_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    go_on = threading.Event()
+    may_continue = threading.Event()
     real = archiving.write_archive
 
     def slow(*arguments: Any) -> None:
-        assert go_on.wait(DEADLINE_SECONDS)
+        assert may_continue.wait(DEADLINE_SECONDS)
         real(*arguments)
 
     monkeypatch.setattr(archiving, "write_archive", slow)
@@ -135,7 +135,7 @@ def test_writers_do_not_wait_for_an_archive_and_the_buffer_grows_meanwhile(
         assert names(tmp_path) == ["cars.jrn", "cars.jrn.old"]
         assert store.capacity >= 16384
         assert store.get("a") == f"{199:0100}"
-        go_on.set()
+        may_continue.set()
         store.rotate()
         assert store.capacity == 2048
     changes = [entry.o for _, entries in journals_of(tmp_path, "cars") for entry in entries]

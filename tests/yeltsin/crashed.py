@@ -10,7 +10,7 @@ from tests.support.simulated_disk import SimulatedDisk
 from tests.yeltsin.databases import HOME, JOURNAL, TABLE, Story
 
 
-def check(story: Story, disk: SimulatedDisk, least: int | None = None, *, goes_on: bool = True) -> None:
+def check(story: Story, disk: SimulatedDisk, least: int | None = None, *, continues: bool = True) -> None:
     """Open a database after a crash, and find one of the states that are allowed."""
     done = max(disk.marks, default=0) if least is None else least
     allowed = story.states[done : done + 2]
@@ -22,7 +22,7 @@ def check(story: Story, disk: SimulatedDisk, least: int | None = None, *, goes_o
     with story.opened(disk) as db:
         assert (db.recovered, db.redone) == (None, ())
     assert contents(disk) == before
-    if goes_on:
+    if continues:
         with story.opened(disk) as db:
             with db.transaction() as transaction:
                 page = transaction.allocate()

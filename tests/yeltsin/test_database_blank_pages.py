@@ -72,7 +72,7 @@ def test_a_killed_process_that_never_syncs_loses_nothing(story: Story) -> None:
 @pytest.mark.parametrize("story", STORIES, ids=str)
 def test_a_power_cut_at_any_point_leaves_all_of_a_transaction_or_none(story: Story) -> None:
     for state in crashed(story).crash_states(most=6, format="yeltsin"):
-        check(story, state, goes_on=False)
+        check(story, state, continues=False)
 
 
 @pytest.mark.parametrize("story", STORIES, ids=str)
@@ -83,7 +83,7 @@ def test_a_recovery_that_is_killed_or_loses_power_loses_nothing(story: Story) ->
         for state in itertools.chain(
             before.process_kills(format="yeltsin"), before.crash_states(most=3, format="yeltsin")
         ):
-            check(story, state, done, goes_on=False)
+            check(story, state, done, continues=False)
 
 
 def unflagged(journal: bytes, count: int) -> bytes:

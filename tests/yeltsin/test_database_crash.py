@@ -78,7 +78,7 @@ def test_story_ends_in_the_state_of_the_model(story: Story) -> None:
 @pytest.mark.parametrize("story", [*CREATING, *STORIES], ids=str)
 def test_a_power_cut_at_any_point_leaves_all_of_a_transaction_or_none(story: Story) -> None:
     for state in crashed(story).crash_states(most=5, format="yeltsin"):
-        check(story, state, goes_on=False)
+        check(story, state, continues=False)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_a_power_cut_during_the_recovery_loses_nothing(story: Story) -> None:
         done = max(before.marks, default=0)
         story.opened(before).close()
         for state in before.crash_states(most=3, format="yeltsin"):
-            check(story, state, done, goes_on=False)
+            check(story, state, done, continues=False)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_failed_disk_call_loses_nothing(story: Story) -> None:
         with contextlib.suppress(LogwrightError):
             story.run(disk, done.append)
         assert disk.inner.open_files == 0
-        check(story, disk.inner.copy(), max(done), goes_on=False)
+        check(story, disk.inner.copy(), max(done), continues=False)
 
 
 # --- negative controls ------------------------------------------------------------------------------------------------
@@ -138,7 +138,7 @@ def any_fails(story: Story, disk: SimulatedDisk, **choices: Any) -> bool:
     """Whether a crash state shows that something is wrong."""
     for state in disk.crash_states(format="", **choices):
         try:
-            check(story, state, goes_on=False)
+            check(story, state, continues=False)
         except (AssertionError, LogwrightError):
             return True
     return False
@@ -175,7 +175,7 @@ def ends_at(offset: int) -> Story:
 def test_seal_across_two_sectors_is_not_taken_as_missing(offset: int) -> None:
     story = ends_at(offset)
     for state in crashed(story).crash_states(kinds=("torn",), format="yeltsin"):
-        check(story, state, goes_on=False)
+        check(story, state, continues=False)
 
 
 def test_seal_across_two_sectors_needs_a_second_sync(monkeypatch: pytest.MonkeyPatch) -> None:

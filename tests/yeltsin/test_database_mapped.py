@@ -54,7 +54,7 @@ def crashed(story: Story) -> SimulatedDisk:
 @pytest.mark.parametrize("story", STORIES, ids=IDS)
 def test_power_cut_leaves_all_of_a_transaction_or_none_in_a_mapped_table(story: Story) -> None:
     for state in crashed(story).crash_states(most=3, format="yeltsin"):
-        check(story, state, goes_on=False)
+        check(story, state, continues=False)
 
 
 @pytest.mark.parametrize("story", STORIES, ids=IDS)

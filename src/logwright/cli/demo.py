@@ -364,7 +364,7 @@ _ACTS: Final = (
     _Command("How far have the consumers come?", "offsets {0}/orders"),
     _Command("What could be removed, now that they have passed it?", "clean {0}/orders --plan"),
     _Command("The latest messages of all shards:", "tail {0}/events -n 3"),
-    _Command("What waits in a queue, and what somebody has reserved?", "state {0}/queues/jobs"),
+    _Command("Which items wait in a queue, and which are reserved?", "state {0}/queues/jobs"),
     _Command("What became of its third mail?", "history {0}/queues/mail mail@103"),
     _Command("Where were the trucks at ten?", "state {0}/stores --at 2026-01-15T10:00Z"),
     _Command("Where has one of them been?", "history {0}/stores truck/7"),

@@ -195,7 +195,7 @@ def records(buffer, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count, uint64_
 cdef Py_ssize_t c_count_data(
     const unsigned char *data, Py_ssize_t *at, Py_ssize_t stop, Py_ssize_t count, int64_t *data_bytes
 ) noexcept nogil:
-    """How many of the records of a range are data, and of how many bytes; -1, and where, if nobody has walked it."""
+    """How many of the records of a range are data, and of how many bytes; -1, and where, if it was not walked."""
     cdef Py_ssize_t position = at[0]
     cdef Py_ssize_t found = 0
     cdef Py_ssize_t row, size
@@ -252,7 +252,7 @@ cdef class Run:
 
 
 cdef class RunIterator:
-    """Goes through a run once. An object that nobody keeps leaves its memory to the next one."""
+    """Iterates over a run once. The memory of an object without other references is reused for the next one."""
 
     cdef bytes _data
     cdef Py_ssize_t _position
@@ -679,7 +679,7 @@ cdef class AppendBuffer(Outgoing):
         return 0
 
     def append(self, data):
-        """Add one record of data, which must not be empty: at the end of a file nobody could tell it from nothing."""
+        """Add one record of data, which must not be empty: at the end of a file it would look like nothing."""
         cdef Py_buffer view
         if self.refusing:
             self._refuse()
@@ -814,7 +814,7 @@ def check_columns(columns):
     check_ends(ends, count, data_bytes, MAX_DATA_BYTES, "record")
     for row in range(count):
         if check_kind(kinds, row) == DATA and (ends == NULL or ends[row] == ends[row + 1]):
-            raise WrongUse(f"row {row}: an empty record cannot be told from the zeros that a power cut leaves")
+            raise WrongUse(f"row {row}: an empty record cannot be distinguished from the zeros that a power cut leaves")
 
 
 def pack(columns, Py_ssize_t row, Py_ssize_t enough_bytes):

@@ -25,7 +25,7 @@ def check_data(size: int) -> None:
 def check_appendable(size: int) -> None:
     """Raise `WrongUse` for data that is too large, or empty: at the end of a file empty data would look like zeros."""
     if size == 0:
-        raise WrongUse("an empty record cannot be told from the zeros that a power cut leaves")
+        raise WrongUse("an empty record cannot be distinguished from the zeros that a power cut leaves")
     check_data(size)
 
 

@@ -94,7 +94,7 @@ class _FileCheck(FileCheck):
         if self.source.others:
             self._order.pair = None  # it is unknown which of them is right
         if empty:
-            self.anomaly(0, "empty_record", f"{empty} records have no data: nobody can tell them from zeros")
+            self.anomaly(0, "empty_record", f"{empty} records have no data: they cannot be distinguished from zeros")
         if file.size() > MAX_FILE_BYTES:
             message = f"it has {file.size()} bytes, and a file has at most {MAX_FILE_BYTES}"
             self.anomaly(MAX_FILE_BYTES, "large_file", message)

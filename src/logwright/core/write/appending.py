@@ -52,7 +52,7 @@ class Appending(Closing):
         self._writing = threading.Lock()
         self._syncing = threading.Lock()
         self._failure: BaseException | None = None
-        self._failure_told = False
+        self._failure_raised = False
         self._closed = False
         self._is_finished = False
         """Whether all was written and synced for closing, or cannot be."""
@@ -127,7 +127,7 @@ class Appending(Closing):
         try:
             self.sync()
         except BaseException:
-            self._failure_told = False  # nobody saw it: the next call, or close, will tell
+            self._failure_raised = False  # no caller saw it: the next call, or close, raises it
             raise
 
     def _check_process(self) -> None:
@@ -169,12 +169,12 @@ class Appending(Closing):
         If it `loses` what was appended and is not written, an interrupt does not say so: the next call or `close` does.
         """
         self._failure = error
-        self._failure_told = not loses or is_failure(error)
+        self._failure_raised = not loses or is_failure(error)
         self.refusing = True
 
     def _refuse(self) -> None:
         if self._failure is not None:
-            self._failure_told = True
+            self._failure_raised = True
             raise Poisoned(f"{self._name}: {_reason(self._failure)}") from self._failure
         raise Closed(f"{self._name}: this writer is closed")
 
@@ -212,7 +212,7 @@ class Appending(Closing):
         self._is_finished = True
 
     def _report_failure(self) -> None:
-        if self._failure is not None and not self._failure_told:
+        if self._failure is not None and not self._failure_raised:
             self._refuse()
 
 

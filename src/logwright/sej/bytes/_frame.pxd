@@ -1,6 +1,6 @@
-"""One message as it lies in a segment: its size by its own words, and its bytes. See layout.py, which has the ruler.
+"""One message as stored in a segment: the size that it claims, and its bytes. See layout.py, which has the ruler.
 
-All of it is inline, so that there is no module to be built or loaded. Whoever uses it compares OVERHEAD with layout.py.
+All of it is inline, so that there is no module to be built or loaded. Its users compare OVERHEAD with layout.py.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t

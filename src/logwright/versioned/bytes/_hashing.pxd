@@ -1,8 +1,8 @@
 """Keys of a table in memory: hashed, compared and copied without a call. All of it is inline C and holds no GIL.
 
-Whoever writes a journal chooses its keys. So that nobody can choose them such that all of them meet in one place of a
-table, the hash depends on secrets that each process draws for itself, and multiplies to twice the bits and folds them,
-so that no difference between two keys goes through it in a way that could be told without knowing the secrets.
+The author of a journal chooses its keys. So that hostile keys cannot all collide in one place of a table, the hash
+depends on secrets that each process draws, and multiplies to twice the bits and folds them: without the secrets, the
+effect of a difference between two keys cannot be predicted.
 """
 
 from libc.stdint cimport uint64_t

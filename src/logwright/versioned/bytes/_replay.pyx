@@ -416,7 +416,7 @@ cdef class Latest:
     def fill(self, values, times):
         """Put values into one dictionary and times into another; without that one, both as pairs into the first."""
         # Nothing of what is made here can be garbage yet, and looking for it again and again takes as long as the rest
-        # of it. No other thread runs meanwhile, so nobody else finds the collector switched off.
+        # of it. No other thread runs meanwhile, so none sees the collector disabled.
         self.begin_reading()
         cdef bint collecting = PyGC_Disable()
         try:

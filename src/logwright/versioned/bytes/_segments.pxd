@@ -1,8 +1,8 @@
-"""Memory for many small blocks that stay where they are, and are given back all at once. All of it is inline.
+"""Memory for many small blocks that never move, and are freed all at once. All of it is inline.
 
-Blocks lie one behind the other in segments, in the order in which they were made: whoever goes through them in this
-order goes through memory forwards. A block that is no longer needed stays there as waste; `used` less what is needed
-tells how much, and who has too much of it copies what is needed to new segments.
+Blocks are stored consecutively in segments, in the order of their allocation: reading them in this order reads memory
+forwards. A block that is no longer needed stays there as waste; `used` less the needed bytes is its size, and an owner
+with too much of it copies the needed blocks to new segments.
 """
 
 from libc.stdlib cimport free, malloc

@@ -8,7 +8,7 @@
 A crash before 3 leaves the old journal, and the archive is made again when the store is opened; one before 4 leaves
 both, and the old journal is removed then. Nothing is overwritten: a name that is taken by something else stays so.
 
-Writers are not held up: reading, compressing and writing let other threads run. zlib-ng and isal do the same much
+Writers do not wait: reading, compressing and writing let other threads run. zlib-ng and isal do the same much
 faster where one of them is installed; what they write any zlib can read.
 """
 

@@ -243,7 +243,7 @@ class Database(Appending):
             now = int(time.time())
             log.take_in(position, modify_at_once(table, journal, page, offset, data, position, log.last, now))
         except BaseException as error:
-            self._failure, self._failure_told, self.refusing = error, True, True
+            self._failure, self._failure_raised, self.refusing = error, True, True
             raise
 
     def _enter(self, transaction: Transaction) -> Changes | None:
@@ -306,7 +306,7 @@ class Database(Appending):
                 self._table.area.add_zeros(end)
             except BaseException as error:
                 if not is_no_space(error):
-                    self._failure, self._failure_told, self.refusing = error, True, True
+                    self._failure, self._failure_raised, self.refusing = error, True, True
                 raise
 
     def _commit_shortly(self, transaction: Transaction, changes: Changes) -> None:
@@ -330,7 +330,7 @@ class Database(Appending):
             log.take_in(position, end)
         except BaseException as error:
             if not self.refusing:
-                self._failure, self._failure_told, self.refusing = error, True, True
+                self._failure, self._failure_raised, self.refusing = error, True, True
             raise
         finally:
             self._leave(transaction)
@@ -471,7 +471,7 @@ class Database(Appending):
         try:
             self.checkpoint()
         except BaseException:
-            self._failure_told = False  # no caller saw it: the next call, or close, reports it
+            self._failure_raised = False  # no caller saw it: the next call, or close, reports it
             raise
 
     def close(self) -> None:
