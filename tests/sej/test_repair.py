@@ -367,6 +367,37 @@ def test_copy_of_the_beginning_at_the_end_does_not_replace_messages(journal_dire
     assert readable(journal_directory) == messages[1:]
 
 
+@pytest.mark.parametrize("copied", [1, 2, 9, 14])
+@pytest.mark.parametrize("begin", [1, 20, 40])
+@pytest.mark.parametrize("at_end", [True, False])
+def test_a_copy_that_begins_within_a_message_does_not_replace_the_messages_of_the_journal(
+    journal_directory: Path, copied: int, begin: int, at_end: bool
+) -> None:
+    messages = [Message(offset, 1, 0, b"key", noise(30, offset)) for offset in range(20)]
+    write_segments(journal_directory, messages, per_segment=20)
+    whole = (journal_directory / FIRST).read_bytes()
+    size = messages[0].size
+    stale = whole[4 * size + begin : (5 + copied) * size + 10]
+    damaged = overwrite(whole, 4 * size, b"\xa5" * size)
+    place = len(damaged) if at_end else 19 * size
+    (journal_directory / FIRST).write_bytes(insert(damaged, place, stale))
+    assert lost(repaired(journal_directory)) == [(4, 5)]
+    assert readable(journal_directory) == messages[:4] + messages[5:]
+
+
+def test_whole_messages_that_are_removed_for_others_are_in_the_account(journal_directory: Path) -> None:
+    messages = [Message(offset, 1, 0, b"key", noise(30, offset)) for offset in range(20)]
+    write_segments(journal_directory, messages, per_segment=20)
+    whole = (journal_directory / FIRST).read_bytes()
+    size = messages[0].size
+    damaged = overwrite(whole, 4 * size, b"\xa5" * size)
+    (journal_directory / FIRST).write_bytes(damaged + b"\xff" * 9 + whole[5 * size : 8 * size + 10])
+    found = repaired(journal_directory)
+    assert lost(found) == [(4, 5), (8, None)]
+    assert (found.losses[1].at_least, found.losses[1].at_most) == (0, 12)
+    assert found.losses[1].what == "messages 8 to 19, unless they were copies from elsewhere"
+
+
 def journal_in_a_value(directory: Path, inner: Iterable[int], *, count: int = 10) -> tuple[list[Message], int]:
     """A journal whose message 5 has whole messages with these offsets as its value; and where message 5 begins."""
     value = b"".join(encode(Message(offset, 1, 0, b"", noise(20, 100 + offset))) for offset in inner)

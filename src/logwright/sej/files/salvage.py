@@ -55,10 +55,11 @@ def find_other_beginning(file: File, segment: Segment, following: Segment | None
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A stretch of whole messages."""
+    """A stretch of whole messages: `first_offset` <= offset < `next_offset`."""
 
     span: Span
     first_offset: int
+    next_offset: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +127,7 @@ class Salvage:
                 break
             self._end_piece(piece, position, expected, damage, goes_on_at)
             piece = _Begun(cursor.position, goes_on_at, damage, expected)
+        self._note_dropped()
         self.bad_blocks = [block for block in self.bad_blocks if not self._matches(block)]
 
     def _cursor(self, position: int, expected: int) -> Cursor:
@@ -149,7 +151,6 @@ class Salvage:
             return replace(damage, end=self.size, kind="malformed"), None
         if found.start > cursor.position:
             damage = replace(damage, end=found.start, kind="malformed")
-        self._note_dropped(damage, expected, found)
         cursor.position, cursor.expected = found.start, found.first
         return damage, found.first
 
@@ -166,7 +167,7 @@ class Salvage:
         self, piece: _Begun, end: int, next_offset: int, damage: Damage | None = None, goes_on_at: int | None = None
     ) -> None:
         """End a stretch of whole messages at damage, and settle the loss before it."""
-        self.pieces.append(Piece(Span(piece.start, end), piece.first_offset))
+        self.pieces.append(Piece(Span(piece.start, end), piece.first_offset, next_offset))
         if piece.damage is None:
             return
         self._note(piece.damage, piece.lost_from, piece.first_offset)
@@ -233,18 +234,20 @@ class Salvage:
             )
         )  # fmt: skip
 
-    def _note_dropped(self, damage: Damage, expected: int, found: Stretch) -> None:
-        """Which messages may be lost if whole ones were passed for others that begin with the expected one."""
-        dropped = [stretch for stretch in self._ahead.dropped(damage.start, found.start) if stretch.next > found.next]
-        if found.first > expected or not dropped:
+    def _note_dropped(self) -> None:
+        """Which messages may be lost at the end of the journal if whole ones were removed for others."""
+        if self.following is not None:
+            return  # all that is missing up to it is known
+        first = self.pieces[-1].next_offset
+        removed = [stretch for stretch in self._ahead.removed(self.pieces) if stretch.next > first]
+        if not removed or any(loss.kind == "lost" and loss.fields["next"] is None for loss in self.losses):
             return
-        last = max(stretch.next for stretch in dropped)
-        what = f"{messages_between(found.next, last)}, unless they were copies from elsewhere"
-        fields = {"first": found.next, "next": None}
-        count = last - found.next
-        self.losses.append(
-            Loss(self.segment.name, damage.start, damage.size, 0, count, what, damage.reason, fields=fields)
-        )
+        last = max(removed, key=lambda stretch: stretch.next)
+        what = f"{messages_between(first, last.next)}, unless they were copies from elsewhere"
+        reason = "they contradict other messages of the segment"
+        fields = {"first": first, "next": None}
+        size, count = last.end - last.start, last.next - first
+        self.losses.append(Loss(self.segment.name, last.start, size, 0, count, what, reason, fields=fields))
 
     def _timestamp(self, position: int) -> int | None:
         timestamp: int = HEAD.unpack(self.view.read_at(position, HEAD.size))[1]
@@ -437,9 +440,10 @@ class Ahead:
                             begins before the stretch
 
     Neither is it if later messages have the same offsets or lower ones. Those later messages are the journal's if they
-    reach the end of the file; otherwise neither are. But if those later messages begin with the expected one or an
-    earlier one, no message can span the stretch: then the larger of the two is the journal's, and the other one a copy
-    from elsewhere. Messages that are not the journal's are lost with the damage.
+    reach the end of the file; otherwise neither are. But no message can span the stretch if those later messages begin
+    with the expected one or an earlier one, or if the size right before them is that of a message that begins within
+    the stretch or after it: then the larger of the two is the journal's, and the other one a copy from elsewhere.
+    Messages that are not the journal's are lost with the damage.
     """
 
     def __init__(self, file: File, segment: Segment) -> None:
@@ -447,6 +451,7 @@ class Ahead:
         self._segment = segment
         self._size = file.size()
         self._stretches: list[Stretch] | None = None
+        self._in_values: set[Stretch] = set()
 
     def find(self, start: int, expected: int, most: int, is_near: Callable[[Stretch], bool]) -> Stretch | None:
         """The first stretch after damage at `start` that is the journal's: its messages are `expected` to `most`."""
@@ -462,7 +467,8 @@ class Ahead:
                 if self._can_follow(stretch, start, expected):
                     return stretch
                 continue
-            if is_in_value(self._file, start, expected, stretch.start) or self._is_spanned(stretch, start, later):
+            if self._is_in_value(stretch, start, expected) or self._is_spanned(stretch, start, later):
+                self._in_values.add(stretch)
                 continue
             if stretch.is_last:
                 return stretch
@@ -485,12 +491,17 @@ class Ahead:
                 )
             )
             start = cursor.position
+        if found and found[-1].ending == codec.CLEAN:
+            found[:-1] = [replace(stretch, is_last=False) for stretch in found[:-1]]
         return found
 
     def _can_follow(self, stretch: Stretch, start: int, expected: int) -> bool:
         """Whether the bytes up to a stretch can have held the messages up to it, if an intact head is before it."""
         can_follow = 0 < stretch.first - expected <= (stretch.start - start) // OVERHEAD
-        return can_follow or not is_in_value(self._file, start, expected, stretch.start)
+        return can_follow or not self._is_in_value(stretch, start, expected)
+
+    def _is_in_value(self, stretch: Stretch, start: int, expected: int) -> bool:
+        return is_in_value(self._file, start, expected, stretch.start, stretch.end)
 
     def _claimed(self, end: int) -> int:
         """Where a message begins that ends here, by the size before it."""
@@ -500,7 +511,8 @@ class Ahead:
     def _is_spanned(self, stretch: Stretch, least: int, later: list[Stretch]) -> bool:
         """Whether a size after a stretch is that of a message that begins before it, and no earlier than `least`."""
         ends = [(other.start, other.claimed) for other in later]
-        ends.append((self._size, self._claimed(self._size)))
+        if not any(other.is_last for other in later):
+            ends.append((self._size, self._claimed(self._size)))
         claims = [claim for end, claim in ends if end >= stretch.end + TRAILER.size]
         return any(least - _MOVED_BYTES <= claim < stretch.start for claim in claims)
 
@@ -509,13 +521,26 @@ class Ahead:
         """Whether a stretch is the journal's although a later one contradicts it.
 
         A later stretch that begins with the expected message, or an earlier one, leaves no message that could span this
-        one. Then one of the two is a copy from elsewhere: the one with fewer messages.
+        one. Neither does a size before the later one that is that of a message which begins within this one, or after
+        it. Then one of the two is a copy from elsewhere: the one with fewer messages.
         """
-        return rival.first <= expected and stretch.next - stretch.first > rival.next - rival.first
+        count, count_of_rival = stretch.next - stretch.first, rival.next - rival.first
+        if rival.first <= expected:
+            return count > count_of_rival
+        return stretch.start <= rival.claimed <= rival.start - OVERHEAD and count >= count_of_rival
 
     def dropped(self, start: int, end: int) -> list[Stretch]:
         """The stretches between two positions."""
         return [stretch for stretch in self._stretches or () if start <= stretch.start and stretch.end <= end]
+
+    def removed(self, pieces: list[Piece]) -> list[Stretch]:
+        """The stretches that are in none of these pieces, and not known to be in a value."""
+        kept = [piece.span for piece in pieces]
+        return [
+            stretch
+            for stretch in self._stretches or ()
+            if stretch not in self._in_values and not any(one.start <= stretch.start < one.end for one in kept)
+        ]
 
     def _find_rival(self, stretch: Stretch, later: list[Stretch]) -> Stretch | None:
         """A later stretch whose offsets do not follow, unless it is in the value of a message in between."""

@@ -312,14 +312,16 @@ def ends_file(cursor: Cursor) -> bool:
     return cursor.ending == codec.INCOMPLETE and OFFSET.pack(cursor.expected).startswith(begun)
 
 
-def is_in_value(file: File, start: int, expected: int, position: int) -> bool:
-    """Whether a position is within the value that the head of the message at `start` announces.
+def is_in_value(file: File, start: int, expected: int, position: int, end: int = 0) -> bool:
+    """Whether a position, and all up to `end`, is within the value that the head of the message at `start` announces.
 
     Not if the size right before it says that the message ends there: then it is the head that is damaged.
     """
     head = file.read_at(start, HEAD.size + MAX_KEY_BYTES + VALUE_SIZE.size)
     size = codec.claimed_size(head, 0, len(head))
     if size is None or HEAD.unpack_from(head)[0] != expected or not start < position < start + size:
+        return False
+    if end > start + size:
         return False
     if position - start < OVERHEAD:
         return True
