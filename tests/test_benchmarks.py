@@ -67,7 +67,7 @@ def test_plot_shows_subjects_with_a_goal(tmp_path: Path) -> None:
     assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_table_says_which_goals_are_reached(capsys: pytest.CaptureFixture[str]) -> None:
+def test_table_shows_which_goals_are_reached(capsys: pytest.CaptureFixture[str]) -> None:
     figures = [Figure("s", "fast", 5, 10, "ns", "peer", 1.0), Figure("s", "slow", 20, 10, "ns", "peer", 1.0)]
     report.print_table(figures, Console(width=120))
     lines = capsys.readouterr().out.splitlines()

@@ -107,7 +107,7 @@ def test_many_killed_writers_leave_all_acknowledged_records(
 
 
 @pytest.mark.parametrize("subject", SUBJECTS.values(), ids=SUBJECTS)
-def test_a_writer_killed_at_once_leaves_a_journal_or_none(
+def test_writer_killed_at_once_leaves_a_journal_or_nothing(
     context: ForkServerContext, subject: Subject, tmp_path: Path
 ) -> None:
     for number in range(KILLS):

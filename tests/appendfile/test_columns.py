@@ -272,9 +272,7 @@ def unchecked(directory: Path) -> list[tuple[Any, bool]]:
 
 @pytest.mark.parametrize("batch_rows", [1, 5, 1000])
 @pytest.mark.parametrize("seed", range(1, 8, 2))
-def test_a_copy_of_a_repaired_journal_knows_which_segments_are_not_complete(
-    tmp_path: Path, seed: int, batch_rows: int
-) -> None:
+def test_copy_of_a_repaired_journal_marks_incomplete_segments(tmp_path: Path, seed: int, batch_rows: int) -> None:
     source = random_journal(tmp_path / "source", seed)
     rows = expected_rows(source)
     places = {(row["generation"], row["segment"]): row["file_id"] for row in rows}

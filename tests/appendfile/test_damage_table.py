@@ -433,7 +433,7 @@ def test_every_flipped_bit_of_a_checkpoint_is_detected_and_nothing_is_lost(tmp_p
             assert not any(segment.checked for segment in reader.segments())
 
 
-def test_a_flipped_bit_of_the_last_checkpoint_checks_no_segment(tmp_path: Path) -> None:
+def test_flipped_bit_of_the_last_checkpoint_marks_no_segment_as_checked(tmp_path: Path) -> None:
     content = flip_bit(four_segments(tmp_path), 8 * 344 + 2)
     (tmp_path / "0.journal").write_bytes(content)
     assert [(problem.kind, problem.position) for problem in Reader(tmp_path).verify().problems] == [("malformed", 340)]

@@ -155,7 +155,7 @@ def test_writer_does_not_cut_damage_before_the_end(tmp_path: Path) -> None:
     assert (tmp_path / "0.journal").read_bytes() == content
 
 
-def test_a_flipped_bit_of_a_header_is_no_torn_tail_and_costs_one_record() -> None:
+def test_flipped_bit_of_a_header_is_not_a_torn_tail_and_loses_one_record() -> None:
     """No checkpoint follows, and yet the records after it are not cut off. No size is guessed."""
     home = Path("/journal")
     records = [HINT, *data("first", "second record", "third", "the fourth one", "fifth")]

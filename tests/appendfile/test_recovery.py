@@ -300,7 +300,7 @@ def test_end_of_an_empty_walk_syncs_appended_records() -> None:
     writer.close()
 
 
-def test_a_walk_over_files_of_no_bytes_needs_no_space() -> None:
+def test_walk_over_empty_files_needs_no_space() -> None:
     disk, home = SimulatedDisk(capacity_bytes=10), Path("/journal")
     with pytest.raises(StorageFailed), Writer(home, disk=disk) as writer:
         writer.append(b"x")

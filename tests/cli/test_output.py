@@ -46,7 +46,7 @@ def printed(*, terminal: bool, value: str = "x" * 60) -> list[str]:
     return out.getvalue().splitlines()
 
 
-def test_a_table_goes_into_a_file_in_full_and_without_colours() -> None:
+def test_table_is_written_to_a_file_completely_without_colours() -> None:
     header, first, second = printed(terminal=False)
     assert header.split() == ["offset", "value", "end"]
     assert first == "     1  short" + " " * 55 + "  |"

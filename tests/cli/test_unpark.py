@@ -28,7 +28,7 @@ def contents(path: Path) -> list[bytes]:
         return list(queue)
 
 
-def test_parked_items_go_back_to_their_queue(queues: Path) -> None:
+def test_parked_items_return_to_their_queue(queues: Path) -> None:
     outcome = run("unpark", queues / "mail_parked", "--json")
     assert outcome.code == 0
     assert outcome.object == {

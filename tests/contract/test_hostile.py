@@ -59,7 +59,7 @@ def try_verbs(subject: Subject, disk: Disk, home: Path) -> int:
     return len(verbs)
 
 
-def test_a_hostile_length_anywhere_costs_no_memory_and_gives_only_our_errors(subject: Subject) -> None:
+def test_hostile_length_takes_no_memory_and_raises_only_our_errors(subject: Subject) -> None:
     records = subject.records(3, 5)
     data = subject.encode(records)
     tracemalloc.start()
@@ -77,7 +77,7 @@ def test_a_hostile_length_anywhere_costs_no_memory_and_gives_only_our_errors(sub
         tracemalloc.stop()
 
 
-def test_a_hostile_length_gives_each_decoder_only_our_errors(subject: Subject) -> None:
+def test_decoders_raise_only_our_errors_on_hostile_lengths(subject: Subject) -> None:
     records = subject.records(3, 5)
     for damaged in hostile_fields(subject.encode(records), subject.length_fields(records)):
         for decoder in subject.decoders().values():
@@ -94,7 +94,7 @@ def what_is_beside(home: Path) -> dict[str, bytes | None]:
 
 
 @pytest.mark.parametrize(("subject", "label"), HOSTILE_NAMES)
-def test_hostile_files_give_only_our_errors_and_nothing_outside_is_touched(
+def test_hostile_files_raise_only_our_errors_and_change_nothing_outside(
     subject: Subject, label: str, tmp_path: Path
 ) -> None:
     make = subject.hostile_journals()[label]

@@ -79,7 +79,7 @@ def test_the_first_step_that_refuses_is_the_one_reported_and_nothing_is_changed(
     [staging for staging in STAGING_SUBJECTS.values() if set(staging.alone) & set(staging.none)],
     ids=lambda staging: staging.name,
 )
-def test_a_batch_is_not_put_in_place_in_a_journal_that_is_half_repaired(staging: StagingSubject) -> None:
+def test_batch_is_not_published_to_a_half_repaired_journal(staging: StagingSubject) -> None:
     for part in set(staging.alone) & set(staging.none):
         disk = staging.committed()
         interrupt_a_repair(disk, ROOT, staging.name, file_of(read_tree(disk, ROOT), part))

@@ -59,7 +59,7 @@ def test_an_empty_batch_publishes_nothing_and_creates_nothing(staging: StagingSu
     assert read_tree(disk, ROOT) == {}
 
 
-def test_only_passed_files_are_published(staging: StagingSubject) -> None:
+def test_only_reported_files_are_published(staging: StagingSubject) -> None:
     disk = staging.with_journals()
     handed_over = staging.stage_two(disk)
     staging.stage(disk, "run", 0, staging.rows(9, 5))  # another attempt of the same task
@@ -150,7 +150,7 @@ def test_without_enough_space_nothing_is_committed(staging: StagingSubject) -> N
     assert staging.contents(disk) == staging.none
 
 
-def test_staged_files_that_are_gone_or_shorter_are_refused(staging: StagingSubject) -> None:
+def test_missing_or_shortened_staged_files_are_refused(staging: StagingSubject) -> None:
     disk = staging.with_journals()
     staged = staging.stage_two(disk)
     path = STAGING / staged[0].files[0].name
@@ -280,7 +280,7 @@ def test_recovery_creates_nothing_where_nothing_was_staged(staging: StagingSubje
     assert read_tree(disk, ROOT) == {}
 
 
-def test_a_batch_that_cannot_be_completed_says_that_it_is_committed(staging: StagingSubject) -> None:
+def test_incomplete_batch_is_reported_as_committed(staging: StagingSubject) -> None:
     disk = staging.committed()
     first, *others = staging.alone
     with Lock.acquire(disk, staging.lock_path(first)):

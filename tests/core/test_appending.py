@@ -154,7 +154,7 @@ def test_with_block_that_suppresses_the_interrupt_raises_possible_loss(
 
 
 @each_writer
-def test_closing_after_a_failure_that_was_raised_says_nothing_more(
+def test_closing_after_a_raised_failure_does_not_raise_it_again(
     opened: Callable[[Path], Any], tmp_path: Path, interrupted: Callable[[BaseException], None]
 ) -> None:
     writer = opened(tmp_path / "journal")

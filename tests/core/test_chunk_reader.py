@@ -143,7 +143,7 @@ def test_a_chunk_is_cut_where_records_begin(low: int, high: int | None, wanted: 
         assert (part.base, part.end - part.position) == (95, 4 * part.count)
 
 
-def test_records_come_in_order_with_their_places(reader: Reader) -> None:
+def test_records_are_read_in_order_with_their_positions(reader: Reader) -> None:
     assert list(reader) == [b"onea", b"twoa", b"oneb", b"twob", b"thrb"]
     assert list(reader.scan())[2] == Located(b"oneb", "list", Span(0, 4))
     assert reader.torn_tail == Damage("list", 12, 14, "it is cut short", "torn_tail")

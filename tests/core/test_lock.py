@@ -100,7 +100,7 @@ def test_the_process_that_holds_a_lock_is_named(path: Path) -> None:
 
 
 @pytest.mark.skipif(not SAYS_WHO, reason="this system does not say who holds a lock")
-def test_a_process_is_known_by_its_open_file_where_the_device_has_another_number(
+def test_lock_holder_is_found_by_its_open_file_if_device_numbers_differ(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "makedev", lambda major, minor: -1)
@@ -119,9 +119,7 @@ def test_a_process_that_calls_itself_something_odd_is_printed_safely(path: Path)
 
 
 @pytest.mark.parametrize("missing", ["/proc/locks", "/proc/{pid}/comm"])
-def test_a_lock_is_refused_where_the_system_does_not_say_who_holds_it(
-    missing: str, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lock_with_an_unknown_holder_is_refused(missing: str, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read_text = Path.read_text
     with Child(HOLDER, path) as other:
         assert other.line() == "held"

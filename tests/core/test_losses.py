@@ -43,7 +43,7 @@ def test_losses_of_the_same_repair_are_replaced_and_removed(tmp_path: Path) -> N
     assert read_losses(REAL_DISK, tmp_path) == [EXACT]
 
 
-def test_an_account_without_lines_is_no_file(tmp_path: Path) -> None:
+def test_account_without_lines_has_no_file(tmp_path: Path) -> None:
     add_losses(REAL_DISK, tmp_path, [LOSS], repair="repair-1.json")
     remove_losses(REAL_DISK, tmp_path, "repair-1.json")
     assert not account_path(tmp_path).exists()

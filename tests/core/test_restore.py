@@ -199,7 +199,7 @@ def test_two_files_of_one_name_are_refused(tmp_path: Path) -> None:
             put_together(restoring, "a")
 
 
-def test_the_result_says_what_is_missing() -> None:
+def test_result_lists_missing_records() -> None:
     assert not MADE.whole
     assert RestoredJournal("sej", "a", 1, 1, 1).whole
     assert Restored("out", (MADE, RestoredJournal("sej", "c", 2, 1, 60))).as_json() == {

@@ -59,7 +59,7 @@ def append(path: Path) -> None:
     ],
     ids=["write", "create", "remove", "rename", "move out", "move in", "truncate", "mkdir"],
 )
-def test_each_change_of_a_directory_is_noticed_once(
+def test_each_change_of_a_directory_is_reported_once(
     watch: Watch, directory: Path, change: Callable[[Path], object]
 ) -> None:
     assert isinstance(watch, InotifyWatch)

@@ -205,7 +205,7 @@ def test_item_swallowed_by_a_shortened_one_is_not_a_torn_tail(tmp_path: Path, mi
         assert [found.data for found in (item(0), item(2))] == [queue.get(), queue.get()]
 
 
-def test_a_file_of_zeros_is_refused_and_its_account_says_that_a_crash_may_have_left_it(tmp_path: Path) -> None:
+def test_file_of_zeros_is_refused_and_its_account_names_a_possible_crash(tmp_path: Path) -> None:
     path = tmp_path / "cars"
     path.write_bytes(bytes(4096))
     with pytest.raises(DamagedJournal, match="it begins with zeros, so it was overwritten, or a crash came before it"):

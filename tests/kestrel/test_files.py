@@ -19,7 +19,7 @@ def names(*files: str) -> list[str]:
     return [file.name for file in arrange(DIRECTORY, "cars", sorted(files)).files]
 
 
-def test_rotated_files_come_in_the_order_of_their_numbers_and_the_newest_last() -> None:
+def test_rotated_files_are_sorted_by_number_and_the_newest_is_last() -> None:
     assert names("cars", "cars.999", "cars.50", "cars.3000") == ["cars.50", "cars.999", "cars.3000", "cars"]
     assert names("cars.999", "cars.50") == ["cars.50", "cars.999"]
 

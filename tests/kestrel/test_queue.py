@@ -510,7 +510,7 @@ def test_a_writer_and_a_queue_lock_each_other_out(make: MakeQueue) -> None:
         make()
 
 
-def test_a_closed_queue_says_so(make: MakeQueue) -> None:
+def test_closed_queue_raises_closed(make: MakeQueue) -> None:
     queue = make()
     queue.put_many([b"one", b"two"])
     queue.reserve()

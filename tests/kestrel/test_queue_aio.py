@@ -430,7 +430,7 @@ def calls_of(queue: AsyncQueue) -> list[Callable[[], Awaitable[Any]]]:
     ]
 
 
-def test_a_queue_that_is_not_open_says_so(tmp_path: Path) -> None:
+def test_unopened_queue_raises_closed(tmp_path: Path) -> None:
     async def work() -> None:
         queue = AsyncQueue(tmp_path, "cars")
         for _ in range(2):

@@ -218,7 +218,7 @@ def test_every_child_gets_every_item_once_and_all_in_the_same_order(make: MakeQu
         assert sorted(first) == sorted(b"%d %d" % (name, number) for name in range(4) for number in range(count))
 
 
-def test_children_come_and_go_while_threads_put(make: MakeQueue) -> None:
+def test_children_are_added_and_deleted_while_threads_put(make: MakeQueue) -> None:
     with make("orders") as parent:
         putting = in_a_thread(lambda: produce(parent, 0, 2000))
         seen: list[list[int]] = []

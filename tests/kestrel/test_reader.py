@@ -186,7 +186,7 @@ def test_item_larger_than_the_buffer_is_read_and_skipped(tmp_path: Path) -> None
     assert Reader(path).summary().records == 4
 
 
-def test_a_size_beyond_the_file_costs_no_memory(tmp_path: Path) -> None:
+def test_size_beyond_the_file_takes_no_memory(tmp_path: Path) -> None:
     path = write(tmp_path / "cars", A, tail=struct.pack("<Biqq", 2, 2**31 - 1, ADDED, 0))
     assert Reader(path).count() == 1
 

@@ -153,7 +153,7 @@ def test_a_state_dump_ends_its_file(twin: Any) -> None:
     assert queue.replay.anomalies[1:] == [(1, 10, 0, 0)]
 
 
-def test_a_journal_of_anomalies_costs_no_memory(twin: Any) -> None:
+def test_journal_of_anomalies_takes_no_memory(twin: Any) -> None:
     queue = Queue(twin, *[REMOVE] * (MOST_ANOMALIES + 5))
     assert queue.replay.anomaly_count == MOST_ANOMALIES + 5
     assert len(queue.replay.anomalies) == MOST_ANOMALIES

@@ -201,7 +201,7 @@ def test_missing_archive_of_a_store_is_a_damage_row(tmp_path: Path) -> None:
     assert reported["reason"] == f"it begins at {shown_time(ends[1])}, and not with what was at the end of {before}"
 
 
-def test_each_journal_has_its_own_mode_and_excluded_ones_are_left_out(tmp_path: Path) -> None:
+def test_each_journal_has_its_own_mode_and_excluded_ones_are_skipped(tmp_path: Path) -> None:
     for name in ("kept", "dropped", "scratch"):
         damage(fill(tmp_path / "root" / name, 20), 10)
     rules = (JournalRule("dropped", mode="dropmalformed"), JournalRule("scr*", exclude=True))

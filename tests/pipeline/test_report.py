@@ -187,7 +187,7 @@ def test_stores_have_rows_and_unknown_values_are_dashes() -> None:
     assert rows == [["cars <b>", "shop", "1,000", "20", "7"], ["bikes", "shop", "–", "–", "3"]]
 
 
-def test_segments_and_pages_have_their_rows_and_chapters_without_rows_are_left_out() -> None:
+def test_segments_and_pages_have_rows_and_empty_chapters_are_omitted() -> None:
     figures = replace(
         sample(["a"]),
         segmented=[SegmentRow("re<b>", 12, 11, 9, 1000, 5 << 20)],
@@ -347,7 +347,7 @@ class Elements(HTMLParser):
         self.attributes |= {name for name, _ in attrs}
 
 
-def test_whatever_journals_are_called_the_page_has_the_same_elements() -> None:
+def test_page_has_the_same_elements_for_any_journal_names() -> None:
     plain = Elements(render_report(sample([f"name {number}" for number in range(len(HOSTILE))])))
     page = render_report(sample(HOSTILE))
     found = Elements(page)

@@ -146,7 +146,9 @@ WALKS = {
 
 
 @pytest.mark.parametrize(("data", "answer"), WALKS.values(), ids=WALKS)
-def test_a_walk_ends_where_the_messages_end_and_says_how(data: bytes, answer: tuple[int, int, int, int, int]) -> None:
+def test_walk_ends_after_the_last_message_and_returns_the_reason(
+    data: bytes, answer: tuple[int, int, int, int, int]
+) -> None:
     assert codec.walk(data, 0, len(data), 5) == answer
 
 
@@ -256,7 +258,7 @@ def test_a_message_that_the_format_cannot_hold_is_not_encoded(kind: type[Message
         codec.encode(kind(*fields))  # type: ignore[arg-type]
 
 
-def test_a_key_that_is_too_long_says_so() -> None:
+def test_too_long_key_is_refused_with_its_length() -> None:
     with pytest.raises(TooLarge, match="the key has 128 bytes, a sej key has at most 127"):
         codec.encode(Message(0, 0, 0, bytes(128), b""))
 

@@ -78,7 +78,7 @@ def test_the_schema_is_the_five_fields_of_a_message() -> None:
     )
 
 
-def test_the_schema_of_a_sharded_root_names_the_shard_as_well() -> None:
+def test_schema_of_a_sharded_root_includes_the_shard() -> None:
     assert columns.schema(sharded=True).names == [*USUAL, "shard"]
 
 

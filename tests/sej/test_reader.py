@@ -283,7 +283,7 @@ def test_times_in_order_are_found_without_any_index(tmp_path: Path) -> None:
         assert reader.find_time(timestamp) == min(60, max(0, -(-timestamp // 3)))
 
 
-def test_a_time_in_a_journal_whose_first_segments_are_gone_is_found_in_the_rest(journal: Path) -> None:
+def test_time_is_found_after_the_first_segments_were_removed(journal: Path) -> None:
     (journal / "jnl" / segment_name(0)).unlink()
     reader = Reader(journal)
     assert (reader.first, reader.find_time(0), reader.find_time(17)) == (10, 10, 17)

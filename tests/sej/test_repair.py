@@ -756,7 +756,7 @@ def test_a_last_segment_that_was_removed_is_a_loss_and_a_writer_does_not_use_its
         assert writer.append(b"goes on") == 20
 
 
-def test_the_index_of_a_finished_segment_says_exactly_which_messages_are_lost_with_it(indexed: Path) -> None:
+def test_index_of_a_missing_finished_segment_gives_the_exact_loss(indexed: Path) -> None:
     segments = list_segments(REAL_DISK, indexed)
     segments[-1].path.unlink()
     index_path(segments[-1]).unlink()
@@ -770,7 +770,7 @@ def test_the_index_of_a_finished_segment_says_exactly_which_messages_are_lost_wi
     )
 
 
-def test_the_index_of_an_unfinished_segment_says_how_many_messages_are_lost_at_least(indexed: Path) -> None:
+def test_index_of_a_missing_unfinished_segment_gives_the_least_loss(indexed: Path) -> None:
     segment = list_segments(REAL_DISK, indexed)[-1]
     index = Index.load(REAL_DISK, segment, segment.path.stat().st_size)
     assert index is not None

@@ -410,7 +410,7 @@ def test_closed_side_file_refuses_calls(journal: Journal) -> None:
 # --- loading ------------------------------------------------------------------------------------------------------
 
 
-def test_without_a_side_file_there_are_no_checksums(journal: Journal) -> None:
+def test_missing_side_file_means_no_checksums(journal: Journal) -> None:
     journal.put(noise(100))
     assert Checksums.load(REAL_DISK, journal.side_path) is None
 

@@ -76,7 +76,7 @@ class ForeignWriter(Writer):
         return Lock.acquire(self._disk, self.directory / "jnl.lck")
 
 
-def test_messages_that_a_foreign_writer_adds_before_the_recovery_do_no_harm() -> None:
+def test_messages_added_by_a_foreign_writer_before_recovery_do_no_harm() -> None:
     disk = SEJ.with_journals()
     publish_two(disk)
     row = (b"of another", b"key", 0, 5)

@@ -215,7 +215,7 @@ def random_step(disk: Disk, root: Path, chance: random.Random) -> object:
         chance.random()
 
 
-def test_a_lock_belongs_to_an_open_file_and_is_gone_after_a_crash(disk: SimulatedDisk) -> None:
+def test_lock_belongs_to_an_open_file_and_ends_with_a_crash(disk: SimulatedDisk) -> None:
     first, second = disk.open(FILE, "update"), disk.open(FILE, "update")
     first.lock()
     first.lock()
@@ -268,7 +268,7 @@ def test_a_copy_shares_nothing_that_changes(disk: SimulatedDisk) -> None:
 # --- a crash leaves what was synced, and of the rest anything ---------------------------------------------------------
 
 
-def test_a_synced_file_without_a_synced_name_can_be_gone(disk: SimulatedDisk) -> None:
+def test_synced_file_without_a_synced_name_can_be_lost(disk: SimulatedDisk) -> None:
     file = disk.open(FILE, "create")
     file.write_at(0, b"abc")
     file.sync()
@@ -301,7 +301,7 @@ def test_every_subset_of_unsynced_writes_can_survive(disk: SimulatedDisk) -> Non
     assert possible(disk) == {b"xxxx"}
 
 
-def test_many_unsynced_writes_are_sampled_the_same_way_each_time(disk: SimulatedDisk) -> None:
+def test_sample_of_many_unsynced_writes_is_reproducible(disk: SimulatedDisk) -> None:
     file = disk.open(FILE, "create")
     disk.sync_directory(JOURNAL)
     for position in range(40):
@@ -868,7 +868,7 @@ def test_trees_are_copied_and_compared(tmp_path: Path) -> None:
     ]
 
 
-def test_write_buffers_of_every_kind_are_kept_as_they_were(disk: SimulatedDisk) -> None:
+def test_written_buffers_of_every_kind_are_copied(disk: SimulatedDisk) -> None:
     file = disk.open(FILE, "create")
     buffers: list[Buffer] = [b"ab", bytearray(b"cd"), memoryview(b"xefx")[1:3]]
     for number, buffer in enumerate(buffers):

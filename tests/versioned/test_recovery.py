@@ -226,7 +226,7 @@ def test_missing_path_is_not_found(tmp_path: Path) -> None:
         VersionedRecovery.load([tmp_path / "x"])
 
 
-def test_asyncio_has_the_same_answers(tmp_path: Path) -> None:
+def test_asyncio_gives_the_same_results(tmp_path: Path) -> None:
     model = random_model(7)
     model.write(tmp_path)
     middle = (START + model.now) // 2

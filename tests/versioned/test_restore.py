@@ -211,7 +211,7 @@ def test_missing_archive_leaves_an_unknown_time_range(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_whatever_archives_are_missing_or_unreadable_no_time_is_answered_wrongly(seed: int, tmp_path: Path) -> None:
+def test_missing_or_unreadable_archives_never_give_wrong_states(seed: int, tmp_path: Path) -> None:
     dice = random.Random(seed)
     model = random_history(dice, 120)
     path = model.write(tmp_path / "source")

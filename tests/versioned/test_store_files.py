@@ -455,7 +455,7 @@ def test_garbage_far_after_the_position_is_cleared_before_entries_reach_it(tmp_p
         assert store.get("a") == "second"
 
 
-def test_an_entry_larger_than_what_is_zeroed_at_once_needs_no_rotation(tmp_path: Path) -> None:
+def test_entry_larger_than_one_zeroing_step_needs_no_rotation(tmp_path: Path) -> None:
     with opened(tmp_path, capacity=16 << 20) as store:
         store.insert("large", "x" * (3 << 20))
         store.insert("larger", "y" * (5 << 20))

@@ -173,7 +173,7 @@ def test_walk_stops_after_a_transaction_without_a_successor() -> None:
     assert codec.walk(data, 20, len(data), 0, 0, starts[-1]) == (starts[1] - 8, 1, codec.JUMP, starts[0])
 
 
-def test_hopping_goes_from_head_to_head() -> None:
+def test_hopping_moves_from_head_to_head() -> None:
     for gap_bytes in (0, 8):
         data = journal(numbered(20), gap_bytes=gap_bytes)
         _, starts = linked(numbered(20), gap_bytes=gap_bytes)
@@ -187,7 +187,7 @@ def test_hopping_goes_from_head_to_head() -> None:
 
 
 @pytest.mark.parametrize("target", [1, 19, 20, 2**64 - 1], ids=str)
-def test_hopping_never_goes_backwards_or_beyond_the_end(target: int) -> None:
+def test_hopping_never_moves_backwards_or_beyond_the_end(target: int) -> None:
     items, starts = linked(numbered(3))
     data = bytearray(journal(items))
     data[starts[1] + 8 : starts[1] + 16] = target.to_bytes(8, "little")

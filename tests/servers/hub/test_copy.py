@@ -54,7 +54,7 @@ def test_copy_and_restore_are_byte_identical_file_by_file(
     in_loop(work())
 
 
-def test_an_empty_journal_and_one_that_ends_with_an_empty_segment_are_copied_as_they_are(tmp_path: Path) -> None:
+def test_empty_journal_and_empty_last_segment_are_copied_unchanged(tmp_path: Path) -> None:
     with Writer(tmp_path / "empty"):
         pass
     with Writer(tmp_path / "full", segment_size=30) as writer:

@@ -192,7 +192,7 @@ def test_wrong_use_is_one_line_and_exit_code_2(arguments: tuple[str, ...], words
 
 
 @pytest.mark.parametrize("arguments", [("serve", "hub", "x"), ("copy", "x", "127.0.0.1:1", "--client", "web")])
-def test_without_grpcio_it_says_what_to_install(arguments: tuple[str, ...], tmp_path: Path) -> None:
+def test_missing_grpcio_is_reported_with_the_package_to_install(arguments: tuple[str, ...], tmp_path: Path) -> None:
     code = "import sys; sys.modules['grpc'] = None; from logwright.cli import main; sys.exit(main(sys.argv[1:]))"
     done = subprocess.run(
         [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False, cwd=tmp_path

@@ -120,7 +120,7 @@ def test_a_block_is_within_a_request_and_a_line_is() -> None:
     assert not parser.is_within
 
 
-def test_clients_together_send_no_more_than_they_may() -> None:
+def test_total_bytes_of_all_requests_are_limited() -> None:
     arriving = Arriving(150)
     first, second = Parser(LIMITS, arriving), Parser(LIMITS, arriving)
     assert first.feed(b"set q 0 0 100\r\nabc") == []

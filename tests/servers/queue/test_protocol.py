@@ -102,7 +102,7 @@ print(len(CONVERSATIONS))
 """
 
 
-def test_without_compiled_kernels_and_without_uvloop_the_answers_are_the_same(tmp_path: Path) -> None:
+def test_responses_are_the_same_without_kernels_and_uvloop(tmp_path: Path) -> None:
     program = "import sys\nsys.modules['uvloop'] = None\n" + PURE
     root = PAGE.parents[1]
     done = subprocess.run(

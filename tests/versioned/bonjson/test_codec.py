@@ -104,7 +104,7 @@ def test_a_value_is_encoded_in_its_smallest_form(twin: ModuleType, value: Any, d
 
 @EACH_TWIN
 @EACH_CASE
-def test_a_document_is_decoded_whole(twin: ModuleType, value: Any, data: bytes) -> None:
+def test_complete_document_is_decoded(twin: ModuleType, value: Any, data: bytes) -> None:
     for buffer in (data, bytearray(data), memoryview(data)):
         assert repr(twin.decode(buffer)) == repr(value)
     assert twin.size_of(data) == len(data)
