@@ -24,7 +24,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PACKAGE = ROOT / "src" / "logwright"
 WITHOUT_EXAMPLES = [ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
 DEADLINE_SECONDS = 600
-"""Only for what hangs: a command that starts a Spark of its own takes its time on a busy machine."""
+"""Only for hangs: a command that starts its own Spark is slow on a busy machine."""
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 

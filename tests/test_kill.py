@@ -24,7 +24,7 @@ from tests.support.counts import COUNTS
 from tests.support.forks import fork_server
 
 KILLS = 20
-"""Of each kind of journal, one after the other."""
+"""The number of writers for each kind of journal."""
 DEADLINE_SECONDS = 60.0
 KINDS = [
     pytest.param(subject, kind, sync, id=f"{subject.name}, {kind}, {sync}")

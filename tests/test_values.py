@@ -1,4 +1,4 @@
-"""Values decoded: what JSON can hold comes out, and whatever the bytes are, nothing but `Undecodable` is raised."""
+"""Decoded values are valid JSON, and any other bytes raise only `Undecodable`."""
 
 from __future__ import annotations
 

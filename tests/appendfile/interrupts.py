@@ -104,7 +104,7 @@ def three_segments(directory: Path) -> None:
 
 
 def recovered(directory: Path) -> Segments:
-    """What the next opening gives back, to the end."""
+    """All records that the next opening recovers."""
     with Writer(directory, recovering=True) as writer:
         return [list(segment.records) for segment in writer.recovery()]
 

@@ -1,4 +1,4 @@
-"""A journal without files: what must be there after each call, in the plainest way that says it."""
+"""A journal without files: the expected content after each call, as simple as possible."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Model:
         self.closed, self.open = [], []
 
     def consume(self) -> None:
-        """The walk over what is old has come to its end."""
+        """The walk over the old records has ended."""
         self.old = []
 
     def view(self) -> View:

@@ -71,7 +71,7 @@ class GatedFile:
 
 
 async def opened(directory: Path, **options: Any) -> tuple[AppendJournal, list[Segment]]:
-    """A journal, and all that it gives back."""
+    """A journal, and all records that it recovers."""
     journal, recovery = await AppendJournal.open(directory, **options)
     return journal, [segment async for segment in recovery]
 
@@ -394,7 +394,7 @@ def test_cancelled_task_has_appended_and_does_not_affect_others(tmp_path: Path) 
 
 
 def test_cancellation_at_any_await_leaves_a_usable_journal(tmp_path: Path) -> None:
-    """The same calls are cancelled after one more turn of the loop each time, until they come to their end."""
+    """The same calls are cancelled after one more turn of the loop each time, until they finish."""
 
     async def calls(directory: Path) -> None:
         journal, recovery = await AppendJournal.open(directory, sync="always", max_pending_bytes=40)

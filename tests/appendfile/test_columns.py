@@ -1,4 +1,4 @@
-"""Columns, splits and tables: the records as Arrow has them, cut in any way, and back."""
+"""Columns, splits and tables: the records in Arrow, split in any way, and written back."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 The model knows every record that was written, and of every byte of a damaged file where it was written. It knows
 nothing of how damage is found. A record that holds a damaged byte may have come out different, as the format has no
-checksums; so may those after it, up to the next range that the repair has taken out. No other record may.
+checksums; so may those after it, up to the next range that the repair has removed. No other record may.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Outcome:
     touched: set[int] = field(default_factory=set)
     """Those that are there with other bytes."""
     is_astray: bool = False
-    """Whether a damaged size has led somewhere else, up to the next range that was taken out."""
+    """Whether a damaged size has led to another position, up to the next removed range."""
     went_astray: bool = False
     """Whether a damaged size or a damaged checkpoint has been read, and nothing showed that it is wrong."""
 
@@ -163,7 +163,7 @@ def restored_pair(plan: Plan) -> tuple[int, int]:
 
 
 def _in_damaged(pieces: list[Span], found: list[int]) -> Iterator[tuple[int, int, bool]]:
-    """Where records of a repaired file were in the damaged one, and whether a range was taken out right before."""
+    """Where records of a repaired file were in the damaged one, and whether a range was removed right before."""
     base = 0
     for piece in pieces:
         is_first = piece.start > 0

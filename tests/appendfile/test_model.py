@@ -94,7 +94,7 @@ def test_any_calls_match_the_model(steps: list[tuple[str, bytes]], file_bytes: i
 @settings(derandomize=True, deadline=None, database=None, max_examples=100)
 @given(steps=STEPS, file_bytes=strategies.sampled_from([50, 90, 200]))
 def test_writer_that_appends_in_place_leaves_one_generation(steps: list[Any], file_bytes: int) -> None:
-    """The same without recovery: a writer is closed and opened where the journal ends, and nothing is put aside."""
+    """The same without recovery: a writer is closed and opened where the journal ends, and nothing is moved aside."""
     disk, model = SimulatedDisk(), Model()
     writer = Writer(HOME, file_bytes=file_bytes, disk=disk)
     for name, record in steps:

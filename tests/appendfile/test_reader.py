@@ -476,7 +476,7 @@ def test_follower_reports_files_removed_before_they_were_read(tmp_path: Path) ->
 
 
 def test_follower_of_a_restarting_program_misses_nothing(tmp_path: Path) -> None:
-    """Each start recovers all there is and removes it, perhaps before it was looked at again."""
+    """Each start recovers all there is and removes it, perhaps before it was read again."""
     write(tmp_path, {0: [HINT, *data("0")]})
     with Scanner(tmp_path, timeout=0) as scanner:
         seen = payloads(scanner)

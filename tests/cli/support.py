@@ -70,7 +70,7 @@ def environment(**changes: str) -> dict[str, str]:
 
 
 def execute(*arguments: object, **options: Any) -> Outcome:
-    """Run a command line in a process of its own, by `python -m logwright`."""
+    """Run a command line in a separate process, by `python -m logwright`."""
     done = subprocess.run(
         [sys.executable, "-m", "logwright", *map(str, arguments)],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""A repair that was killed half-way: every verb says so, and the journal can be finished or taken back."""
+"""A repair that was killed half-way: every verb reports it, and the repair can be finished or undone."""
 
 from __future__ import annotations
 

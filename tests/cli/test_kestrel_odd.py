@@ -1,4 +1,4 @@
-"""Verbs on queues that are in a bad way: their newest file damaged or gone, odd names, or open in a program."""
+"""Verbs on problematic queues: the newest file damaged or missing, odd names, or open in a program."""
 
 from __future__ import annotations
 

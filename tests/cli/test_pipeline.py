@@ -1,4 +1,4 @@
-"""The pipeline on the command line, as far as no Spark is needed: what is wrong is said before it is started."""
+"""The pipeline on the command line, without Spark: errors are reported before Spark is started."""
 
 from __future__ import annotations
 

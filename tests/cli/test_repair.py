@@ -1,4 +1,4 @@
-"""`logwright repair`: previewed, done, taken back."""
+"""`logwright repair`: planned, executed, undone."""
 
 from __future__ import annotations
 

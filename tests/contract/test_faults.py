@@ -129,7 +129,7 @@ class Attempt:
         return error.errno == errno.ENOSPC and not self.subject.full_is_final
 
     def _assert_final(self, session: Session) -> None:
-        """Whatever the disk does by now, this writer takes nothing more."""
+        """Whatever the disk does now, this writer accepts nothing more."""
         uses: tuple[Callable[[], object], ...] = (lambda: session.append(self.records[-1]), session.flush, session.sync)
         for use in uses:
             with pytest.raises(Poisoned):

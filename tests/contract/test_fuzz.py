@@ -1,4 +1,4 @@
-"""Fifty thousand bad inputs and more for every decoder: each gives an answer or an error of ours, and no other."""
+"""Fifty thousand bad inputs and more for every decoder: each gives a result or one of our errors."""
 
 from __future__ import annotations
 

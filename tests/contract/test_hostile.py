@@ -52,7 +52,7 @@ def _deadline() -> Iterator[None]:
 
 
 def try_verbs(subject: Subject, disk: Disk, home: Path) -> int:
-    """Every verb, one after the other; how many there were. Any error that is not ours goes through."""
+    """Run every verb; how many there were. Any error that is not ours is raised."""
     verbs = subject.verbs(disk, home)
     for verb in each(verbs.items()):
         assert error_of(verb) != "", "an error that says nothing"

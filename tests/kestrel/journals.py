@@ -67,7 +67,7 @@ def lived_queue(directory: Path, name: str, dice: random.Random, dialect: Any) -
 
 
 def events_of(path: Path) -> pa.Table:
-    """What the table `events` has of a queue or of a directory of queues, as far as it is its own to say."""
+    """What the table `events` has of a queue or of a directory of queues, in the columns of the format."""
     found = []
     for batch in arrow.batches(path, list(COLUMN_NAMES), mode="dropmalformed", format="kestrel"):
         arrays = [COLUMNS.column(batch, name) for name in EVENTS]

@@ -1,6 +1,6 @@
 """Processes that use a queue forever and report each call, to be killed by a test, or to kill themselves.
 
-Before each call a process sends what it is about to do, and after it what came of it, each as a line of JSON:
+Before each call a process sends what it is about to do, and after it the result, each as a line of JSON:
 
     ["do", worker, "put", [7]]          ["done", worker, null]
     ["do", worker, "open", [2]]         ["done", worker, [[item, xid], ...]]
@@ -52,7 +52,7 @@ class MortalDisk:
         self._calls = 0
 
     def at(self, kind: str, action: Callable[[], Any]) -> Any:
-        """Do something, and die before or after it if the time has come."""
+        """Do something, and die before or after it at the chosen moment."""
         moment = self._moment
         if moment is None or moment.kind != kind:
             return action()
@@ -149,13 +149,13 @@ class Worker:
         return chance.choice(("get", "open")), [many]
 
     def learn(self, verb: str, result: Any) -> None:
-        """Remember what came of it."""
+        """Remember the result."""
         if verb == "open":
             self._open += [xid for _, xid in result]
 
 
 def act(queue: Queue, verb: str, numbers: list[int]) -> Any:
-    """Do something to a queue; what came of it."""
+    """Do something to a queue; its result."""
     if verb == "put":
         items = [data_of(number) for number in numbers]
         return queue.put(items[0]) if len(items) == 1 else queue.put_many(items) and None

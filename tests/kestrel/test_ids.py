@@ -1,4 +1,4 @@
-"""The next free id: the same as by going from one to the next, and in few steps, whatever a journal says."""
+"""The next free id: the same as by trying each id in turn, but in few steps, for any journal."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ if COMPILED:
 
 
 def by_hand(steps: Steps) -> list[int]:
-    """What they must come to, found by going from id to id."""
+    """The expected ids, found by trying each id in turn."""
     taken: dict[int, None] = {}
     last = 0
     for op, number in steps:

@@ -1,4 +1,4 @@
-"""Putting parked items back from outside, and what a crash on the way leaves."""
+"""Returning parked items with unpark, and what a crash meanwhile leaves."""
 
 from __future__ import annotations
 

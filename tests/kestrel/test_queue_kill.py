@@ -31,7 +31,7 @@ from tests.support.forks import fork_server
 from tests.support.threads import DEADLINE_SECONDS
 
 KILLS = 12
-"""Of each kind, one after the other."""
+"""The number of processes of each kind."""
 MOST_REPORTS = 500
 """A process that does not kill itself by then is killed."""
 State = list[tuple[int, int]]
@@ -128,7 +128,7 @@ def check_opened(directory: Path, wanted: State, options: dict[str, Any]) -> Non
     assert not [path.name for path in directory.iterdir() if "~~" in path.name or path.name.endswith(".pack")]
 
 
-# --- one after the other ----------------------------------------------------------------------------------------------
+# --- one worker at a time ---------------------------------------------------------------------------------------------
 
 
 class Model:
@@ -145,7 +145,7 @@ class Model:
         return other
 
     def done(self, verb: str, numbers: list[int], result: Any) -> None:
-        """Something was done; see that what came of it is right."""
+        """Check the result of a call."""
         if verb == "get":
             assert result == [number for number, _ in self.items[: numbers[0]]]
         elif verb == "open":

@@ -1,4 +1,4 @@
-"""Whatever is done to a queue, in whatever order, it does what a list in memory would do.
+"""Any calls in any order: a queue behaves like a list in memory.
 
 The model is naive on purpose. Beside every rule the queue is closed, killed and opened again, with other limits: read
 behind, rotated, rewritten, packed, and all of it in both dialects.

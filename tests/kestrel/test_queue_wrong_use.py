@@ -1,4 +1,4 @@
-"""What a queue is asked for that makes no sense is `WrongUse`, whatever type it has, and changes nothing."""
+"""Invalid arguments of any type are `WrongUse`, and change nothing."""
 
 from __future__ import annotations
 

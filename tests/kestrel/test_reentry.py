@@ -132,7 +132,7 @@ def a_shelf_that_changes_while_its_items_are_listed() -> None:
 
 
 def calling_a_queue_from_within_its_own_call() -> None:
-    """It is refused, instead of waiting for itself for ever."""
+    """It is refused, instead of deadlocking."""
     shelf = Shelf(0, 1 << 40, DOCUMENTED)
 
     def clock() -> int:

@@ -1,4 +1,4 @@
-"""Repairing journals of queues: planned, done, taken back; nothing is lost, and nothing is made up."""
+"""Repairing journals of queues: planned, executed, undone; nothing is lost, and nothing is invented."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the driver lists: rows for the tables `files` and `consumers`, of whatever there is."""
+"""What the driver lists: rows for the tables `files` and `consumers`, for all journals."""
 
 from __future__ import annotations
 

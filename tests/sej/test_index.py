@@ -1,4 +1,4 @@
-"""The sparse index: it shortens the way, and whatever it says, the file has the last word."""
+"""The sparse index: it speeds up reading, and the file overrides it."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def test_index_is_created_and_removed(journal: Path) -> None:
     assert [path.name for path in index_path(segment).parent.iterdir() if path.suffix == ".tmp"] == []
 
 
-# --- whatever it says, the file has the last word -------------------------------------------------------------------
+# --- the file overrides the index -----------------------------------------------------------------------------------
 
 
 def answers(directory: Path) -> list[object]:

@@ -1,4 +1,4 @@
-"""Memory is bounded: going through a journal of 300 MB, in any way, takes a few megabytes more than a small one does.
+"""Memory is bounded: any operation on a journal of 300 MB takes a few megabytes more than a small one does.
 
 Each operation runs in its own process, which reports the rise of its peak resident memory. The journal is a sparse
 file: its values are holes, so it costs neither time to write nor disk space.

@@ -1,6 +1,6 @@
 """The hub's wire: our encoding is that of the protobuf package, and what other encoders may send is understood.
 
-Kernel and plain Python are asked the same, and must answer the same, on whatever bytes there are.
+Kernel and plain Python must give the same results on any bytes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Repairing sej journals: each kind of damage, what is put right to the byte, what is lost, and the way back."""
+"""Repairing sej journals: each kind of damage, what is restored to the byte, what is lost, and undo."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def files(path: Path, disk: Disk = REAL_DISK) -> Tree:
 
 
 def repaired(path: Path) -> Plan:
-    """Repair a journal, after making sure that this can be taken back to the byte; the plan that was done."""
+    """Repair a journal, after checking that undo restores every byte; the executed plan."""
     before = files(path)
     found = plan(path)
     assert files(path) == before, "planning changes nothing"
@@ -209,7 +209,7 @@ def write_segments(path: Path, messages: list[Message], per_segment: int) -> Non
 
 
 def fields_of(message: Message) -> dict[str, tuple[int, int]]:
-    """Where each field that can be put right is, and how long it is."""
+    """The position and length of each field that can be repaired."""
     key = len(message.key)
     return {"offset": (0, 8), "key_size": (17, 1), "value_size": (18 + key, 4), "size": (message.size - 4, 4)}
 
@@ -1196,7 +1196,7 @@ def damaged(simulated_disk: SimulatedDisk, tmp_path: Path) -> SimulatedDisk:
 
 
 def settled(disk: Disk, verb: str) -> Tree:
-    """The journal after a repair was finished, or taken back, whatever had become of it before."""
+    """The journal after a repair was finished or undone, from any state."""
     standing = [one for one in list_repairs(disk, JOURNAL) if one.state != "undone"]
     if verb == "undo":
         if standing:

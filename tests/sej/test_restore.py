@@ -327,7 +327,7 @@ FILES, ROWS = sources()
 
 
 def restore_all(disk: Disk) -> Restored:
-    """What the pipeline does, with the tasks one after the other."""
+    """What the pipeline does, with sequential tasks."""
     with Restoring(disk, OUT, "request") as restoring:
         if restoring.completed is not None:
             return restoring.completed

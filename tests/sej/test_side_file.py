@@ -42,7 +42,7 @@ def noise(size: int, seed: int = 0) -> bytes:
 
 
 def side_file_of(data: bytes, block_bytes: int = BLOCK) -> bytes:
-    """What the side file of a file with these bytes must be, made the simplest way."""
+    """What the side file of a file with these bytes must be, made in the simplest way."""
     blocks = [data[start : start + block_bytes] for start in range(0, len(data), block_bytes)]
     entries = b"".join(struct.pack("<II", crc32c(block), len(block)) for block in blocks)
     return b"LWCRC32C" + struct.pack("<II", block_bytes, 1) + entries

@@ -1,4 +1,4 @@
-"""A journal read split by split is the journal, whatever the size of the splits and whatever is wrong with it."""
+"""Reading split by split gives the whole journal, for any size of splits and any damage."""
 
 from __future__ import annotations
 

@@ -174,7 +174,7 @@ def test_plan_equals_a_filtered_full_read(
 
 
 def test_entries_added_to_an_older_index_are_used(tmp_path: Path) -> None:
-    """Sessions of a writer, each with clocks of its own, and now and then a tail that was torn in between."""
+    """Sessions of a writer, each with its own clock, and sometimes a torn tail in between."""
     dice = random.Random(3)
     for session in range(12):
         with Writer(tmp_path / "journal", segment_size=7_000_000) as writer:

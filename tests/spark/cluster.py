@@ -1,4 +1,4 @@
-"""A real standalone cluster on loopback: a master and two workers, each a process of its own.
+"""A real standalone cluster on loopback: a master and two workers, each in its own process.
 
 The package goes there as users ship it: as a wheel, in an environment that is packed into an archive, or as a zip of
 Python files. Nothing on the cluster knows of the checkout that the tests run in.

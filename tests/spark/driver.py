@@ -96,7 +96,7 @@ class Driver:
         return self._process.pid
 
     def ask(self, what: str, **given: Any) -> Any:
-        """Have something done, and wait for what came of it."""
+        """Send a request, and wait for its result."""
         self.say(what, **given)
         return self.answer()
 

@@ -39,7 +39,7 @@ def following(stream: JournalStream, start: Offset) -> Offset:
 
 
 def catch_up(query: Any) -> None:
-    """Wait until a query has read all that there is, or fails; but not for ever."""
+    """Wait until a query has read everything or fails, up to a deadline."""
     deadline = threading.Timer(WAIT_SECONDS, query.stop)
     deadline.start()
     try:

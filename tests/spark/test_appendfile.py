@@ -23,7 +23,7 @@ ASIDE = ".logwright/recovery/2"
 
 
 def make_journal(directory: Path) -> Path:
-    """Two files that were put aside, with a segment that is checked, and a new one."""
+    """Two files that were moved aside, with a segment that is checked, and a new one."""
     with Writer(directory, file_bytes=120) as writer:
         for number in range(8):
             writer.append(b"record %d" % number)

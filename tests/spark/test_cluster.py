@@ -41,7 +41,7 @@ SPLIT = "60k"
 
 @dataclass(frozen=True)
 class Shipped:
-    """What is on its way to the cluster: an environment, also packed, and the wheel that is in it."""
+    """What is shipped to the cluster: an environment, also packed, and its wheel."""
 
     wheel: Path
     environment: Path

@@ -1,4 +1,4 @@
-"""The first thing that a newcomer runs: `logwright demo --pipeline`, in a process of its own.
+"""The first thing that a newcomer runs: `logwright demo --pipeline`, in a separate process.
 
 It has the Spark that was installed, not the one that other tests have: see `quick.py`.
 """

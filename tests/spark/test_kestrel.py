@@ -302,7 +302,7 @@ def make_queues(root: Path) -> None:
 
 
 def state_of(items: list[dict[str, Any]]) -> dict[str, list[Row]]:
-    """The queue that its items stand for: the waiting ones from the head on, the open ones as they were reserved."""
+    """The queue that its items represent: the waiting ones from the head on, the open ones as they were reserved."""
 
     def place(item: dict[str, Any]) -> tuple[int, int]:
         last = item["changes"][-1]

@@ -1,4 +1,4 @@
-"""Whatever fails or dies while Spark writes into journals: each record is there once, and what was there before stays.
+"""Failures and kills while Spark writes to journals: each record is there once, and existing records stay.
 
 Tasks fail and are tried again; the committing process is killed before each step that changes something; drivers are
 killed with their JVM; the file system is full.

@@ -1,4 +1,4 @@
-"""What Spark writes into queues is there, whole and once, whatever fails or dies."""
+"""Rows that Spark writes to queues are there completely and once, whatever fails or is killed."""
 
 from __future__ import annotations
 

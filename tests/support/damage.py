@@ -44,7 +44,7 @@ def noise_after(data: bytes, position: int, seed: int = 0) -> bytes:
 
 
 def flip_bit(data: bytes, bit: int) -> bytes:
-    """One bit is the other way round; bit 0 is the lowest of the first byte."""
+    """One bit is flipped; bit 0 is the lowest of the first byte."""
     return flip_bits(data, bit // 8, 1 << (bit % 8))
 
 

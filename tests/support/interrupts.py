@@ -126,7 +126,7 @@ def at_every_moment(trial: Callable[[Interrupt], None], most: int) -> int:
 
 
 Case = Callable[[Path, Interrupt], None]
-"""A trial in a directory of its own."""
+"""A trial in its own directory."""
 
 
 def interrupt_everywhere(case: Case, directory: Path, most: int) -> int:

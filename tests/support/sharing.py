@@ -10,7 +10,7 @@ from __future__ import annotations
 from xdist.scheduler import LoadScopeScheduling
 
 CLUSTER_FILES = ("tests/spark/test_cluster.py", "tests/spark/test_sink_faults.py")
-"""Beside the other tests of Spark: they have drivers of their own, and share nothing with those."""
+"""Beside the other tests of Spark: they have their own drivers, and share nothing with those."""
 ALONE_FILES = ("tests/spark/test_demo.py",)
 SPARK_PAGES = ("docs/spark.md", "docs/pipeline.md")
 

@@ -239,7 +239,7 @@ class SimulatedDisk:
         return process_kills(self, **choices)
 
     def unsynced(self) -> list[str]:
-        """What a power cut could take away now: `contents of PATH`, and `name PATH` for a name that came or went."""
+        """What a power cut could lose now: `contents of PATH`, and `name PATH` for a name that was added or removed."""
         from tests.support.crashes import unsynced
 
         return unsynced(self, {inode for names in self._directories.values() for inode in names.values()})

@@ -761,7 +761,7 @@ def test_passed_cases_are_counted(disk: SimulatedDisk, monkeypatch: pytest.Monke
 
 
 def run_pytest(directory: Path, code: str, *options: str) -> str:
-    """Run one test file with our conftest in a process of its own; what it printed."""
+    """Run one test file with our conftest in a separate process; its output."""
     (directory / "conftest.py").write_text("from tests.conftest import *\n")
     (directory / "test_it.py").write_text(textwrap.dedent(code))
     path = os.pathsep.join([str(Path(__file__).parents[2]), *sys.path])

@@ -14,7 +14,7 @@ DEADLINE_SECONDS = 60.0
 
 
 def in_a_thread(function: Callable[[], Result]) -> Future[Result]:
-    """Start a function in a thread of its own; ask for `result(DEADLINE_SECONDS)`."""
+    """Start a function in a new thread; ask for `result(DEADLINE_SECONDS)`."""
     future: Future[Result] = Future()
 
     def run() -> None:

@@ -1,7 +1,7 @@
 """Misuse of a store: wrong types, times at the edge, odd names, huge and endless values, bombs.
 
-Whatever comes in, what comes out is an error of ours (or a `TypeError`, where a dictionary would raise one), the store
-is unchanged and stays usable.
+Any misuse raises one of our errors (or a `TypeError`, where a dictionary would raise one), and the store is unchanged
+and stays usable.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The kernel says what the codec says, to whatever it is asked; the contract tests do the same with damaged bytes."""
+"""The kernel gives the same results as the codec; the contract tests do the same with damaged bytes."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_every_form_of_an_entry_gives_the_same_columns(text: str) -> None:
         "6a 00ff",
         "68 07 61 0562",  # chunks
         "82 0122",  # what JSON escapes
-        "99" * 40 + "9b" * 40,  # deeper than the fast way goes
+        "99" * 40 + "9b" * 40,  # deeper than the fast path goes
         "".join(f"99{number:02x}9b" for number in range(3)).join(("99", "9b")),
         "77 ffffffffffffffff",
         "7f 0000000000000080",

@@ -191,7 +191,7 @@ def threads_share_a_store() -> None:
 
 
 def closing_in_the_middle() -> None:
-    """A table whose buffer was given back refuses; it does not read where that was."""
+    """A table whose buffer was released refuses calls; it does not read freed memory."""
     for number in range(30):
         with undecoded() as store:
             countdown = [number]

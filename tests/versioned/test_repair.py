@@ -1,4 +1,4 @@
-"""Repairing stores: what the plan says, that it does so and no more, and that it can be taken back."""
+"""Repairing stores: the plan, its exact execution, and undo."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def written(tmp_path: Path, data: bytes) -> Path:
 
 
 def repaired(path: Path) -> list[Entry]:
-    """The changes after a repair, which leaves a sound store that can be written to, and can be taken back."""
+    """The changes after a repair, which leaves a sound, writable store and can be undone."""
     home = path.parent
     before = path.read_bytes()
     done = apply(path, plan(path))

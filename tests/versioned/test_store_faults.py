@@ -50,7 +50,7 @@ def on_a_disk(disk: Any, **options: Any) -> VersionedKVStore:
 
 
 def fill(store: VersionedKVStore, size: int) -> None:
-    """Insert until something is in the way: the value says how often."""
+    """Insert 200 values, or until an error; the value counts the inserts."""
     for number in range(200):
         store.insert("key", str(number).zfill(size))
 

@@ -1,4 +1,4 @@
-"""Whatever is done to a store, in whatever order, it does what a dict in memory would do, and its files know its past.
+"""Any calls in any order: a store behaves like a dict in memory, and its files keep its past.
 
 The model keeps every state with its time. Between the changes the store is rotated, closed and opened again, or left as
 a killed process would leave it; the clock stops, jumps, and goes back. At the end the state at every time is

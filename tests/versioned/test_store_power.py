@@ -35,7 +35,7 @@ def _quiet(caplog: pytest.LogCaptureFixture) -> None:
 
 
 class Writing:
-    """Threads that count up, each in a key of its own; `acknowledged` is how far each has got."""
+    """Threads that count up, each in its own key; `acknowledged` is the progress of each."""
 
     def __init__(self, store: VersionedKVStore, start: list[int], until: int) -> None:
         self.store = store

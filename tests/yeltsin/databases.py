@@ -91,7 +91,7 @@ def act(step: Step, action: str, number: int) -> None:
 
 @dataclass
 class Story:
-    """Transactions that are made one after the other, and the states that they lead to."""
+    """Consecutive transactions, and the state after each."""
 
     name: str
     transactions: list[list[str]]

@@ -1,4 +1,4 @@
-"""The short way of a transaction: compiled and plain, it stores the same bytes, and those that the long way stores."""
+"""The fast path of a transaction: compiled and plain, it stores the same bytes as the slow path."""
 
 from __future__ import annotations
 

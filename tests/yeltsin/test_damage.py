@@ -47,7 +47,7 @@ class Written:
         return cls(items, linked(items)[1], journal(items))
 
     def is_touched(self, number: int, damaged: Traced) -> bool:
-        """Whether the bytes of a transaction are not all there, one after the other."""
+        """Whether the bytes of a transaction are incomplete or not consecutive."""
         start = self.starts[number]
         end = [*self.starts, len(self.data)][number + 1]
         wanted = list(range(start, end))

@@ -1,4 +1,4 @@
-"""Whatever is done to a database, in whatever order, it holds what a dictionary of pages would hold.
+"""Any calls in any order: a database behaves like a dictionary of pages.
 
 Transactions allocate, modify and remove at random; some are rolled back, some by an error; between them the database is
 closed, or left as a killed process leaves it, and opened again with other settings. On a simulated disk, where

@@ -1,4 +1,4 @@
-"""A modification by one call, without a block: a transaction of its own, whichever way it takes."""
+"""A modification by one call, without a block: its own transaction, on the fast and the slow path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kernel says what the codec says, to whatever it is asked; the contract tests do the same with damaged bytes."""
+"""The kernel gives the same results as the codec; the contract tests do the same with damaged bytes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TWINS = Twins("logwright.yeltsin", compiled=COMPILED)
 
 
 def assert_twins_agree(data: bytes, chance: random.Random) -> None:
-    """Ask for everything that can be asked about some bytes."""
+    """Assert that both twins give the same results for some bytes."""
     start = min(len(data), chance.choice((0, 20, 20, chance.randrange(len(data) + 1))))
     end = chance.choice((len(data), len(data), chance.randrange(start, len(data) + 1)))
     base = chance.choice((0, 0, 7, 2**40))

@@ -154,7 +154,7 @@ def test_foreign_transaction_after_ours_is_redone_with_them() -> None:
 
 
 def fails(disk: SimulatedDisk, wanted: tuple[bytes, bytes]) -> bool:
-    """Whether a crash within a redo can leave what opening does not put right."""
+    """Whether a crash within a redo can leave something that opening does not repair."""
     for state in disk.crash_states(most=30, format=""):
         try:
             check(state, MIDDLE, wanted)

@@ -1,4 +1,4 @@
-"""Repairs: links are set by what is whole, torn ends are cut, bad bytes are led over; and all of it is taken back."""
+"""Repairs: links follow intact transactions, torn ends are cut, links skip bad bytes; and undo reverts all of it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.yeltsin.test_reader import COUNT, DATA, HOSTILE, STARTS, with_link
 
 
 def repaired(path: Path, data: bytes) -> list[int]:
-    """Repair, check that it can be taken back, repair again; which transactions are there then."""
+    """Repair, check undo, repair again; the remaining transactions."""
     path.write_bytes(data)
     made = plan(path)
     assert apply(path, made) is not None

@@ -24,7 +24,7 @@ EVENTS = ["file", "position", "size", "sequence", "timestamp", "timestamp_ns", "
 
 
 def events_of(path: Path) -> pa.Table:
-    """What the table `events` has of a journal, as far as it is its own to say."""
+    """What the table `events` has of a journal, in the columns of the format."""
     batches = arrow.batches(path, list(COLUMN_NAMES), mode="dropmalformed")
     found = [pa.RecordBatch.from_arrays([COLUMNS.column(batch, name) for name in EVENTS], EVENTS) for batch in batches]
     return pa.Table.from_batches(found)

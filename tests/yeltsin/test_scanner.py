@@ -16,7 +16,7 @@ from tests.yeltsin.test_reader import DATA, STARTS, with_link
 
 
 def new(scanner: Scanner[Transaction]) -> list[int]:
-    """What has come, by its time."""
+    """The received transactions, by their time."""
     return [record.timestamp - CREATED for record in scanner]
 
 

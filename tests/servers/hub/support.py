@@ -1,4 +1,4 @@
-"""Hubs and clients for tests: in this process, or in one of their own that may be killed."""
+"""Hubs and clients for tests: in this process, or in a separate one that may be killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A client among strangers: whatever a hub answers, it is an error of ours in one line, and nothing is written."""
+"""A client and a hostile hub: any answer is one of our errors in one line, and nothing is written."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ _LOCAL = "127.0.0.1:0"
 
 
 class HubProcess:
-    """A hub in a process of its own. Each has the address of the one before."""
+    """A hub in a separate process. Each has the address of the previous one."""
 
     def __init__(self, context: ForkServerContext, directory: Path) -> None:
         self._context = context

@@ -1,4 +1,4 @@
-"""A copy against a model of it that is a list: whatever is put, in any order, both say the same and hold the same."""
+"""A copy against a list as its model: for any puts in any order, both give the same results and content."""
 
 from __future__ import annotations
 

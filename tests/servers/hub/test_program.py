@@ -31,7 +31,7 @@ EXAMPLES = {name: verb.examples for name, verb in every_verb()}
 
 @contextmanager
 def program(*arguments: object, code: int = 0) -> Iterator[tuple[Any, subprocess.Popen[str]]]:
-    """A verb in a process of its own, from its first line of JSON on; ended by SIGTERM, with this exit code."""
+    """A verb in a separate process, from its first line of JSON on; ended by SIGTERM, with this exit code."""
     command = [sys.executable, "-m", "logwright", *map(str, arguments)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
     assert process.stdout is not None

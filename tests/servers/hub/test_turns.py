@@ -1,4 +1,4 @@
-"""Many journals at once: each has its turn, whatever the others have, and all together take a bounded share."""
+"""Many journals at once: each gets its turn, and all together use bounded resources."""
 
 from __future__ import annotations
 

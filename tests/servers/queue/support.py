@@ -49,7 +49,7 @@ class Serving:
         return future.result(DEADLINE_SECONDS)
 
     def until(self, condition: Callable[[], object]) -> None:
-        """Return once something is true, looked at in the thread of the server whenever that has done something."""
+        """Wait until a condition holds; the thread of the server checks it after each step."""
         found = threading.Event()
 
         def look() -> None:

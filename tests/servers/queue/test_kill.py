@@ -58,7 +58,7 @@ class Worker:
             self.socket.sendall(b"get %b/close/open\r\n" % self._queue)
 
     def hear(self) -> bool:
-        """Take what has come; whether that is a whole answer."""
+        """Read the received bytes; whether they are a complete response."""
         data = self.socket.recv(4096)
         if not data:
             raise ConnectionResetError("the server is gone")

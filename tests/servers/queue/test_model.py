@@ -1,4 +1,4 @@
-"""Any requests of a few clients, one after the other, are answered as a model of a few lines answers them."""
+"""Any sequence of requests of a few clients gets the responses of a small model."""
 
 from __future__ import annotations
 

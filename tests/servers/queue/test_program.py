@@ -30,7 +30,7 @@ TOOLS = ("/usr/share/memcached/scripts/memcached-tool", "memcached-tool")
 
 
 class Program:
-    """`logwright serve kestrel` in a process of its own."""
+    """`logwright serve kestrel` in a separate process."""
 
     def __init__(self, directory: Path, *options: str) -> None:
         command = [sys.executable, "-m", "logwright", "serve", "kestrel", str(directory), "--listen", "127.0.0.1:0"]

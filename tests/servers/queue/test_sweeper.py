@@ -39,7 +39,7 @@ def put(client: Client, queue: bytes, count: int, expiry: int = 0) -> None:
 
 
 def fail(served: Serving, queue: bytes, times: int) -> None:
-    """Have an item read and put back so often."""
+    """Read an item and abort it this number of times."""
     with Client(served) as client:
         for _ in range(times):
             assert client.ask(b"get %b/open\r\n" % queue).startswith(b"VALUE")

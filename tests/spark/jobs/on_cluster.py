@@ -23,7 +23,7 @@ PAUSE_BEFORE_ROW = 60
 
 
 def where() -> list[list[Any]]:
-    """What two tasks, each on a machine of its own, know of the package."""
+    """What two tasks on different machines know of the package."""
 
     def look(_: Iterable[int]) -> Iterator[list[Any]]:
         import logwright

@@ -8,7 +8,7 @@ the format:
     trapNumber      the trap is before the n-th step of this kind; after all of them when there are fewer
     trap            kill: ends the processes `victims` and this one; fill: fills the file system up
     victims         numbers of processes, with commas
-    report          a file that gets the steps, one a line, when the commit has come to its end
+    report          a file that gets the steps, one a line, when the commit has ended
 
 `limited` is the sink of sej in whose tasks no file may become larger than `fileLimit` bytes.
 """
