@@ -71,7 +71,7 @@ NOT_RUN = [
     "codec",
     "columns",
     "fuzz",
-    "gathering",
+    "column_builder",
     "golden",
     "hostile",
     "kernel",

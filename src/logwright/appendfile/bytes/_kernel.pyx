@@ -22,8 +22,8 @@ from ...core.bytes._buffers cimport (
     rows_of,
 )
 from ...core.bytes._bytes cimport copy_bytes, load_little_u32, load_little_u64, store_little_u32, store_little_u64
-from ...core.bytes._gathering cimport BytesColumn, Gathering, fits, put_bytes
-from ...core.bytes._outgoing cimport Outgoing, PyGC_Disable, PyGC_Enable, room_for, room_left
+from ...core.bytes._column_builder cimport BytesColumn, ColumnBuilder, fits, put_bytes
+from ...core.bytes._write_buffer cimport WriteBuffer, PyGC_Disable, PyGC_Enable, room_for, room_left
 
 from collections import deque
 
@@ -535,7 +535,7 @@ cdef int c_gather(
     return answer
 
 
-cdef class Gatherer(Gathering):
+cdef class Gatherer(ColumnBuilder):
     """The records of many ranges as the columns of one batch; see codec.Gatherer."""
 
     cdef Room _room
@@ -601,7 +601,7 @@ cdef inline void put_pair(unsigned char *out, uint64_t checked, uint64_t current
     store_little_u64(out + HEAD_BYTES + 8, current)
 
 
-cdef class AppendBuffer(Outgoing):
+cdef class AppendBuffer(WriteBuffer):
     """Records on their way to the files of a journal; see codec.AppendBuffer."""
 
     cdef public uint64_t file_id
@@ -619,7 +619,7 @@ cdef class AppendBuffer(Outgoing):
         self, Py_ssize_t attention_bytes, uint64_t file_id=0, int64_t position=0, int64_t file_bytes=4 << 20,
         uint64_t checked=0, uint64_t current=0, bint has_data=False, starts=(),
     ):
-        Outgoing.__init__(self, attention_bytes)
+        WriteBuffer.__init__(self, attention_bytes)
         self.file_id = file_id
         self.position = position
         self.file_bytes = file_bytes

@@ -31,9 +31,9 @@ from ...core.bytes.buffers import (
     not_walked,
     starts_of,
 )
-from ...core.bytes.gathering import Bytes, Gathering, Numbers
+from ...core.bytes.column_builder import Bytes, ColumnBuilder, Numbers
 from ...core.bytes.outcome import NEED_MORE, Malformed, NeedMore, Span
-from ...core.bytes.outgoing import Outgoing
+from ...core.bytes.write_buffer import WriteBuffer
 from ...errors import TooLarge, WrongUse
 from .layout import (
     CHECKPOINT,
@@ -369,7 +369,7 @@ _LAYOUT: Final = (
 )
 
 
-class Gatherer(Gathering[Columns]):
+class Gatherer(ColumnBuilder[Columns]):
     """Collects the records of many walked ranges as the columns of one batch.
 
     It has a fixed capacity of rows and of bytes of data; `add` takes what fits, `take` returns the columns. `allocate`
@@ -426,7 +426,7 @@ def columns(
 # --- building what will be written ----------------------------------------------------------------------------------
 
 
-class AppendBuffer(Outgoing):
+class AppendBuffer(WriteBuffer):
     """Encoded records that wait to be written to the files of a journal, with a hint at the beginning of each file.
 
     `append`, `register` and `check` add one record each; `take` returns the bytes, and where in them the next file

@@ -29,8 +29,8 @@ from ...core.bytes._bytes cimport (
     store_little_u32,
     store_little_u64,
 )
-from ...core.bytes._gathering cimport BytesColumn, Gathering, fits, put_bytes
-from ...core.bytes._outgoing cimport Outgoing, room_for, room_left
+from ...core.bytes._column_builder cimport BytesColumn, ColumnBuilder, fits, put_bytes
+from ...core.bytes._write_buffer cimport WriteBuffer, room_for, room_left
 from ._operations cimport (
     ADD,
     ADD_XID,
@@ -472,7 +472,7 @@ cdef int c_gather(
     return answer
 
 
-cdef class Gatherer(Gathering):
+cdef class Gatherer(ColumnBuilder):
     """The operations of many ranges as the columns of one batch; see codec.Gatherer."""
 
     cdef Room _room
@@ -587,7 +587,7 @@ cdef int64_t as_time(object moment, bint is_expiry) except? -1:
     return found
 
 
-cdef class AppendBuffer(Outgoing):
+cdef class AppendBuffer(WriteBuffer):
     """Operations on their way to a file; see codec.AppendBuffer."""
 
     records_name = "operations"
@@ -596,7 +596,7 @@ cdef class AppendBuffer(Outgoing):
     cdef public int dialect
 
     def __init__(self, int64_t position, Py_ssize_t attention_bytes, int dialect=DOCUMENTED):
-        Outgoing.__init__(self, attention_bytes)
+        WriteBuffer.__init__(self, attention_bytes)
         self.position = position
         self.dialect = dialect
 

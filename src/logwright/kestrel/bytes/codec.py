@@ -31,9 +31,9 @@ from ...core.bytes.buffers import (
     not_walked,
     starts_of,
 )
-from ...core.bytes.gathering import Bytes, Gathering, Numbers
+from ...core.bytes.column_builder import Bytes, ColumnBuilder, Numbers
 from ...core.bytes.outcome import NEED_MORE, Malformed, NeedMore, Span
-from ...core.bytes.outgoing import Outgoing
+from ...core.bytes.write_buffer import WriteBuffer
 from ...errors import WrongUse
 from .layout import (
     ADD,
@@ -376,7 +376,7 @@ _LAYOUT: Final = (
 )
 
 
-class Gatherer(Gathering[Columns]):
+class Gatherer(ColumnBuilder[Columns]):
     """Gathers the operations of many walked ranges as the columns of one batch.
 
     It holds a fixed number of rows and bytes of data; `add` takes what fits, `take` hands the columns over. `allocate`
@@ -436,7 +436,7 @@ def _data_bytes(buffer: Buffer, start: int, end: int, dialect: int) -> int:
 # --- building what will be written ----------------------------------------------------------------------------------
 
 
-class AppendBuffer(Outgoing):
+class AppendBuffer(WriteBuffer):
     """Operations on their way to a file, encoded.
 
     Each method adds one operation; `take` hands over what is buffered. `_attend` of a subclass is called when more than

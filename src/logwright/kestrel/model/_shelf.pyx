@@ -24,7 +24,7 @@ from libc.string cimport memcpy
 
 from ...core.bytes._buffers cimport View
 from ...core.bytes._bytes cimport load_little_i32, load_little_i64, now_ms, store_little_u32, store_little_u64
-from ...core.bytes._outgoing cimport Outgoing, PyGC_Disable, PyGC_Enable, room_for
+from ...core.bytes._write_buffer cimport WriteBuffer, PyGC_Disable, PyGC_Enable, room_for
 from ._ring cimport grown_ring
 from ..bytes._operations cimport ADD, ADD_XID, ADDX, ADDX_HEAD, check_agreement, has_data, head_bytes
 
@@ -98,7 +98,7 @@ cdef class Mutex:
         self._release()
 
 
-cdef class Shelf(Outgoing):
+cdef class Shelf(WriteBuffer):
     """Items and operations of one queue; see shelf.Shelf."""
 
     cdef readonly Mutex mutex
@@ -146,7 +146,7 @@ cdef class Shelf(Outgoing):
         self._held_by_others = {}
 
     def __init__(self, int64_t position, int64_t attention_bytes, int dialect):
-        Outgoing.__init__(self, attention_bytes, first_bytes=4096)  # a program may have thousands of queues
+        WriteBuffer.__init__(self, attention_bytes, first_bytes=4096)  # a program may have thousands of queues
         self.position = position
         self.dialect = dialect
         self.max_items = self.max_bytes = self.max_memory_items = self.max_memory_bytes = NO_LIMIT

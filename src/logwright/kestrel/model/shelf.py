@@ -40,7 +40,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
 from ...core.bytes.buffers import Buffer, as_bytes
-from ...core.bytes.outgoing import Outgoing
+from ...core.bytes.write_buffer import WriteBuffer
 from ...errors import TooLarge
 from ..bytes.layout import (
     ADD,
@@ -61,7 +61,7 @@ NO_LIMIT: Final = 2**62
 _REMOVE_BYTE: Final = bytes([REMOVE])
 
 
-class Shelf(Outgoing):
+class Shelf(WriteBuffer):
     """Items and operations of one queue. Limits are plain numbers, `NO_LIMIT` for none; times are milliseconds."""
 
     def __init__(self, position: int, attention_bytes: int, dialect: int) -> None:

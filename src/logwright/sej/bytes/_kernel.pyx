@@ -22,8 +22,8 @@ from ...core.bytes._buffers cimport (
     rows_of,
 )
 from ...core.bytes._bytes cimport load_big_i32, load_big_i64, load_big_u64, now_ns
-from ...core.bytes._gathering cimport BytesColumn, Gathering, fits, put_bytes
-from ...core.bytes._outgoing cimport Outgoing, PyGC_Disable, PyGC_Enable, room_for, room_left
+from ...core.bytes._column_builder cimport BytesColumn, ColumnBuilder, fits, put_bytes
+from ...core.bytes._write_buffer cimport WriteBuffer, PyGC_Disable, PyGC_Enable, room_for, room_left
 from ._frame cimport HEAD, OVERHEAD, claimed, put_message
 from ._message cimport Message
 
@@ -225,7 +225,7 @@ cdef int c_gather(
     return answer
 
 
-cdef class Gatherer(Gathering):
+cdef class Gatherer(ColumnBuilder):
     """The messages of many ranges as the columns of one batch; see codec.Gatherer."""
 
     cdef Room _room
@@ -448,7 +448,7 @@ class _Sized:
         return self.size
 
 
-cdef class AppendBuffer(Outgoing):
+cdef class AppendBuffer(WriteBuffer):
     """Messages on their way to a segment; see codec.AppendBuffer."""
 
     records_name = "messages"
@@ -463,7 +463,7 @@ cdef class AppendBuffer(Outgoing):
     def __init__(
         self, uint64_t next_offset, int64_t segment_used, int64_t segment_bytes, Py_ssize_t attention_bytes,
     ):
-        Outgoing.__init__(self, attention_bytes)
+        WriteBuffer.__init__(self, attention_bytes)
         self.smallest_timestamp = MAX_TIMESTAMP
         self.largest_timestamp = NO_TIMESTAMP
         self.next_offset = next_offset

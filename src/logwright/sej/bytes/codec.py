@@ -30,9 +30,9 @@ from ...core.bytes.buffers import (
     column_part,
     starts_of,
 )
-from ...core.bytes.gathering import Bytes, Gathering, Numbers
+from ...core.bytes.column_builder import Bytes, ColumnBuilder, Numbers
 from ...core.bytes.outcome import NEED_MORE, Malformed, NeedMore, Span
-from ...core.bytes.outgoing import Outgoing
+from ...core.bytes.write_buffer import WriteBuffer
 from ...errors import TooLarge, WrongUse
 from .layout import (
     HEAD,
@@ -243,7 +243,7 @@ _LAYOUT: Final = (
 )
 
 
-class Gatherer(Gathering[Columns]):
+class Gatherer(ColumnBuilder[Columns]):
     """Collects the messages of many walked ranges as the columns of one batch.
 
     It has a fixed capacity of rows and of bytes of keys and values; `add` takes what fits, `take` returns the columns.
@@ -325,7 +325,7 @@ def find_head(buffer: Buffer, start: int, end: int, least: int, most: int, room:
 # --- building what will be written ------------------------------------------------------------------------------
 
 
-class AppendBuffer(Outgoing):
+class AppendBuffer(WriteBuffer):
     """Messages that wait to be written to a segment: encoded and numbered, with the positions where segments end.
 
     `append` and `extend` add messages, `take` returns them. `_attend` is called when more than `attention_bytes` wait.

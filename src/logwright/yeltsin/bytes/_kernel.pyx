@@ -10,7 +10,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from ...core.bytes._buffers cimport View, array_of, check_count, check_range, not_walked
 from ...core.bytes._bytes cimport load_little_i64, load_little_u16, load_little_u32, load_little_u64
-from ...core.bytes._gathering cimport BytesColumn, Gathering, fits, put_bytes
+from ...core.bytes._column_builder cimport BytesColumn, ColumnBuilder, fits, put_bytes
 
 from . import layout as _layout
 from .codec import Columns
@@ -492,7 +492,7 @@ cdef int64_t c_measure(
     return rows
 
 
-cdef class _Gatherer(Gathering):
+cdef class _Gatherer(ColumnBuilder):
     cdef Room _room
 
     def __init__(self, int want, Py_ssize_t rows, Py_ssize_t image_bytes, Py_ssize_t end_bytes):

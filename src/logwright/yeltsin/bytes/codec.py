@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ...core.bytes.buffers import Buffer, check_count, check_range, not_walked
-from ...core.bytes.gathering import Bytes, Gathering, Numbers
+from ...core.bytes.column_builder import Bytes, ColumnBuilder, Numbers
 from ...core.bytes.outcome import NEED_MORE, Malformed, NeedMore, Span
 from .layout import (
     ALLOCATION,
@@ -392,7 +392,7 @@ _LAYOUT: Final = (
 )
 
 
-class _Gatherer(Gathering[Columns]):
+class _Gatherer(ColumnBuilder[Columns]):
     """Collects the operations of transactions as rows."""
 
     def __init__(self, want: int, rows: int, image_bytes: int, end_bytes: int) -> None:

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...core.bytes.outcome import Damage
-from ...core.bytes.outgoing import Outgoing
+from ...core.bytes.write_buffer import WriteBuffer
 from ...core.io.disk import REAL_DISK, Disk, write_all
 from ...core.io.durability import SyncLike
 from ...core.write.appending import Appending
@@ -52,7 +52,7 @@ class Target(NamedTuple):
     end: int
 
 
-class TransactionJournal(Appending, Outgoing):
+class TransactionJournal(Appending, WriteBuffer):
     """Appends transactions to the journal at `path`, creating it when there is none.
 
     One writer at a time: a second one gets `Locked` at once. Safe to use from many threads.
@@ -77,7 +77,7 @@ class TransactionJournal(Appending, Outgoing):
             raise WrongUse(f"a buffer of {buffer_bytes} bytes makes no sense")
         self.path = Path(path).absolute()  # so that a change of directory changes nothing
         self._prepare(self.path, sync)
-        Outgoing.__init__(self, 1 if self._always else buffer_bytes)
+        WriteBuffer.__init__(self, 1 if self._always else buffer_bytes)
         opened = open_journal(disk, self.path)
         self._take_over(opened)
         self._start()

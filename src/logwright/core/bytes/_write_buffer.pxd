@@ -1,4 +1,4 @@
-"""What the kernel of a format needs to gather the bytes that will be written: see _outgoing.pyx."""
+"""What the kernel of a format needs to gather the bytes that will be written: see _write_buffer.pyx."""
 
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
 
@@ -9,7 +9,7 @@ cdef extern from "Python.h":
     int PyGC_Enable() noexcept
 
 
-cdef class Outgoing:
+cdef class WriteBuffer:
     cdef public Py_ssize_t attention_bytes
     cdef public bint refusing
     cdef Py_ssize_t _usual_bytes
@@ -21,12 +21,12 @@ cdef class Outgoing:
     cdef bytearray _swap(self)
 
 
-cdef inline Py_ssize_t room_left(Outgoing buffer) noexcept:
+cdef inline Py_ssize_t room_left(WriteBuffer buffer) noexcept:
     """How many bytes fit behind what has gathered, without growing."""
     return PyByteArray_GET_SIZE(buffer._buffer) - buffer._used
 
 
-cdef inline unsigned char *room_for(Outgoing buffer, Py_ssize_t size) except NULL:
+cdef inline unsigned char *room_for(WriteBuffer buffer, Py_ssize_t size) except NULL:
     """Where the next `size` bytes go. They count once `_used` does."""
     if size > room_left(buffer):
         PyByteArray_Resize(buffer._buffer, max(PyByteArray_GET_SIZE(buffer._buffer) * 2, buffer._used + size))

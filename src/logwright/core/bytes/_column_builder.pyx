@@ -1,10 +1,10 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Gathering: the base of every kernel's Gatherer, which puts records into the columns of one batch. See gathering.py.
+"""ColumnBuilder: the base of every kernel's Gatherer, which puts records into the columns of one batch: see column_builder.py.
 
 A kernel has a struct of pointers, one for each column, NULL for those that were not asked for, and a loop over records
 that releases the GIL:
 
-    cdef class Gatherer(Gathering):
+    cdef class Gatherer(ColumnBuilder):
         def __init__(self, want, rows, data_bytes, allocate=bytearray):
             self._begin(Columns(0), rows, {"data": data_bytes}, allocate)
             self._room.kinds = <uint8_t *>self._numbers(want & KINDS, "kinds", 1)
@@ -26,7 +26,7 @@ from ._buffers cimport View
 from ...errors import TooLarge, WrongUse
 
 
-cdef class Gathering:
+cdef class ColumnBuilder:
     """Columns that are being filled. Their memory stays ours until they are taken."""
 
     cdef int _begin(self, object columns, Py_ssize_t rows, dict room, object allocate) except -1:

@@ -1,8 +1,8 @@
-"""Outgoing: the base of every codec's AppendBuffer, which collects the bytes that a writer will write.
+"""WriteBuffer: the base of every codec's AppendBuffer, which collects the bytes that a writer will write.
 
 Records are encoded one after the other, and `take` returns the bytes so far. A writer derives from this and from
 `Appending`. The buffer calls `_attend` when it holds `attention_bytes`; while `refusing` is set, every append calls
-`_refuse`. `_outgoing.pyx` is the same for the kernels.
+`_refuse`. `_write_buffer.pyx` is the same for the kernels.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import threading
 from ...errors import WrongUse
 
 
-class Outgoing:
+class WriteBuffer:
     """Bytes that wait to be written to a file."""
 
     records_name = "records"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from logwright.core.bytes.gathering import Bytes, Gathering, Numbers
+from logwright.core.bytes.column_builder import Bytes, ColumnBuilder, Numbers
 from logwright.errors import TooLarge, WrongUse
 
 NUMBERS, NAMES, DATA = 1, 2, 4
@@ -24,13 +24,13 @@ class Columns:
     data_ends: Any = None
 
 
-def gathering(
+def builder(
     want: int, rows: int = 3, names: int = 10, data: int = 6, allocate: Any = bytearray
-) -> Gathering[Columns]:
-    return Gathering(Columns(0), LAYOUT, want, rows, {"names": names, "data": data}, allocate)
+) -> ColumnBuilder[Columns]:
+    return ColumnBuilder(Columns(0), LAYOUT, want, rows, {"names": names, "data": data}, allocate)
 
 
-def put(found: Gathering[Columns], number: int, name: bytes, data: bytes) -> bool:
+def put(found: ColumnBuilder[Columns], number: int, name: bytes, data: bytes) -> bool:
     return found._put({"numbers": number}, {"names": name, "data": data})
 
 
@@ -39,7 +39,7 @@ def ints(buffer: bytearray) -> list[int]:
 
 
 def test_rows_are_put_until_one_does_not_fit_and_that_one_leaves_no_trace() -> None:
-    found = gathering(NUMBERS | NAMES | DATA)
+    found = builder(NUMBERS | NAMES | DATA)
     assert put(found, 7, b"one", b"1234")
     assert not put(found, 8, b"two", b"345")
     assert put(found, 9, b"", b"56")
@@ -52,19 +52,19 @@ def test_rows_are_put_until_one_does_not_fit_and_that_one_leaves_no_trace() -> N
 
 
 def test_rows_are_limited_to_the_allocated_number() -> None:
-    found = gathering(NUMBERS, rows=1)
+    found = builder(NUMBERS, rows=1)
     assert put(found, 1, b"", b"")
     assert not put(found, 2, b"", b"")
 
 
 def test_unrequested_column_takes_no_memory() -> None:
-    found = gathering(NUMBERS, data=0)
+    found = builder(NUMBERS, data=0)
     assert put(found, 1, b"a name that is much too long", b"and data")
     assert found.take() == Columns(1, numbers=bytearray([1, 0, 0, 0, *bytes(8)]))
 
 
 def test_columns_can_be_taken_only_once() -> None:
-    found = gathering(NUMBERS)
+    found = builder(NUMBERS)
     found.take()
     with pytest.raises(WrongUse, match="have been taken"):
         found.take()
@@ -76,9 +76,9 @@ def test_oversized_batch_is_refused_before_allocation(sizes: dict[str, int]) -> 
         raise AssertionError(f"{size} bytes were allocated")
 
     with pytest.raises(TooLarge, match="less than 2 GiB"):
-        gathering(NUMBERS | NAMES | DATA, **sizes, allocate=allocate)
+        builder(NUMBERS | NAMES | DATA, **sizes, allocate=allocate)
 
 
 def test_a_buffer_that_is_too_short_is_refused() -> None:
     with pytest.raises(WrongUse, match="a buffer of 12 bytes was asked for, not of 11"):
-        gathering(NUMBERS, allocate=lambda size: bytearray(size - 1))
+        builder(NUMBERS, allocate=lambda size: bytearray(size - 1))

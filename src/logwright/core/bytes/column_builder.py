@@ -1,8 +1,8 @@
-"""Gathering: the base of every codec's Gatherer, which appends records to the columns of one batch.
+"""ColumnBuilder: the base of every codec's Gatherer, which appends records to the columns of one batch.
 
 Columns are plain buffers in native byte order, which Arrow uses without copying. A format declares them once, as
-`Numbers` and `Bytes`. Records of walked ranges are added row by row until one does not fit. `_gathering.pyx` is the
-same for the kernels.
+`Numbers` and `Bytes`. Records of walked ranges are added row by row until one does not fit. `_column_builder.pyx` is
+the same for the kernels.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class HasCount(Protocol):
 C = TypeVar("C", bound=HasCount)
 
 
-class Gathering(Generic[C]):
+class ColumnBuilder(Generic[C]):
     """The columns selected by `want`, while they are being filled.
 
     `rows` is the most rows, `room` the most bytes of each column of bytes, by name. `allocate` makes the buffers.

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Outgoing: the base of every kernel's AppendBuffer, which gathers the bytes that a writer will write. See outgoing.py.
+"""WriteBuffer: the base of every kernel's AppendBuffer, which collects the bytes that a writer will write.
 
 A kernel encodes a record right where it goes, and asks for attention when enough waits:
 
@@ -18,7 +18,7 @@ from cpython.bytearray cimport PyByteArray_FromStringAndSize
 from ...errors import WrongUse
 
 
-cdef class Outgoing:
+cdef class WriteBuffer:
     """Bytes on their way to a file. Two buffers take turns: one is filled while the other is written."""
 
     records_name = "records"

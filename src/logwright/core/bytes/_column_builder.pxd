@@ -1,4 +1,4 @@
-"""What the kernel of a format needs to put records into columns: see _gathering.pyx."""
+"""What the kernel of a format needs to put records into columns: see _column_builder.pyx."""
 
 from libc.stdint cimport int32_t, int64_t
 
@@ -29,7 +29,7 @@ cdef inline void put_bytes(
     column.ends[row + 1] = <int32_t>column.used
 
 
-cdef class Gathering:
+cdef class ColumnBuilder:
     cdef object _columns
     cdef object _allocate
     cdef dict _byte_room
