@@ -345,7 +345,7 @@ def test_journal_is_not_rotated_without_a_greater_number(
         for data in numbers(0, 60):
             queue.put(data)
         assert files_of(queue.path) == ["cars", f"cars.{10**20 - 1}"]
-    assert "there is no greater number for a file behind this one" in caplog.text
+    assert "there is no greater number for a file after this one" in caplog.text
     with make() as queue:
         assert list(drained(queue)) == numbers(0, 60)
 

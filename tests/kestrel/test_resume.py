@@ -57,7 +57,7 @@ def test_stream_resumes_after_a_pack_of_unread_operations(tmp_path: Path) -> Non
         assert "was packed" in reason
     following, reason = resume(path, (first << 64) + 5, "")
     assert following == second << 64
-    assert f"position 5 of the file behind number {first}" in reason
+    assert f"position 5 of the file after number {first}" in reason
     assert resume(path, second << 64, "") == (second << 64, "")
 
 

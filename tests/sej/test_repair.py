@@ -654,7 +654,7 @@ def test_bytes_before_the_first_message_are_removed_and_the_segment_keeps_its_na
     damage_file(journal / FIRST, insert, 0, noise(50, 4))
     found = repaired(journal)
     assert [kind for kind in kinds(found) if kind != "Remove"] == ["Create", "Rename"]
-    assert Rename(f"{FIRST}.replacement", FIRST, "it begins with the offset that the name stands for") in found.steps
+    assert Rename(f"{FIRST}.replacement", FIRST, "it begins with the offset of its name") in found.steps
     assert (journal / FIRST).read_bytes() == whole
     assert Reader(journal).verify().sound
 
@@ -698,7 +698,7 @@ def test_overlaps_and_duplicates_are_left_to_the_user(journal: Path) -> None:
     shutil.copy(journal / FIRST, journal / "jnl" / "0.jnl")
     found = plan(journal)
     assert found.empty
-    assert any(f"{FIRST} stands for the same offset" in line for line in found.left)
+    assert any(f"{FIRST} has the same first offset" in line for line in found.left)
 
 
 # --- around the segments --------------------------------------------------------------------------------------------

@@ -196,7 +196,7 @@ def test_reading_continues_at_the_next_whole_entry_after_bad_bytes(tmp_path: Pat
 @pytest.mark.parametrize(
     ("position", "kind", "reason"),
     [
-        (-3, "malformed", "lies within this entry"),
+        (-3, "malformed", "is within this entry"),
         (50, "torn_tail", "the position is"),
         (2**50, "torn_tail", "the position is"),
         (None, "malformed", "the position is 3, and 17 is the least"),

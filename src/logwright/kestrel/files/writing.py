@@ -292,7 +292,7 @@ class QueueFiles(Appending):
         timestamp = next_timestamp(self._last_timestamp)
         if parse_name(rotated_name(self.queue, timestamp)) is None:
             last = self.directory / rotated_name(self.queue, self._last_timestamp)
-            raise WrongUse(f"{last}: there is no greater number for a file behind this one")
+            raise WrongUse(f"{last}: there is no greater number for a file after this one")
         return timestamp
 
     def _rotate(self) -> None:

@@ -114,7 +114,7 @@ def _mark(file: File, position: int) -> str:
 
 def _gone(number: int, following: int, why: str) -> str:
     before, position = number >> POSITION_BITS, number & _POSITION
-    place = f"position {position} of the file {'behind number ' + str(before) if before else 'that was the first'}"
+    place = f"position {position} of the file {'after number ' + str(before) if before else 'that was the first'}"
     return f"records from {number} on ({place}) went before they were read, because what held them {why}; " + (
         f"it continues with {following}"
     )

@@ -196,7 +196,7 @@ def _make_way(disk: Disk, root: Path, queue: str, lock: Lock) -> int:
             last = writer.rotate()
     timestamp = next_timestamp(last)
     if parse_name(rotated_name(queue, timestamp)) is None:
-        raise WrongUse(f"{root / rotated_name(queue, last)}: there is no greater number for a file behind this one")
+        raise WrongUse(f"{root / rotated_name(queue, last)}: there is no greater number for a file after this one")
     return timestamp
 
 

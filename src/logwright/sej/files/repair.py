@@ -206,7 +206,7 @@ class _Planner:
         if any(problem.kind == "unreadable" for problem in problems):
             return
         if following is not None and following.first_offset == segment.first_offset:
-            self._leave(segment.name, f"{following.name} stands for the same offset, and only you know which counts")
+            self._leave(segment.name, f"{following.name} has the same first offset: keep one of them")
             return
         file = open_segment(self._disk, segment)
         try:
@@ -258,7 +258,7 @@ class _Planner:
             self._patch(salvage, piece, name)
         if replaced:
             self._steps.append(Remove(segment.name, salvage.reason))
-            reason = "it begins with the offset that the name stands for"
+            reason = "it begins with the offset of its name"
             self._steps.append(Rename(segment.name + _REPLACEMENT_SUFFIX, segment.name, reason))
         else:
             self._patch(salvage, kept, segment.name)

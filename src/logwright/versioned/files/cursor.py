@@ -408,7 +408,7 @@ class Cursor:
         if self._stream.problem:
             yield self._damage(start, end, self._stream.problem)
         elif (whole := self._end_of_whole(start)) is not None:
-            reason = f"the position {self.limit} lies within this entry, which ends at {whole}"
+            reason = f"the position {self.limit} is within this entry, which ends at {whole}"
             yield self._damage(start, end, reason)
         elif (beyond := self._find_beyond(start)) is not None:
             yield self._damage(start, end, f"{reason}; whole entries follow the position, from {beyond.start} on")

@@ -169,7 +169,7 @@ class Timeline:
         if gap is not None and at > self._last_time(source):
             raise HistoryUnavailable(
                 f"{self.where}: nothing is kept of the time between {shown_time(source.ended or 0)} and "
-                f"{shown_time(begun[index + 1])}, and {shown_time(at)} lies there; {kept}"
+                f"{shown_time(begun[index + 1])}, which includes {shown_time(at)}; {kept}"
             )
         return source
 
