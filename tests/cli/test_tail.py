@@ -68,14 +68,40 @@ def test_missing_segment_before_the_last_records_is_reported_as_by_dump(tmp_path
     segments[-2].unlink()
     whole = "jnl/0000000000000024.jnl @ 0: the segment begins with offset 36 where 18 was expected"
     assert whole in run("dump", tmp_path).err
-    for count, shown in ((9, list(range(36, 45))), (3, [42, 43, 44])):
+    for count, shown in ((100, list(range(36, 45))), (9, list(range(36, 45))), (3, [42, 43, 44])):
         outcome = run("tail", tmp_path, "-n", count, "--json")
         assert [record["offset"] for record in outcome.objects] == shown
         assert outcome.code == 1
         assert whole in outcome.err
-    assert_one_error_line(run("tail", tmp_path, "-n", 10), 1, whole)
+    dropped = run("tail", tmp_path, "-n", 11, "--mode", "dropmalformed", "--json")
+    assert (dropped.code, [record["offset"] for record in dropped.objects]) == (1, [17, *range(36, 45)])
     assert run("repair", tmp_path, "--yes").code == 1
     assert run("tail", tmp_path, "-n", 3).code == 0
+
+
+def test_missing_segment_of_a_shard_is_reported_if_its_messages_are_shown(tmp_path: Path) -> None:
+    for shard, moment in (("1.000", 1), ("1.001", 100)):
+        with sej.Writer(tmp_path / shard, segment_size=1000) as writer:
+            for number in range(45):
+                writer.append(b"%032d" % number, timestamp=moment + number)
+        sorted((tmp_path / shard / "jnl").glob("*.jnl"))[-2].unlink()
+    gaps = [f"1.00{shard}/jnl/0000000000000024.jnl @ 0: the segment begins with offset 36" for shard in (0, 1)]
+    cases = [(3, 3, [False, True]), (9, 9, [False, True]), (10, 10, [True, True]), (99, 18, [True, True])]
+    for count, shown, reported in cases:
+        outcome = run("tail", tmp_path, "-n", count, "--json")
+        assert (outcome.code, len(outcome.objects)) == (1, shown)
+        assert [gap in outcome.err for gap in gaps] == reported
+
+
+def test_an_end_that_was_lost_is_reported(tmp_path: Path) -> None:
+    with sej.Writer(tmp_path, checksums=True) as writer:
+        for number in range(9):
+            writer.append(b"%032d" % number)
+    segment = tmp_path / "jnl" / "0000000000000000.jnl"
+    os.truncate(segment, 4 * 58)
+    outcome = run("tail", tmp_path, "-n", 2, "--json")
+    assert (outcome.code, [record["offset"] for record in outcome.objects]) == (1, [2, 3])
+    assert "jnl/0000000000000000.jnl @ 232: the messages end here; by the checksums of the segment" in outcome.err
 
 
 def test_last_records_of_all_shards_are_sorted_by_time(samples: Path) -> None:

@@ -108,7 +108,9 @@ def command(
 
 def _last(reader: Reader, count: int, mode: Mode) -> Iterable[Located | Damage]:
     try:
-        return reader.last(count)
+        found = reader.last(count)
+        if mode == "failfast" or len(found) == count or not reader.damages:
+            return found
     except DamagedJournal:
         if mode == "failfast":
             raise

@@ -19,7 +19,7 @@ from ...core.io.disk import REAL_DISK, Disk, File
 from ...core.read.chunk_reader import ChunkReader, Shares
 from ...core.read.chunk_reader import located as located_in
 from ...core.read.report import Progress, Report, Summary
-from ...errors import DamagedJournal, NotFound, WrongUse
+from ...errors import DamagedJournal, Gap, NotFound, WrongUse
 from ..bytes import codec, kernel
 from ..bytes.layout import CHECKSUM_SUFFIX, HEAD, NO_TIMESTAMP, OVERHEAD, SEGMENT_DIRECTORY, parse_segment_name
 from ..bytes.records import Message
@@ -341,19 +341,28 @@ class Reader(ChunkReader[Chunk, Message]):
     def last(self, count: int) -> list[Located]:
         """The last `count` messages, oldest first, read backwards by their trailing sizes.
 
-        `damages` has the gap before the oldest segment that was read, if there is one.
+        A gap ends them: `damages` has it. It also has the gap before the oldest segment that was read, if there is one,
+        and that synced messages after the last one are missing.
         """
         if count < 0:
             raise WrongUse(f"cannot give the last {count} messages")
         found: list[Located] = []
+        self.damages = ()
         segments = self.segments()
+        gap: tuple[Damage, ...] = ()
         for number in range(len(segments) - 1, -1, -1):
             if len(found) >= count:
                 break
-            found.extend(self._last_of(segments, number, count - len(found)))
+            try:
+                found.extend(self._last_of(segments, number, count - len(found)))
+            except Gap as error:
+                gap = (Damage(error.file, error.position, error.position, error.reason, "gap"),)
+                break
         found.reverse()
         names = [segment.name for segment in segments]
-        self.damages = self._gap_at(segments, names.index(found[0].file)) if found else ()
+        if found and not gap:
+            gap = self._gap_at(segments, names.index(found[0].file))
+        self.damages = (*gap, *self.damages)
         return found
 
     def _gap_at(self, segments: list[Segment], number: int) -> tuple[Damage, ...]:
@@ -381,6 +390,8 @@ class Reader(ChunkReader[Chunk, Message]):
             ending = find_end(self.disk, segment, file)
             if number == len(segments) - 1:
                 self.torn_tail = ending.torn
+                if ending.damage is not None and ending.damage.kind == "truncated":
+                    self.damages = (ending.damage,)
             else:
                 self._check_joined(segment, ending, segments[number + 1])
             end, expected, checked_from = ending.position, ending.next_offset - 1, ending.position

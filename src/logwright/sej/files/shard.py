@@ -199,11 +199,18 @@ class ShardedReader(PartsReader[Message]):
                     yield self._seen(shard, item) if isinstance(item, Damage) else item
 
     def last(self, count: int) -> list[Located]:
-        """The last messages of all shards together, by time, oldest first; each shard's own stay in their order."""
+        """The last messages of all shards together, by time, oldest first; each shard's own stay in their order.
+
+        `damages` has the gaps that end them in a shard, or come before the oldest segment of it that was read.
+        """
         ends: list[list[Located]] = []
+        damages: list[Damage] = []
+        unseen: set[str] = set()  # the segments of which no message is among the last ones
         for shard, reader in self._each():
             with self._naming(shard):
                 ends.append([self._seen(shard, item) for item in reader.last(count)])
+                damages += [self._seen(shard, damage) for damage in reader.damages]
+                unseen.update(item.file for item in ends[-1])
         heap = [(-_time_of(items[-1]), -number) for number, items in enumerate(ends) if items]
         heapq.heapify(heap)
         found: list[Located] = []
@@ -213,6 +220,8 @@ class ShardedReader(PartsReader[Message]):
             if ends[number]:
                 heapq.heappush(heap, (-_time_of(ends[number][-1]), -number))
         found.reverse()
+        unseen -= {item.file for item in found}
+        self.damages = tuple(damage for damage in damages if damage.kind != "gap" or damage.file not in unseen)
         return found
 
     def outermost(self, records: list[dict[str, Any] | None], choose: Callable[..., Any]) -> dict[str, Any] | None:
