@@ -355,6 +355,25 @@ def test_messages_within_a_value_are_not_mistaken_for_those_of_the_journal(journ
     assert readable(journal_directory) == [message for message in messages if message.offset != 2]
 
 
+def test_a_key_size_or_an_offset_is_not_restored_where_the_time_beside_it_was_overwritten_too(
+    journal_directory: Path,
+) -> None:
+    moment = 1_760_000_000_000_000_000
+    messages = [Message(offset, moment + offset, 1, b"k%d" % offset, b"value") for offset in range(9)]
+    write_segments(journal_directory, messages, per_segment=9)
+    whole = (journal_directory / FIRST).read_bytes()
+    start = 4 * messages[0].size
+    for position, data in ((start + 10, b"2026-11-"), (start + 7, b"\x63\x40")):
+        (journal_directory / FIRST).write_bytes(overwrite(whole, position, data))
+        found = repaired(journal_directory)
+        assert (lost(found), restored(found)) == ([(4, 5)], [])
+        assert readable(journal_directory) == messages[:4] + messages[5:]
+        undo(journal_directory)
+    (journal_directory / FIRST).write_bytes(overwrite(whole, start + 17, b"-"))
+    assert restored(repaired(journal_directory)) == [(4, "key size")]
+    assert (journal_directory / FIRST).read_bytes() == whole
+
+
 @pytest.mark.parametrize("copied", [2, 9, 18])
 def test_copy_of_the_beginning_at_the_end_does_not_replace_messages(journal_directory: Path, copied: int) -> None:
     messages = [Message(offset, 1, 0, b"key", noise(30, offset)) for offset in range(20)]
@@ -754,6 +773,10 @@ def test_a_last_segment_that_was_removed_is_a_loss_and_a_writer_does_not_use_its
     apply(journal_directory, plan(journal_directory))
     with Writer(journal_directory) as writer:
         assert writer.append(b"goes on") == 20
+    with pytest.raises(WrongUse, match=f"{segment_name(10)} was changed since the repair in"):
+        undo(journal_directory)
+    with Writer(journal_directory) as writer:
+        assert writer.next_offset == 21
 
 
 def test_index_of_a_missing_finished_segment_gives_the_exact_loss(indexed: Path) -> None:

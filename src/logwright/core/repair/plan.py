@@ -86,7 +86,7 @@ class Plan:
     cannot repair. `locks` are the lock files to hold; those of an empty plan must be free. `derived` are files that can
     be rebuilt from the journal at any time, such as indexes: changes to them do not prevent `undo`. `interrupted` is
     set for a repair that was interrupted and is to be finished. `accounts` are the directories below this one with an
-    account of their own: losses in their files go there.
+    account of their own: losses in their files go there. `guarded` are other files that must be unchanged for `undo`.
     """
 
     format: str
@@ -97,6 +97,7 @@ class Plan:
     interrupted: bool = False
     losses: tuple[Loss, ...] = ()
     accounts: tuple[str, ...] = ()
+    guarded: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_steps(self.steps)
@@ -144,6 +145,7 @@ class Plan:
             derived=self.derived + other.derived,
             losses=self.losses + other.losses,
             accounts=self.accounts + other.accounts,
+            guarded=self.guarded + other.guarded,
         )
 
     def within(self, directory: str) -> Plan:
@@ -156,6 +158,7 @@ class Plan:
             derived=tuple(f"{directory}/{name}" for name in self.derived),
             losses=tuple(replace(loss, file=f"{directory}/{loss.file}") for loss in self.losses),
             accounts=(directory,),
+            guarded=tuple(f"{directory}/{name}" for name in self.guarded),
         )
 
     def losses_by_account(self) -> dict[str, list[Loss]]:
@@ -249,6 +252,7 @@ class Repair:
             "left": list(self.plan.left),
             "losses": [loss.as_json() for loss in self.plan.losses],
             "accounts": list(self.plan.accounts),
+            "guarded": list(self.plan.guarded),
             "after": self.after,
         }
 
@@ -286,6 +290,7 @@ class Repair:
             derived=tuple(map(str, content["derived"])),
             losses=tuple(map(Loss.from_json, content.get("losses", ()))),
             accounts=tuple(map(str, content.get("accounts", ()))),
+            guarded=tuple(map(str, content.get("guarded", ()))),
         )
         done = int(content["done"])
         if not 0 <= done <= len(entries):
@@ -803,7 +808,7 @@ def _mark(disk: Disk, path: Path, most: int | None = None) -> tuple[int, int] | 
 
 def _look(disk: Disk, home: Path, repair: Repair) -> dict[str, tuple[int, int] | None]:
     """The current size and checksum of the files of a repair, apart from derived ones."""
-    names = {step.file for step in repair.plan.steps}
+    names = {step.file for step in repair.plan.steps} | set(repair.plan.guarded)
     names |= {step.target for step in repair.plan.steps if isinstance(step, Rename)}
     marks = {name: _mark(disk, _at(home, name)) for name in sorted(names.difference(repair.plan.derived))}
     for entry in repair.entries:

@@ -176,6 +176,7 @@ class _Planner:
         self._losses: list[Loss] = []
         self._locks: list[str] = [] if reader.is_single_file else [LOCK_NAME]
         self._derived: list[str] = []
+        self._guarded: list[str] = []
 
     def plan(self) -> Plan:
         report = self._reader.verify()
@@ -187,8 +188,15 @@ class _Planner:
                 preceding = segments[number - 1] if number else None
                 self._plan_segment(preceding, segment, following, found, segments[-1])
         self._plan_surroundings(report)
-        locks, losses = tuple(self._locks), tuple(self._losses)
-        return Plan("sej", tuple(self._steps), tuple(self._left), locks, tuple(self._derived), losses=losses)
+        return Plan(
+            "sej",
+            tuple(self._steps),
+            tuple(self._left),
+            tuple(self._locks),
+            tuple(self._derived),
+            losses=tuple(self._losses),
+            guarded=tuple(self._guarded),
+        )
 
     def _plan_segment(
         self,
@@ -350,8 +358,11 @@ class _Planner:
     def _plan_surroundings(self, report: Report) -> None:
         lost = {problem.file for problem in report.problems if problem.kind == "missing_segment"}
         if lost:
-            missing = find_missing(self._disk, self._reader.directory, self._reader.segments())
+            segments = self._reader.segments()
+            missing = find_missing(self._disk, self._reader.directory, segments)
             self._losses += [one.as_loss() for one in missing if one.name in lost]
+            # New messages get the lost offsets: after an undo the journal would not open with both.
+            self._guarded.append(segments[-1].name if segments else f"{SEGMENT_DIRECTORY}/{segment_name(0)}")
         for problem in report.problems:
             if problem.kind == "offset_file":
                 self._steps.append(Remove(problem.file, problem.message))

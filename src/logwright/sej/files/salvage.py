@@ -263,9 +263,20 @@ class Salvage:
                 return fix
             if self._leads_to_end(Cursor(self._with(fix), self.segment, position, expected), least=2):
                 explaining.append(fix)
-        if len(explaining) != 1 or not is_plausible(self.view, explaining[0]):
+        if len(explaining) != 1 or not is_plausible(self.view, explaining[0]) or not self._is_in_time(explaining[0]):
             return None
         return explaining[0]
+
+    def _is_in_time(self, fix: Fix) -> bool:
+        """Whether the time of a message is between those around it, if the field to restore is next to it.
+
+        Otherwise more than this field was overwritten.
+        """
+        found, before = message_span(self._with(fix), fix.message, self.size), step_back(self.view, fix.message)
+        if fix.field not in ("offset", "key size") or found is None or before is None or found[1].end >= self.size:
+            return True
+        earlier, time, later = map(self._timestamp, (before[1].start, fix.message, found[1].end))
+        return earlier is None or time is None or later is None or not earlier <= later or earlier <= time <= later
 
     def _leads_to_end(self, cursor: Cursor, least: int = 1) -> bool:
         """Whether all is whole up to the next segment, or in the last one up to a torn tail, after some messages."""
