@@ -356,7 +356,7 @@ class Reader(ChunkReader[Chunk, Message]):
             try:
                 found.extend(self._last_of(segments, number, count - len(found)))
             except Gap as error:
-                gap = (Damage(error.file, error.position, error.position, error.reason, "gap"),)
+                gap = (Damage(str(error.file), error.position, error.position, error.reason, "gap"),)
                 break
         found.reverse()
         names = [segment.name for segment in segments]
