@@ -24,6 +24,7 @@ from logwright.kestrel.model.queue import Queue
 from logwright.servers.safety import Address, parse_address
 from tests.cli.support import run as command_line
 from tests.servers.queue.support import Client, serving
+from tests.support.children import held_by
 from tests.support.threads import DEADLINE_SECONDS
 
 TOOLS = ("/usr/share/memcached/scripts/memcached-tool", "memcached-tool")
@@ -73,6 +74,15 @@ def test_server_prints_its_address_and_limits(tmp_path: Path) -> None:
     assert "clients: plain text, no tokens\n" in err
     assert "max connections 7, " in err
     assert "max item 64.0 KiB, " in err
+
+
+def test_a_second_server_names_the_process_of_the_first(tmp_path: Path) -> None:
+    with program(tmp_path / "queues") as running:
+        running.first_line()
+        second = command_line("serve", "kestrel", tmp_path / "queues", "--listen", "127.0.0.1:0")
+        assert second.code == 2
+        assert second.err.endswith(f"{held_by(running.process.pid)}\n")
+        assert " is locked by another " in second.err
 
 
 def test_an_example_of_the_help_runs(tmp_path: Path) -> None:
