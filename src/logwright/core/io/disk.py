@@ -306,7 +306,7 @@ class RealFile:
         try:
             fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = _lock_holder(os.fstat(self.descriptor))
+            holder = _lock_holder(self.descriptor)
             other = _OTHERS.get(holder, "another program")
             raise Locked(f"{self.path} is locked by {other}", holder) from None
         except OSError as error:
@@ -347,24 +347,29 @@ def _sync_data(descriptor: int) -> None:
             fcntl.fcntl(descriptor, full_sync)
 
 
-def _lock_holder(file: os.stat_result) -> str | None:
-    """The process that holds the lock of a file, for people; None where the system does not say."""
+def _lock_holder(descriptor: int) -> str | None:
+    """The process that holds the lock of an open file, for people; None where the system does not say."""
     with contextlib.suppress(OSError):
+        file = os.fstat(descriptor)
         locks = Path("/proc/locks").read_text(errors="replace")
         for pid, major, minor, inode in _HELD_LOCK.findall(locks):
             if int(inode) != file.st_ino:
                 continue
             # Some file systems, such as btrfs, have another device number there than in the status of a file.
-            if os.makedev(int(major, 16), int(minor, 16)) == file.st_dev or _has_open(pid, file):
+            if os.makedev(int(major, 16), int(minor, 16)) == file.st_dev or _has_open(int(pid), descriptor):
                 return "this process" if int(pid) == os.getpid() else f"process {pid}, {_command_name(pid)}"
     return None
 
 
-def _has_open(pid: str, file: os.stat_result) -> bool:
-    """Whether a process has a file open; OSError if that cannot be seen."""
-    for descriptor in os.listdir(f"/proc/{pid}/fd"):
+def _has_open(pid: int, descriptor: int) -> bool:
+    """Whether a process has the file of a descriptor open as well, by its path; OSError if that cannot be seen.
+
+    The path is read from the system's table of open files: no file system is asked, which could block.
+    """
+    path = os.readlink(f"/proc/self/fd/{descriptor}")
+    for other in map(int, os.listdir(f"/proc/{pid}/fd")):
         with contextlib.suppress(FileNotFoundError):  # it is closed by now
-            if os.path.samestat(os.stat(f"/proc/{pid}/fd/{descriptor}"), file):
+            if (pid, other) != (os.getpid(), descriptor) and os.readlink(f"/proc/{pid}/fd/{other}") == path:
                 return True
     return False
 
