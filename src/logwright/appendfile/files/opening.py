@@ -32,6 +32,7 @@ from typing import Final
 from ...core.bytes.outcome import Damage
 from ...core.io.disk import Disk, File, make_directories, remove_tree
 from ...core.io.quarantine import cut_tail
+from ...core.publish.protocol import move_into_place
 from ...core.write.opening import JournalToWrite
 from ...errors import DamagedJournal, Gap, TooLarge
 from ..bytes import codec
@@ -159,11 +160,7 @@ def _move(disk: Disk, directory: Path, files: list[JournalFile], boundary: int) 
     for path in (folder.parent, folder):  # neither of which may be a link
         make_directories(disk, path)
     for file in sorted(files, key=lambda file: file.file_id):
-        target = folder / file.path.name
-        if disk.identity(target) == disk.identity(file.path):
-            disk.remove(file.path)  # a power cut in the move has left both names
-        else:
-            disk.rename(file.path, target)
+        move_into_place(disk, file.path, folder / file.path.name)
     disk.sync_directory(folder)
     disk.sync_directory(directory)
 

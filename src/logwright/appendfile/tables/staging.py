@@ -50,9 +50,6 @@ class JournalTarget(Target):
         if part != _PART:
             raise WrongUse(f"{part!r} is no part of a journal: it has none")
 
-    def check_root(self, disk: Disk, root: Path) -> None:
-        """Nothing forbids to write there."""
-
     def needed_bytes(self, files_of: FilesOf) -> int:
         """Everything is copied. The reserve for names includes the hints of the files."""
         return sum(file.bytes for files in files_of.values() for file in files)

@@ -72,9 +72,6 @@ class QueuesTarget(Target):
         """Raise `WrongUse` for what cannot be the name of a queue."""
         check_queue_name(part)
 
-    def check_root(self, disk: Disk, root: Path) -> None:
-        """A directory has room for any queue."""
-
     def needed_bytes(self, files_of: FilesOf) -> int:
         """Only what has to be put together is copied."""
         return bytes_to_put_together(files_of)

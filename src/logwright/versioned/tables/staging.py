@@ -93,9 +93,6 @@ class StoresTarget(Target):
         """Raise `WrongUse` for what cannot be the name of a store."""
         check_store(part)
 
-    def check_root(self, disk: Disk, root: Path) -> None:
-        """A directory has room for any store."""
-
     def needed_bytes(self, files_of: FilesOf) -> int:
         """Only what has to be put together is copied."""
         return bytes_to_put_together(files_of)
