@@ -28,7 +28,7 @@ from logwright.sej.files.scanner import Scanner
 from logwright.sej.files.writer import Writer
 from tests.sej.samples import MESSAGE_BYTES, offsets_of, value_of
 from tests.support.counts import COUNTS
-from tests.support.damage import bit_flips, cut, damage_file, flip_bits, noise, overwrite, torn_tails
+from tests.support.damage import bit_flips, cut, damage_file, drop, flip_bits, noise, overwrite, torn_tails
 from tests.support.simulated_disk import SimulatedDisk
 
 SMALL_BLOCK_BYTES = 512
@@ -334,6 +334,20 @@ def test_repair_accounts_for_the_end_of_a_truncated_segment(journal: Path, left:
     assert (report.problems, report.anomalies, len(report.losses)) == ([], [], 1)
     write(journal, 30)
     assert offsets_of(Reader(journal)) == list(range(90))
+
+
+@pytest.mark.parametrize("deleted", [3, 25, 30, 410])
+def test_bytes_deleted_before_the_end_do_not_make_the_end_missing(journal: Path, deleted: int) -> None:
+    start = 50 * MESSAGE_BYTES + 5
+    damage_file(journal / FIRST, drop, start, start + deleted)
+    found = plan(journal)
+    first, *more = [loss for loss in found.losses if loss.kind == "lost"]
+    assert (first.fields["first"], first.fields["next"]) == (50, 51 + (5 + deleted - 1) // MESSAGE_BYTES)
+    doubt = "whatever there was from message 100 on, unless the missing bytes were deleted before"
+    expected = [(doubt, 0, None)] if deleted >= 26 else []
+    assert [(loss.what, loss.at_least, loss.at_most) for loss in more] == expected
+    apply(journal, found)
+    assert Reader(journal).verify().problems == []
 
 
 def test_emptied_segment_is_not_sound(journal: Path) -> None:

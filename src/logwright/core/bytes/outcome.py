@@ -76,9 +76,9 @@ class Tail:
 class Damage:
     """A range of bytes of a file that holds no valid record, and why.
 
-    `kind` is one word for programs: `torn_tail`, `malformed`, `unexpected_offset`, `gap`, `checksum`. Two kinds have no
-    bytes: `lost` for records that the account of losses names, and `history_unavailable` for a time before the oldest
-    record that is kept.
+    `kind` is one word for programs: `torn_tail`, `malformed`, `unexpected_offset`, `gap`, `checksum`. Three kinds have
+    no bytes: `lost` for records that the account of losses names, `truncated` for synced ones after the end of a file,
+    and `history_unavailable` for a time before the oldest record that is kept.
     """
 
     file: str

@@ -61,7 +61,8 @@ def find_end(disk: Disk, segment: Segment, file: File, *, walk_bytes: int = 0) -
     end = _find_end(disk, segment, file, walk_bytes)
     sums = Checksums.load(disk, checksum_path(segment.path))
     covered_end = 0 if sums is None else sums.covered_end
-    if end.damage is not None or end.position >= covered_end:
+    least = 1 if end.torn is not None else OVERHEAD  # if less is missing, bytes were deleted elsewhere
+    if end.damage is not None or covered_end - end.position < least:
         return end
     reason = f"the messages end here; by the checksums of the segment it was synced up to {covered_end}"
     return replace(end, torn=None, damage=Damage(segment.name, end.position, file.size(), reason, "truncated"))

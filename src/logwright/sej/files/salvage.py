@@ -219,6 +219,9 @@ class Salvage:
                 what += may_have_changed(expected - 1)  # no byte is bad, so some may have been cut out
                 fields["suspect"] = expected - 1
             at_least = int(self.sums is not None and damage.start < self.sums.covered_end)
+            if damage.kind == "truncated" and len(self.pieces) > 1:
+                what += ", unless the missing bytes were deleted before"
+                at_least = 0
             self.losses.append(
                 Loss(self.segment.name, damage.start, damage.size, at_least, None, what, damage.reason, fields=fields)
             )

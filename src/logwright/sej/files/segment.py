@@ -361,9 +361,12 @@ def judge(cursor: Cursor, following: Segment | None) -> tuple[Damage, int | None
 
 
 def find_truncation(cursor: Cursor) -> Damage | None:
-    """The damage of a file that ends with a whole message, where a cursor stopped, but before what was synced."""
+    """The damage of a file that ends with a whole message, where a cursor stopped, but before what was synced.
+
+    If less than a message is missing, bytes were deleted elsewhere.
+    """
     at = cursor.position
-    if cursor.ending != codec.CLEAN or at >= cursor.covered_end:
+    if cursor.ending != codec.CLEAN or cursor.covered_end - at < OVERHEAD:
         return None
     return Damage(cursor.segment.name, at, at, f"the file ends here; {_were_synced(cursor)}", "truncated")
 
