@@ -17,7 +17,8 @@ class WriteBuffer:
 
     records_name = "records"
 
-    def __init__(self, attention_bytes: int) -> None:
+    def __init__(self, attention_bytes: int, *, first_bytes: int = -1) -> None:
+        """`first_bytes` is how large a buffer of the kernel is at first; here it grows by itself."""
         self.attention_bytes = attention_bytes
         self.refusing = False
         self._buffer = bytearray()

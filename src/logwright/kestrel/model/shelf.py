@@ -1,3 +1,4 @@
+# cython: annotation_typing=False, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """Shelf: the items of a queue that are in memory, and the operations on their way to the journal. Put and get run here.
 
 The first items of the queue are on the shelf. When it is full, items that are put go to the journal alone, and the
@@ -28,47 +29,62 @@ What does not happen every time is done by methods that a subclass has. They are
     _write_failed(error)    `write` has raised this
     _interrupted(error)     this has left a call while it was unsettled
 
-This is the reference; `_shelf.pyx` has a twin.
+Items are in a ring: a list of their data, and an array with four numbers of each. The n-th of them is at
+`(first + n) & (capacity - 1)`.
+
+This source runs interpreted, and compiled as `_shelf` with the C types of `_shelf.pxd`, which also has in C what the
+last part of this file has in Python. Indexes are not checked there, and to allocate a container may run other Python
+code, which may call the shelf: so nothing is kept across that which it could change. Between two calls of Python
+nothing interrupts compiled code, which is what makes `take` safe without the mutex.
 """
 
 from __future__ import annotations
 
-import threading
-import time
-from collections import deque
+from array import array
 from collections.abc import Callable, Sequence
+from os import pwrite
 from typing import Any, Final, TypeAlias
 
 from ...core.bytes.buffers import Buffer, as_bytes
-from ...core.bytes.write_buffer import WriteBuffer
-from ...errors import TooLarge
-from ..bytes.layout import (
-    ADD,
-    ADD_HEAD,
-    ADD_XID,
-    ADD_XID_HEAD,
-    ADDX,
-    ADDX_HEAD,
-    DATA_HEAD_BYTES,
-    MAX_DATA_BYTES,
-    REMOVE,
-)
+from ...core.io.disk import RealFile
+from ...errors import StorageFailed, TooLarge
+from ..bytes.layout import MAX_DATA_BYTES
+from ..bytes.records import OPS
+
+try:
+    import cython
+except ModuleNotFoundError:
+    from ...core.bytes import cython_shim as cython
+
+if not cython.compiled:
+    import time
+    from threading import Lock as Mutex
+    from threading import get_ident
+
+    from ...core.bytes.write_buffer import WriteBuffer
+    from ..bytes.layout import ADD, ADD_XID, ADDX, ADDX_HEAD, DATA_HEAD_BYTES
+    from ..bytes.records import head_bytes
 
 Entry: TypeAlias = tuple[bytes, int, int, int, int]
 """An item in memory: data, when it was added, when it expires (0: never), attempts, the id that it is named by (0)."""
 NO_LIMIT: Final = 2**62
 
-_REMOVE_BYTE: Final = bytes([REMOVE])
+REMOVE_BYTE: Final = bytes([OPS["remove"]])
+# What `_shelf.pxd` uses: it writes to a file as `RealFile.write_at` does, but without a frame of its own.
+REAL_WRITE: Final = RealFile.write_at
+PWRITE: Final = pwrite
+WRITE_ERROR: Final = StorageFailed
 
 
 class Shelf(WriteBuffer):
     """Items and operations of one queue. Limits are plain numbers, `NO_LIMIT` for none; times are milliseconds."""
 
     def __init__(self, position: int, attention_bytes: int, dialect: int) -> None:
-        super().__init__(attention_bytes)
-        self.mutex = threading.Lock()
+        WriteBuffer.__init__(self, attention_bytes, first_bytes=4096)  # a program may have thousands of queues
+        self.mutex = Mutex()
         # operations on their way
         self.position = position
+        self._file_size = position
         self.dialect = dialect
         self.write: Callable[[int, bytes], int] | None = None
         self.leaving: tuple[bytearray, int] | None = None
@@ -76,7 +92,11 @@ class Shelf(WriteBuffer):
         self.unsettled = False
         self.began = 0
         self.serial = 0
-        self._held: dict[int, tuple[Entry, int] | None] = {}
+        # what a thread was handed last, until it is delivered; what other threads were handed is in the dict
+        self._holder = 0
+        self._held_data: bytes | None = None
+        self._held_added = self._held_expires = self._held_attempts = self._held_name = self._held_serial = 0
+        self._held_by_others: dict[int, tuple[Entry, int]] = {}
         # items
         self.items = self.data_bytes = 0
         self.memory_items = self.memory_bytes = 0
@@ -84,7 +104,10 @@ class Shelf(WriteBuffer):
         """How many items were ever added: the number of the next one."""
         self.taken = 0
         self.waiting = 0
-        self._shelf: deque[Entry] = deque()
+        self._data: list[bytes | None] = []
+        self._numbers = memoryview(array("q"))
+        self._capacity = 0
+        self._first = 0
         # limits
         self.clock: Callable[[], int] | None = None
         self.max_items = self.max_bytes = self.max_memory_items = self.max_memory_bytes = NO_LIMIT
@@ -97,31 +120,24 @@ class Shelf(WriteBuffer):
 
     def put(self, data: Buffer, expires: Any = None) -> None:
         """Add an item at the tail. `expires` is handed to `_deadline`."""
-        content = as_bytes(data)
+        content = data if isinstance(data, bytes) else as_bytes(data)
         if self.refusing:
             self._refuse()
-        with self.mutex:
-            if self.unsettled:
-                self._refuse()
-            try:
-                now = self.now()
-                self.put_held(content, now, 0 if expires is None else self._deadline(expires, now))
-            except BaseException as error:
-                self._leave(error)
-                raise
+        put_in_turn(self, content, expires)
 
-    def _leave(self, error: BaseException) -> None:
-        """A call ends with an error: if it has left something half-way, nothing more is taken."""
-        if self.unsettled:
-            self.refusing = True
-            self._interrupted(error)
+    def _put_now(self, data: bytes, expires: Any) -> None:
+        now = self._now()
+        self._put(data, now, 0 if expires is None else self._deadline(expires, now))
 
     def put_held(self, data: bytes, added: int, expires: int) -> None:
         """Add an item at the tail; the mutex is held."""
+        self._put(data, added, expires)
+
+    def _put(self, data: bytes, added: int, expires: int) -> None:
+        size = size_of(data)
         is_part = self.unsettled
         if self.refusing:
             self._refuse()
-        size = len(data)
         if size > self.max_item_bytes:
             raise TooLarge(f"an item of {size} bytes is more than the {self.max_item_bytes} that this queue takes")
         if self.items >= self.max_items or self.data_bytes + size > self.max_bytes:
@@ -131,12 +147,11 @@ class Shelf(WriteBuffer):
                 self._care()
             self.unsettled = True
             self.began = self.position
-        position = self.emit(ADDX_HEAD.pack(ADDX, 16 + size, added, expires) + data)
+        position = emit_add(self, data, size, added, expires)
         self.added += 1
         if self.items == self.memory_items:
             if self.memory_items < self.max_memory_items and self.memory_bytes + size <= self.max_memory_bytes:
-                self._shelf.append((data, added, expires, 0, 0))
-                self.memory_items += 1
+                self._push(data, added, expires, 0)
                 self.memory_bytes += size
             else:
                 self._fall_behind(position)
@@ -148,94 +163,198 @@ class Shelf(WriteBuffer):
 
     def get(self) -> bytes | None:
         """Remove the head; its data, None when there is nothing."""
-        return self._get(0)
+        if self.refusing:
+            self._refuse()
+        return get_in_turn(self, False)
 
     def hand_out(self) -> bytes | None:
         """The same, and this thread `holds` the item until it says that it does not."""
-        return self._get(threading.get_ident())
+        if self.refusing:
+            self._refuse()
+        return get_in_turn(self, True)
+
+    def _get(self, is_held: bool) -> bytes | None:
+        if not self.items:
+            return None
+        at = 4 * self._first
+        if not self.memory_items or self.max_age or self._numbers[at + 1] or self._numbers[at + 2]:
+            if not self._ready():
+                return None
+            if not self.memory_items:
+                raise IndexError("the shelf is empty")
+        if is_held and self._holder:
+            self._hold_for_others()
+        thread = get_ident()
+        self.unsettled = True
+        self.began = self.position
+        self._emit(REMOVE_BYTE)
+        self.taken += 1
+        at = 4 * self._first
+        data = self._take_first()
+        if is_held:
+            self._held_data = data
+            self._held_added = self._numbers[at]
+            self._held_expires = self._numbers[at + 1]
+            self._held_attempts = self._numbers[at + 2]
+            self._held_name = self._numbers[at + 3]
+            self._held_serial = self.serial
+            self._holder = thread
+        self.unsettled = False
+        if self.position > self.care_bytes or (self.items == 0 and self.position >= self.erase_bytes):
+            self._care()
+        return data
+
+    def _leave(self, error: BaseException) -> None:
+        """A call ends with an error: if it has left something half-way, nothing more is taken."""
+        if self.unsettled:
+            self.refusing = True
+            self._interrupted(error)
+
+    def _hold_for_others(self) -> None:
+        """Keep what another thread holds where the next item will not take its place."""
+        if self._holder != get_ident():
+            self._held_by_others[self._holder] = self._held_entry(), self._held_serial
+        self._holder = 0
+        self._held_data = None
+
+    def _held_entry(self) -> Entry:
+        data = self._held_data
+        assert data is not None
+        return data, self._held_added, self._held_expires, self._held_attempts, self._held_name
 
     @property
     def holds(self) -> bool:
         """Whether this thread holds an item. A thread that has delivered it sets this to False."""
-        return self.held() is not None
+        return self._holder == get_ident() or get_ident() in self._held_by_others
 
     @holds.setter
     def holds(self, value: bool) -> None:
-        thread = threading.get_ident()
-        self._held[thread] = None  # an assignment: after a call an interrupt might follow
+        thread = get_ident()
+        if self._holder == thread:  # no call from here on: after one an interrupt might follow
+            self._holder = 0
+            self._held_data = None
+        if self._held_by_others and thread in self._held_by_others:
+            del self._held_by_others[thread]
 
     def held(self) -> tuple[Entry, int] | None:
         """The item that this thread holds, and `serial` when it was removed; None for none."""
-        return self._held.get(threading.get_ident())
-
-    def _get(self, holder: int) -> bytes | None:
-        if self.refusing:
-            self._refuse()
-        with self.mutex:
-            if self.refusing or self.unsettled:
-                self._refuse()
-            try:
-                if not self.items:
-                    return None
-                is_plain = self._shelf and not (self.max_age or self._shelf[0][2] or self._shelf[0][3])
-                if not is_plain and not self._ready():
-                    return None
-                self.unsettled = True
-                self.began = self.position
-                self.emit(_REMOVE_BYTE)
-                self.taken += 1
-                entry = self.pop()
-                if holder:
-                    self._held[holder] = entry, self.serial
-                self.unsettled = False
-                if self.position > self.care_bytes or (self.items == 0 and self.position >= self.erase_bytes):
-                    self._care()
-                return entry[0]
-            except BaseException as error:
-                self._leave(error)
-                raise
+        if self._holder == get_ident():
+            return self._held_entry(), self._held_serial
+        return self._held_by_others.get(get_ident())
 
     def now(self) -> int:
         """Milliseconds since the epoch, by the clock that was given."""
-        return time.time_ns() // 1_000_000 if self.clock is None else self.clock()
+        return self._now()
+
+    def _now(self) -> int:
+        return now_ms() if self.clock is None else self.clock()
 
     # --- items; the mutex is held -----------------------------------------------------------------------------------
 
+    def _push(self, data: bytes, added: int, expires: int, name: int) -> None:
+        """Put an item behind the others on the shelf; its bytes are not counted."""
+        while self.memory_items == self._capacity:
+            self._grow()
+        place = (self._first + self.memory_items) & (self._capacity - 1)
+        self._data[place] = data
+        self._numbers[4 * place] = added
+        self._numbers[4 * place + 1] = expires
+        self._numbers[4 * place + 2] = 0
+        self._numbers[4 * place + 3] = name
+        self.memory_items += 1
+
+    def _grow(self) -> None:
+        """Twice as large a ring, unless it has become larger while that was allocated."""
+        capacity = 2 * self._capacity if self._capacity else 64
+        data: list[bytes | None] = [None] * capacity
+        numbers = memoryview(array("q", bytes(32 * capacity)))
+        if capacity > self._capacity:
+            for row in range(self.memory_items):
+                place = (self._first + row) & (self._capacity - 1)
+                data[row] = self._data[place]
+                for number in range(4):
+                    numbers[4 * row + number] = self._numbers[4 * place + number]
+            self._numbers = numbers
+            self._first = 0
+            self._capacity = capacity
+            self._data = data
+
+    def _take_first(self) -> bytes:
+        """Take the first item from the shelf; its data."""
+        if not self.memory_items:
+            raise IndexError("the shelf is empty")
+        data = self._data[self._first]
+        assert data is not None
+        self._data[self._first] = None
+        self._first = (self._first + 1) & (self._capacity - 1)
+        size = size_of(data)
+        self.memory_items -= 1
+        self.memory_bytes -= size
+        self.items -= 1
+        self.data_bytes -= size
+        return data
+
+    def _entry(self, place: int) -> Entry:
+        return self._with_numbers(self._data[place], 4 * place)
+
+    def _with_numbers(self, data: bytes | None, at: int) -> Entry:
+        """An item whose numbers are in this place; it may have been taken just now."""
+        assert data is not None
+        return data, self._numbers[at], self._numbers[at + 1], self._numbers[at + 2], self._numbers[at + 3]
+
     def head(self) -> Entry:
         """The first item on the shelf."""
-        return self._shelf[0]
+        if not self.memory_items:
+            raise IndexError("the shelf is empty")
+        return self._entry(self._first)
 
     def pop(self) -> Entry:
         """Take the first item from the shelf. The journal is not changed."""
-        entry = self._shelf.popleft()
-        self.memory_items -= 1
-        self.memory_bytes -= len(entry[0])
-        self.items -= 1
-        self.data_bytes -= len(entry[0])
-        return entry
+        at = 4 * self._first
+        return self._with_numbers(self._take_first(), at)
 
     def put_back(self, entry: Entry) -> None:
         """Put an item to the head, whatever the limits are. The journal is not changed."""
-        self._shelf.appendleft(entry)
+        data, added, expires, attempts, name = entry
+        if not isinstance(data, bytes):
+            raise TypeError("the data of an item is bytes")
+        while self.memory_items == self._capacity:
+            self._grow()
+        place = (self._first - 1) & (self._capacity - 1)
+        self._data[place] = data
+        self._numbers[4 * place] = added
+        self._numbers[4 * place + 1] = expires
+        self._numbers[4 * place + 2] = attempts
+        self._numbers[4 * place + 3] = name
+        self._first = place
         self.memory_items += 1
-        self.memory_bytes += len(entry[0])
+        self.memory_bytes += size_of(data)
         self.items += 1
-        self.data_bytes += len(entry[0])
+        self.data_bytes += size_of(data)
 
     def entries(self) -> list[Entry]:
         """The items on the shelf from the head on."""
-        return list(self._shelf)
+        found: list[Entry] = []
+        row = 0
+        while row < self.memory_items:  # which may change, for a tuple is made
+            found.append(self._entry((self._first + row) & (self._capacity - 1)))
+            row += 1
+        return found
 
     def clear(self) -> None:
-        """Forget all items. The journal is not changed."""
-        self._shelf.clear()
+        """Forget all items, at once: what runs when the first of them is let go finds an empty shelf."""
+        data: list[bytes | None] = []
+        numbers = memoryview(array("q"))
+        data, self._data = self._data, data
+        self._numbers = numbers
+        self._capacity = self._first = 0
         self.items = self.data_bytes = self.memory_items = self.memory_bytes = 0
 
     def stock(
         self,
         buffer: Buffer,
         base: int,
-        kinds: Sequence[int],
+        kinds: bytes,
         numbers: Sequence[int],
         positions: Sequence[int],
         end: int,
@@ -247,54 +366,54 @@ class Shelf(WriteBuffer):
         Stops at `most_items` and `most_bytes`, but stocks at least one. The operations are those of
         a chunk: see `Turns`; `base` is where the buffer begins in its file. How many operations were passed.
         """
+        view = memoryview(buffer)
+        codes = memoryview(kinds)
+        ids = memoryview(numbers)  # type: ignore[arg-type]
+        starts = memoryview(positions)  # type: ignore[arg-type]
+        count = len(codes)
         taken = 0
-        for row, kind in enumerate(kinds):
-            if kind not in DATA_HEAD_BYTES:
+        if len(ids) != count or len(starts) != count:
+            raise ValueError("there must be as many kinds as numbers and positions")
+        for row in range(count):
+            kind = codes[row]
+            if not has_data(kind):
                 continue
-            start = positions[row] - base
-            stop = (positions[row + 1] if row + 1 < len(positions) else end) - base
-            size = stop - start - DATA_HEAD_BYTES[kind]
-            if start < 0 or size < 0 or stop > len(buffer):
+            start = starts[row] - base
+            stop = (starts[row + 1] if row + 1 < count else end) - base
+            data_start = start + head_bytes(kind)
+            size = stop - data_start
+            if start < 0 or size < 0 or stop > len(view):
                 raise ValueError("these operations are not within the buffer")
             if taken and (self.memory_items >= most_items or self.memory_bytes + size > most_bytes):
                 return row
-            added, expires = _times(buffer, start, kind)
-            name = numbers[row] if kind == ADD_XID else 0
-            self._shelf.append((bytes(buffer[stop - size : stop]), added, expires, 0, name))
-            self.memory_items += 1
+            if kind == ADD:
+                added, expires = 0, load_i32(view, start + 5) * 1000
+            else:
+                added, expires = load_i64(view, data_start - 16), load_i64(view, data_start - 8)
+            self._push(bytes_of(view, data_start, size), added, expires, ids[row] if kind == ADD_XID else 0)
             self.memory_bytes += size
             taken += 1
-        return len(kinds)
+        return count
 
     # --- operations on their way ------------------------------------------------------------------------------------
 
     def emit(self, data: bytes) -> int:
         """Send operations on their way; the position of the first one. The mutex is held."""
-        with self._adding:
-            position = self.position
+        return self._emit(data)
+
+    def _emit(self, data: bytes) -> int:
+        position = self.position
+        if self.write is not None:
             self.serial += 1
             self.position = position + len(data)
-            if self.write is None:
-                self._buffer += data
-        if self.write is not None:
             self._write_through(data)
-        elif len(self._buffer) >= self.attention_bytes:
+        elif add_to_buffer(self, data) >= self.attention_bytes:
             self._attend()
         return position
 
-    def take(self) -> tuple[bytearray, int]:
-        """What has gathered, or what was taken last, as long as it is `leaving`."""
-        with self._adding:
-            if self.leaving is None:
-                fresh, size = bytearray(), len(self._buffer)
-                self.leaving = self._buffer, size
-                self._buffer = fresh
-            return self.leaving
-
     def _write_through(self, data: bytes) -> None:
-        assert self.write is not None
         try:
-            written = self.write(self._file_size, data)
+            written = write_at(self.write, self._file_size, data)
         except BaseException as error:
             self._write_failed(error)
             raise
@@ -302,9 +421,14 @@ class Shelf(WriteBuffer):
             self._write_rest(data, written)
         self._file_size += len(data)
 
-    # --- what a subclass has ----------------------------------------------------------------------------------------
+    def take(self) -> tuple[bytearray, int]:
+        """What has gathered, or what was taken last, as long as it is `leaving`."""
+        if self.leaving is None:
+            leave_buffer(self)
+        assert self.leaving is not None
+        return self.leaving
 
-    _file_size = 0
+    # --- what a subclass has ----------------------------------------------------------------------------------------
 
     def _deadline(self, expires: Any, now: int) -> int:
         raise NotImplementedError
@@ -334,12 +458,74 @@ class Shelf(WriteBuffer):
         raise NotImplementedError
 
 
-def _times(buffer: Buffer, start: int, kind: int) -> tuple[int, int]:
-    """When the item of an operation was added, 0 if unknown, and when it expires."""
-    if kind == ADDX:
-        _, _, added, expires = ADDX_HEAD.unpack_from(buffer, start)
-    elif kind == ADD:
-        added, expires = 0, ADD_HEAD.unpack_from(buffer, start)[2] * 1000
-    else:
-        _, _, _, added, expires = ADD_XID_HEAD.unpack_from(buffer, start)
-    return added, expires
+if not cython.compiled:
+
+    def put_in_turn(shelf: Shelf, data: bytes, expires: Any) -> None:
+        """Put an item when the mutex is free."""
+        with shelf.mutex:
+            if shelf.unsettled:
+                shelf._refuse()
+            try:
+                shelf._put_now(data, expires)
+            except BaseException as error:
+                shelf._leave(error)
+                raise
+
+    def get_in_turn(shelf: Shelf, is_held: bool) -> bytes | None:
+        """Remove the head when the mutex is free."""
+        with shelf.mutex:
+            if shelf.refusing or shelf.unsettled:
+                shelf._refuse()
+            try:
+                return shelf._get(is_held)
+            except BaseException as error:
+                shelf._leave(error)
+                raise
+
+    def emit_add(shelf: Shelf, data: bytes, size: int, added: int, expires: int) -> int:
+        """Send an ADDX on its way; its position."""
+        return shelf._emit(ADDX_HEAD.pack(ADDX, 16 + size, added, expires) + data)
+
+    def add_to_buffer(shelf: Shelf, data: bytes) -> int:
+        """Add operations to the buffer, and count them; how many bytes are in there."""
+        with shelf._adding:
+            shelf.serial += 1
+            shelf.position += len(data)
+            shelf._buffer += data
+            return len(shelf._buffer)
+
+    def leave_buffer(shelf: Shelf) -> None:
+        """What has gathered is leaving from now on."""
+        with shelf._adding:
+            fresh, size = bytearray(), len(shelf._buffer)
+            shelf.leaving = shelf._buffer, size
+            shelf._buffer = fresh
+
+    def write_at(write: Callable[[int, bytes], int] | None, position: int, data: bytes) -> int:
+        """Write to a file; how much was written."""
+        assert write is not None
+        return write(position, data)
+
+    def now_ms() -> int:
+        """Milliseconds since the epoch."""
+        return time.time_ns() // 1_000_000
+
+    def size_of(data: bytes) -> int:
+        """The number of bytes of an item."""
+        return len(data)
+
+    def has_data(kind: int) -> bool:
+        """Whether an operation adds an item."""
+        return kind in DATA_HEAD_BYTES
+
+    def bytes_of(view: memoryview, start: int, size: int) -> bytes:
+        """A part of a buffer."""
+        return bytes(view[start : start + size])
+
+    def load_i32(view: memoryview, at: int) -> int:
+        """A number of four bytes."""
+        return int.from_bytes(view[at : at + 4], "little", signed=True)
+
+    def load_i64(view: memoryview, at: int) -> int:
+        """A number of eight bytes."""
+        return int.from_bytes(view[at : at + 8], "little", signed=True)
