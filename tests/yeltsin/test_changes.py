@@ -135,6 +135,8 @@ def test_compiled_modification_writes_within_its_memory() -> None:
             transaction.apply(short)
     with pytest.raises(BufferError):
         transaction.apply(bytes(table))  # type: ignore[arg-type]
+    with pytest.raises(IndexError):
+        kernel.Changes(table[:3]).commit(journal, 20, 0, 0)
     del table[100:]
     with pytest.raises(IndexError):
         transaction.commit(bytearray(4096), 20, 0, 0)

@@ -45,16 +45,15 @@ def test_reader_waits_for_a_complete_unsynced_commit_without_the_kernel(
 ) -> None:
     readers: list[Future[bytes]] = []
 
-    class Halting(changes.Changes):
+    def halting(operations: bytearray, table: changes.Memory) -> None:
         """Lets a thread read between two changes of the table; it may finish before the second one."""
+        for place, size, at in changes.places_in(operations):
+            table[place : place + size] = operations[at : at + size]
+            readers.append(in_a_thread(lambda: db.read(FIRST, 0, 9)))
+            wait(readers, 0.05)
 
-        def apply(self, table: changes.Memory) -> None:
-            for place, size, at in self._places:
-                table[place : place + size] = self.operations[at : at + size]
-                readers.append(in_a_thread(lambda: db.read(FIRST, 0, 9)))
-                wait(readers, 0.05)
-
-    monkeypatch.setattr(database, "Changes", Halting)
+    monkeypatch.setattr(changes, "store_changes", halting)
+    monkeypatch.setattr(database, "Changes", changes.Changes)
     with opened(tmp_path, "none") as db:
         with db.transaction() as tx:
             tx.modify(FIRST, 0, b"one")

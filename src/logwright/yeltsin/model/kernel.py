@@ -1,4 +1,4 @@
-"""Changes of mapped pages: compiled where that was built, `changes.py` elsewhere; see core/bytes/compiled.py."""
+"""Changes of mapped pages: compiled if that was built, otherwise `changes.py`; see core/bytes/compiled.py."""
 
 from __future__ import annotations
 
