@@ -29,7 +29,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...core.bytes.outcome import Damage
-from ...core.bytes.write_buffer import WriteBuffer
 from ...core.io.disk import REAL_DISK, Disk, write_all
 from ...core.io.durability import SyncLike
 from ...core.write.appending import Appending
@@ -52,7 +51,7 @@ class Target(NamedTuple):
     end: int
 
 
-class TransactionJournal(Appending, WriteBuffer):
+class TransactionJournal(Appending):
     """Appends transactions to the journal at `path`, creating it when there is none.
 
     One writer at a time: a second one gets `Locked` at once. Safe to use from many threads.
@@ -62,7 +61,6 @@ class TransactionJournal(Appending, WriteBuffer):
     says that the storage does: its owner does it again and calls `complete`, before anything else is appended.
     """
 
-    records_name = "transactions"
     _sync_resumes = False
 
     def __init__(
@@ -77,7 +75,11 @@ class TransactionJournal(Appending, WriteBuffer):
             raise WrongUse(f"a buffer of {buffer_bytes} bytes makes no sense")
         self.path = Path(path).absolute()  # so that a change of directory changes nothing
         self._prepare(self.path, sync)
-        WriteBuffer.__init__(self, 1 if self._always else buffer_bytes)
+        self.refusing = False
+        self._buffer = bytearray()
+        """Transactions that are not written yet. `_adding` is held while it changes."""
+        self._buffer_bytes = 1 if self._always else buffer_bytes
+        self._adding = threading.Lock()
         opened = open_journal(disk, self.path)
         self._take_over(opened)
         self._start()
@@ -147,7 +149,7 @@ class TransactionJournal(Appending, WriteBuffer):
             self.count += 1
             if is_complete:
                 self._to_flag.append((position, transaction.flags))
-        if len(self._buffer) >= self.attention_bytes:
+        if len(self._buffer) >= self._buffer_bytes:
             self._attend()
         return position
 
