@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from logwright.appendfile import Checkpoint, Data, Reader, Segment, Writer, recover
+from logwright.appendfile import Checkpoint, Data, Reader, Record, Segment, Writer, recover
 from logwright.appendfile.files import repair as repairs
 from logwright.core.repair.losses import Loss
 from logwright.errors import DamagedJournal, Gap
 from tests.appendfile.samples import HINT, data, encoded, write
-from tests.support.damage import cut, damage_file, drop, flip_bit, insert, overwrite
+from tests.support.damage import cut, damage_file, drop, flip_bit, insert, noise, overwrite
 
 MANY = [Data(b"order %d" % number) for number in range(50)]
 HEAD = encoded(HINT, *data("before"))
@@ -463,6 +463,80 @@ def test_wrong_ids_at_the_end_are_a_torn_tail_only_if_they_are_bad_up_to_their_e
 ) -> None:
     write(tmp_path, {0: [HINT, *data("a"), Checkpoint(0, 1), *data("b"), pair]})
     assert [problem.kind for problem in Reader(tmp_path).verify().problems] == [kind]
+
+
+def damages_of(content: bytes, start: int, end: int) -> Iterator[bytes]:
+    """The content with all small damages of one record."""
+    for place in range(start, end):
+        for bit in range(8):
+            yield flip_bit(content, 8 * place + bit)
+        yield overwrite(content, place, noise(min(4, end - place), seed=place))
+        for size in (1, 2, 5):
+            yield insert(content, place, noise(size, seed=place))
+            yield drop(content, place, min(end, place + size))
+
+
+LAST_BUT_ONE: dict[str, list[Record]] = {
+    "data": [HINT, *data("a", "b"), Checkpoint(0, 1), *data("order 18")],
+    "data before small data": [HINT, *data("a", "b"), Checkpoint(0, 1), *data("x")],
+    "a checkpoint": [HINT, *data("a", "b"), Checkpoint(0, 1), *data("order 18"), Checkpoint(0, 2)],
+    "a checkpoint that checks": [HINT, *data("a", "b"), Checkpoint(0, 1), *data("order 18"), Checkpoint(1, 1)],
+}
+
+
+@pytest.mark.parametrize("last", ["1", "order", "order 19" * 9])
+@pytest.mark.parametrize("records", LAST_BUT_ONE.values(), ids=list(LAST_BUT_ONE))
+def test_one_whole_record_at_the_end_is_never_cut_whatever_happened_to_the_one_before(
+    tmp_path: Path, records: list[Record], last: str
+) -> None:
+    content = encoded(*records, Data(last.encode()))
+    start, end = len(encoded(*records[:-1])), len(encoded(*records))
+    for damaged in damages_of(content, start, end):
+        (tmp_path / "0.journal").write_bytes(damaged)
+        assert "torn_tail" not in [problem.kind for problem in Reader(tmp_path).verify().problems], damaged
+
+
+def test_one_whole_record_after_a_checkpoint_that_lost_a_byte_is_kept_by_a_repair(tmp_path: Path) -> None:
+    (tmp_path / "0.journal").write_bytes(drop(encoded(HINT, *data("a"), Checkpoint(0, 1), *data("b")), 44, 45))
+    with pytest.raises(DamagedJournal, match="nothing is cut off"):
+        Writer(tmp_path)
+    plan = repairs.plan(tmp_path)
+    assert list(map(described, plan.losses)) == [(25, 19, 1, None, [0, 0], None)]
+    repairs.apply(tmp_path, plan)
+    assert encoded(*Reader(tmp_path)) == encoded(HINT, *data("a", "b"))
+
+
+def test_one_whole_record_after_a_first_checkpoint_that_lost_a_byte_is_kept_by_a_repair(tmp_path: Path) -> None:
+    (tmp_path / "0.journal").write_bytes(drop(encoded(HINT, *data("order")), 19, 20))
+    with pytest.raises(DamagedJournal, match="nothing is cut off"):
+        Writer(tmp_path)
+    plan = repairs.plan(tmp_path)
+    assert [loss.kind for loss in plan.losses] == ["restored", "lost"]
+    repairs.apply(tmp_path, plan)
+    assert encoded(*Reader(tmp_path)) == encoded(HINT, *data("order"))
+
+
+@pytest.mark.parametrize(
+    ("torn", "mistaken"),
+    [
+        (b"text without zeros " * 17, 0),
+        (noise(320), 0),
+        (b"".join(number.to_bytes(8, "little") for number in range(40)), 4),
+        (b"".join(number.to_bytes(4, "little") for number in range(80)), 3),
+    ],
+    ids=["text", "noise", "numbers of 8 bytes", "numbers of 4 bytes"],
+)
+def test_a_record_cut_short_is_a_torn_tail_even_if_its_data_often_looks_like_a_record(
+    tmp_path: Path, torn: bytes, mistaken: int
+) -> None:
+    before = encoded(HINT, *data("a"))
+    whole = before + encoded(Data(torn))
+    found = []
+    for size in range(len(before) + 1, len(whole)):
+        (tmp_path / "0.journal").write_bytes(cut(whole, size))
+        found += [problem.kind for problem in Reader(tmp_path).verify().problems]
+    assert len(found) == len(torn) + 3
+    assert found.count("torn_tail") == len(found) - mistaken
 
 
 @pytest.mark.parametrize("wrong", [Checkpoint(1, 1), Checkpoint(0, 0), Checkpoint(2**50, 2**50), Checkpoint(0, 2**50)])

@@ -37,6 +37,7 @@ HEADER_BYTES: Final = HEADER.size
 PAIR: Final = struct.Struct("<QQ")
 """checked, current"""
 PAIR_BYTES: Final = PAIR.size
+ID_BYTES: Final = PAIR_BYTES // 2
 CHECKPOINT_RECORD: Final = struct.Struct("<IQQ")
 """header, checked, current"""
 CHECKPOINT_BYTES: Final = CHECKPOINT_RECORD.size

@@ -15,10 +15,13 @@ the second record of a file may repeat the first. A checkpoint with other ids is
 before it, or if none confirms it. If the next one follows it instead, checkpoints are missing before it (`gap`), and
 reading continues with it. The account of losses may explain that (`JournalFile.knows_jump`).
 
-A torn tail is what a crash leaves at the end of the last file: bad bytes that no whole record follows. A checkpoint
-with wrong ids is one only if its end is wrong, because a torn write is bad up to its end. A file that waits for
-recovery has none, because it was cut off before the file was moved. The first checkpoint record of a file is on the
-disk before anything else is written to it, so bad bytes in its place are a torn tail only if nothing follows them.
+A torn tail is what a crash leaves at the end of the last file: bad bytes that no whole record follows. One record that
+ends exactly where the file does is enough, however small: in bytes at random its header is there by chance once in
+2^32 places. Only the rest of a record that was cut short may hold data in which many places read like a header, for
+example small numbers of eight bytes each; there more records are required. A checkpoint with wrong ids is a torn tail
+only if its end is wrong, because a torn write is bad up to its end. A file that waits for recovery has none, because it
+was cut off before the file was moved. The first checkpoint record of a file is on the disk before anything else is
+written to it, so bad bytes in its place are a torn tail only if nothing follows them.
 
 Four zeros are an empty record, but no writer of ours leaves one: a power cut leaves zeros, and so does damage to a
 checkpoint record. They are read as records only if that is proven: whole records lead from them to the next checkpoint
@@ -29,6 +32,7 @@ bytes: 32 or more, those at the end of the last file, and those that begin insid
 
 from __future__ import annotations
 
+import re
 from array import array
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -44,6 +48,7 @@ from ..bytes.layout import (
     DATA,
     HEADER,
     HEADER_BYTES,
+    ID_BYTES,
     MAX_CHECKPOINTS,
     MAX_FILE_BYTES,
     MAX_HEAD_BYTES,
@@ -66,7 +71,13 @@ _ZEROS: Final = bytes(_SEARCH_BYTES)
 _HOLE_BYTES: Final = 32
 """This many zeros are not empty records: the data never reached the disk."""
 _LEAST_RECORDS: Final = 2
-"""This many records in the rest of a record that was cut short are not a coincidence."""
+"""This many records after empty ones, or of the beginning of a file that is there again, are not a coincidence."""
+_RARE: Final = 64
+"""What is there by chance after at most one in this many cuts is not a coincidence."""
+_FEW: Final = 2
+"""This many places that read like a header say nothing about the rest of the data."""
+_HEADERS: Final = re.compile(rb"\0(?!\0\0\0)(?=..[\0-\x0f])", re.DOTALL)
+"""The type of what could be a header of data."""
 _CHECKPOINT_HEADER: Final = HEADER.pack(header(CHECKPOINT, PAIR_BYTES))
 _NO_CHECKPOINT: Final = "a file begins with a checkpoint record, and this is none"
 
@@ -376,16 +387,52 @@ def find_way(cursor: Cursor) -> Way:
     if last is not None and data[last] == DATA and cursor.following == at:
         search = last + HEADER_BYTES
     start, count = kernel.find_chain(data, search, end - begin, *likely)
-    while count and cursor.refused is not None and start < at + CHECKPOINT_BYTES - begin:
-        start, count = _end_of(data, start), count - 1  # it is a part of the refused record
+    if checkpoint is None and count == 0 and last is not None and cursor.refused is None:
+        # The record before may have lost bytes, so that the next one begins in its header or at its end.
+        search = last + 1 if data[last] == DATA else at - begin - HEADER_BYTES + 1
+        start, count = kernel.find_chain(data, search, end - begin, *likely)
+    kind = ""
+    if cursor.refused is not None and (within := _skip_to(data, start, count, at + CHECKPOINT_BYTES - begin)):
+        if within[1] == 0 < count and any(data[start + HEADER_BYTES : end - begin]):
+            kind = "malformed"  # it ends like a record, which no torn write does
+        start, count = within
     while count and data[start] == DATA and not any(data[start + HEADER_BYTES : (after := _end_of(data, start))]):
         start, count = after, count - 1  # the zeros of a damaged checkpoint record read like this
-    if checkpoint is None and cursor.ending == codec.INCOMPLETE and count < _LEAST_RECORDS:
+    is_in_rest = checkpoint is None and cursor.ending == codec.INCOMPLETE
+    if is_in_rest and count and _is_coincidence(cursor, data[search:], at - begin - search, start - search, count):
         start, count = end - begin, 0
     turned = kernel.turns(data, start, end - begin, count)[1]
     first = begin + turned[0] if turned else checkpoint
     is_whole = cursor.refused is not None and begin + start == at + CHECKPOINT_BYTES
-    return Way(begin + start, count, end, first, None if last is None else begin + last, is_whole=is_whole)
+    return Way(begin + start, count, end, first, None if last is None else begin + last, kind, is_whole)
+
+
+def _skip_to(data: bytes, start: int, count: int, stop: int) -> tuple[int, int] | None:
+    """The part from `stop` on of n records that follow each other; None if none begins or ends there."""
+    while count and start < stop:
+        start, count = _end_of(data, start), count - 1
+    return (start, count) if start == stop else None
+
+
+def _is_coincidence(cursor: Cursor, data: bytes, at: int, start: int, count: int) -> bool:
+    """Whether n records at `start` may be data of a record that was cut short, which begins at `at`.
+
+    They may if so many other places of the data read like a header that a cut anywhere often ends n such records. It is
+    no coincidence if the ids of the next checkpoint precede them.
+    """
+    if cursor.pair is not None and data[:start].endswith(tuple(ids[-ID_BYTES:] for ids in _wanted(cursor.pair))):
+        return False
+    claimed = at + (codec.claimed_size(data, at, len(data)) or HEADER_BYTES)
+    most = max(_FEW, len(data) * _RARE ** (-1 / count))
+    own = {at, *kernel.spans(data, start, len(data), count)}
+    others = 0
+    for match in _HEADERS.finditer(data):
+        place = match.start()
+        if place not in own and place + HEADER_BYTES + (HEADER.unpack_from(data, place)[0] >> 8) <= claimed:
+            others += 1
+            if others > most:
+                return True
+    return False
 
 
 def _way_past_ids(cursor: Cursor) -> Way | None:

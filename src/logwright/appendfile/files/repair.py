@@ -138,6 +138,11 @@ class _Salvage(PiecesSalvage):
             elif way.start < stopped and way.last is not None:
                 stopped, end, suspect, goes_on = way.last, way.start, None, True
                 is_one, least = False, 1
+                if (removed := self._pair_at(stopped)) is not None:
+                    pairs.pop()
+                    if stopped == 0:
+                        pairs[-1], least = pairs[-1] or removed, 0
+                        self._restore_head(pairs[-1] or removed)
                 cursor.go_on(end, pairs[-1])
             elif damage.kind != "torn_tail" and not way.is_whole:
                 whole, before = self._without_zeros(begin, stopped)
