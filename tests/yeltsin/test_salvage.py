@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from logwright.yeltsin.bytes import codec
-from logwright.yeltsin.bytes.layout import HEADER_BYTES, LINK
+from logwright.yeltsin.bytes.layout import HEADER_BYTES, LEAST_TRANSACTION_BYTES, LINK
 from logwright.yeltsin.bytes.records import Transaction
 from logwright.yeltsin.files.reader import Reader
 from logwright.yeltsin.files.repair import apply, plan, undo
@@ -50,6 +50,16 @@ def restored(path: Path) -> list[str]:
 
 
 # --- bytes that were removed or inserted ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [1, 3, 20])
+def test_the_number_of_lost_transactions_is_not_exact_if_the_link_to_the_ones_before_is_gone(
+    tmp_path: Path, number: int
+) -> None:
+    path = tmp_path / "t.jrnl"
+    end = STARTS[number] + LINK.size
+    assert numbers(repaired(path, drop(DATA, 0, end))) == [*range(number + 1, COUNT)]
+    assert lost(path) == [(1, (STARTS[number + 1] - HEADER_BYTES) // LEAST_TRANSACTION_BYTES)]
 
 
 def test_three_removed_bytes_lose_their_transaction(tmp_path: Path) -> None:

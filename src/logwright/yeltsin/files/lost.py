@@ -46,7 +46,7 @@ def lost_between(search: Search, before: Run, run: Run, count: int, reason: str,
     if is_one_between:
         known = sorted({*known, backwards.named})
     is_all = forwards.named == run.first and forwards.found[-1:] == [run.previous]
-    if is_one_between or is_all or (backwards.found and backwards.named == before.last):
+    if is_one_between or is_all or _leads_back(backwards, before):
         at_least = at_most = len(known)
     else:
         is_named = not is_next and (before.next == before.end or before.end <= run.previous < run.first)
@@ -101,6 +101,13 @@ def _backwards(file: File, before: Run, run: Run) -> _Chain:
         chain.found.append(following)
         chain.named = head.previous
     return chain
+
+
+def _leads_back(backwards: _Chain, before: Run) -> bool:
+    """Whether links lead backwards to the run before. To the header only from where it can name: zeros name it too."""
+    if not backwards.found or backwards.named != before.last:
+        return False
+    return before.last != 0 or backwards.found[-1] in (before.end, before.next)
 
 
 def _pages(file: File, offsets: list[int], end: int) -> set[int]:
