@@ -17,6 +17,7 @@ from logwright.versioned.files.buffer import (
     SECTOR_BYTES,
     Buffer,
     has_zero_sector,
+    is_missing_sector,
     mark_at,
     read_mark,
 )
@@ -202,6 +203,17 @@ def test_zero_sector_counts_only_if_it_is_within_the_range() -> None:
     assert has_zero_sector(memory[3:], 0, 2 * SECTOR_BYTES - 3, base=3)
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "is_missing"),
+    [(0, 0, True), (7, 0, True), (0, 7, True), (7, 7, False), (SECTOR_BYTES, 7, True), (600, 600, False)],
+)
+def test_the_zeros_of_a_missing_sector_begin_or_end_where_it_does(before: int, after: int, is_missing: bool) -> None:
+    memory = bytearray(b"x" * 6 * SECTOR_BYTES)
+    memory[2 * SECTOR_BYTES - before : 3 * SECTOR_BYTES + after] = bytes(SECTOR_BYTES + before + after)
+    assert is_missing_sector(memory, 5, len(memory) - 5) == is_missing
+    assert is_missing_sector(memory[3:], 2, len(memory) - 8, base=3) == is_missing
+
+
 def test_zeros_are_written_ahead_in_a_new_file_that_can_be_mapped(monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[tuple[int, int]] = []
     monkeypatch.setattr(buffer_module, "write_zeros", lambda file, start, end: written.append((start, end)))
@@ -266,7 +278,7 @@ def test_an_entry_is_written_before_the_position_and_with_zeros_synced_and_marke
     assert recorded.calls == ["write 5 at 100", "write 8 at 8"]
     recorded.calls.clear()
     buffer.append(105, bytes(600), has_zeros=True)
-    assert recorded.calls == ["write 600 at 105", "sync", f"write 16 at {mark_at(8192)}", "write 8 at 8"]
+    assert recorded.calls == ["write 600 at 105", "sync", f"write 16 at {mark_at(8192)}", "sync", "write 8 at 8"]
     buffer.close()
 
 

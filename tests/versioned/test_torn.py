@@ -324,6 +324,38 @@ def shortened(size: int) -> SimulatedDisk:
     return disk
 
 
+@pytest.mark.parametrize("value", ["\0" * 2000, [0] * 1500, {"a": "x" * 300, "b": "\0" * 1100}])
+def test_what_another_program_appends_after_ours_was_killed_is_not_cut_off_for_its_zeros(value: object) -> None:
+    disk = killed()
+    mark = read_file(disk, PATH)[mark_at(1 << 14) :]
+    with opened(disk) as store:  # as the other program, which does not touch the mark
+        store.insert("zeros", value)
+        store.insert("key 40", "after them")
+        whole = overwrite(read_file(disk, PATH), mark_at(1 << 14), mark)
+    damage(disk, whole)
+    assert kinds(disk) == ["malformed"]
+    with pytest.raises(DamagedJournal, match=r"another program wrote it, or a power cut .* nothing is cut off"):
+        opened(disk)
+    assert read_file(disk, PATH) == whole
+    plan = repair.plan(PATH, disk=disk)
+    assert [loss.at_least for loss in plan.losses] == [1]
+    repair.apply(PATH, plan, disk=disk)
+    assert keys(disk) == [f"key {number}" for number in range(COUNT + 1)]
+
+
+def test_a_missing_sector_of_a_value_is_a_torn_tail() -> None:
+    disk = killed()
+    mark = read_file(disk, PATH)[mark_at(1 << 14) :]
+    with opened(disk) as store:
+        start = store.position
+        store.insert("long", "x" * 2000)
+        store.insert("key 40", "after it")
+        whole = overwrite(read_file(disk, PATH), mark_at(1 << 14), mark)
+    damage(disk, overwrite(whole, start + -start % SECTOR_BYTES + SECTOR_BYTES, bytes(SECTOR_BYTES)))
+    assert kinds(disk) == ["torn_tail"]
+    assert keys(disk) == all_but()
+
+
 @pytest.mark.parametrize("within", [True, False], ids=["within an entry", "between two entries"])
 def test_opening_a_truncated_file_writes_the_same_account_as_repair(within: bool) -> None:
     span = spans(read_file(killed(), PATH))[30]

@@ -21,8 +21,13 @@ The mark says up to where everything was on the disk at some time, and is in the
 of the format is. What is wrong before it is damage and no torn tail: it was on the disk once. A sync raises the mark
 when it has brought another sector to the disk, with `always` each fourth one does; it is written with the next sync. An
 entry that does have a sector of zeros, for there are such strings and lists, is synced before the position counts it,
-and the mark is set after it. Closing leaves another mark, after the last entry: what follows that is another
-program's, and its entries are what they look like, as in a journal without a mark.
+and so is the mark after it. Closing leaves another mark, after the last entry: what follows that is another program's,
+and its entries are what they look like, as in a journal without a mark.
+
+Another program may also continue a journal that was not closed, and does not change the mark. If an entry of its own
+has a sector of zeros, the zeros usually begin before that sector and end after it, which those of a missing sector do
+only if the value has zeros on both sides of it. Then nothing says which of the two it is: it is damage, and nothing is
+cut off.
 
     lw-trust | u64: up to where           16 bytes, within one sector; the store is open, or was not closed
     lw-close | u64: up to where           the store was closed
@@ -92,6 +97,21 @@ def has_zero_sector(memory: Memory | bytes, start: int, end: int, base: int = 0)
         memory[at] == 0 and memory[at : at + SECTOR_BYTES] == _ZERO_SECTOR
         for at in range(first, end - SECTOR_BYTES + 1, SECTOR_BYTES)
     )
+
+
+def is_missing_sector(memory: Memory | bytes, start: int, end: int, base: int = 0) -> bool:
+    """Whether zeros between two places are those of missing sectors: they begin or end where a sector does."""
+    at = start + -(base + start) % SECTOR_BYTES
+    while at + SECTOR_BYTES <= end:
+        if memory[at : at + SECTOR_BYTES] != _ZERO_SECTOR:
+            at += SECTOR_BYTES
+            continue
+        first = start + len(memory[start:at].rstrip(b"\0"))
+        stop = end - len(memory[at:end].lstrip(b"\0"))
+        if (base + first) % SECTOR_BYTES == 0 or (base + stop) % SECTOR_BYTES == 0:
+            return True
+        at = stop + -(base + stop) % SECTOR_BYTES
+    return False
 
 
 def last_byte(memory: Memory, start: int, end: int) -> int:
@@ -173,6 +193,7 @@ class Buffer:
             if has_zeros:
                 self.sync()
                 self.set_mark(end)
+                self.sync()
             self.put(POSITION_AT, counted)
             return end
         write_at = self.file.write_at

@@ -17,7 +17,7 @@ speaks of did not. So is a position past the end of the file. But where the posi
 the position is what is wrong, and nothing is torn. Where whole entries follow after the position, up to the zeros at
 the end of the file, bytes were inserted before them. Nor is anything torn before our mark (see `buffer.py`), which was
 on the disk. After it an entry of which a sector is missing is the work of a power cut, whatever follows it (see
-`lacks_sector`).
+`lacks_sector`). If its zeros begin before that sector and end after it, they may be another program's, and are damage.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ from .buffer import (
     SECTOR_BYTES,
     Mark,
     has_zero_sector,
+    is_missing_sector,
     mark_at,
     parse_mark,
 )
@@ -54,6 +55,7 @@ _BEYOND_BYTES: Final = 1 << 20
 """How far after the position we look for the end of the entry that it is in."""
 _MOST_ATTEMPTS: Final = 10_000
 """At how many places we look there for a whole entry."""
+_ZEROS: Final = "a sector of the entry is zeros: another program wrote it, or a power cut left it after our last sync"
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,7 +303,9 @@ class Cursor:
             end, count, ending, smallest, largest = walk(self._buffer, start, stop)
             torn = None if folds else self._first_torn(start, end, count)
             if torn is not None:
-                count, end = torn
+                count, end, following = torn
+                is_missing = is_missing_sector(self._buffer, end, following, self._base)
+                following += self._base
             if count:
                 place = self.position
                 self.position = self._base + end
@@ -310,9 +314,13 @@ class Cursor:
                 yield Chunk(self.source, self._buffer, start, end, place, count, smallest, largest, folds, since)
                 if report is not None:
                     report(self.position)
-            if torn is not None:
+            if torn is not None and is_missing:
                 yield self._tear(self.position, "a sector of the entry is missing")
                 return
+            if torn is not None:
+                start, self.position = self.position, following
+                yield self._damage(start, following, _ZEROS)
+                continue
             if ending != codec.MALFORMED and not self._is_all():
                 self._more(end)
                 continue
@@ -332,8 +340,8 @@ class Cursor:
             return False
         return has_zero_sector(self._buffer, max(start, self._torn_from - self._base), end, self._base)
 
-    def _first_torn(self, start: int, end: int, count: int) -> tuple[int, int] | None:
-        """How many entries are before the first one of which a sector is missing, and where that begins."""
+    def _first_torn(self, start: int, end: int, count: int) -> tuple[int, int, int] | None:
+        """How many entries precede the first one that has a sector of zeros, where that begins, and where it ends."""
         if self._torn_from is None or not count or not self._has_zeros(start, end):
             return None
         base = self._base
@@ -341,7 +349,7 @@ class Cursor:
         for row in range(count):
             is_after = base + starts[row] >= self._torn_from
             if is_after and has_zero_sector(self._buffer, starts[row], starts[row + 1], base):
-                return row, starts[row]
+                return row, starts[row], starts[row + 1]
         return None
 
     def _is_torn_by_power(self, start: int) -> bool:
