@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from logwright.arrow import to_arrow
+from logwright.core.bytes.outcome import Damage
+from logwright.core.format import find_format, open_journal
 from logwright.core.io.disk import REAL_DISK
 from logwright.core.repair import plan as core
-from logwright.core.repair.plan import Create, Plan, Remove
+from logwright.core.repair.plan import Create, Patch, Plan, Remove
+from logwright.errors import DamagedJournal
 from tests.cli.support import assert_one_error_line, run
 from tests.support.trees import differences, read_tree
 
@@ -47,6 +52,72 @@ def half_done(demo: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             with pytest.raises(Killed):
                 core.apply(REAL_DISK, demo / directory, plan)
     return demo
+
+
+@pytest.fixture
+def changing(demo: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The sample journals, each with a repair that was killed after one of two steps, with all files in place."""
+    with monkeypatch.context() as patch:
+        patch.setattr(core, "_put", _kill)
+        for directory, file, name in sorted({journal[:3] for journal in JOURNALS}):
+            byte = (demo / directory / file).read_bytes()[:1]
+            plan = Plan(name, (Patch(file, 0, byte, byte, "first"), Create(f"{file}.second", "", (), "second", b"x")))
+            with pytest.raises(Killed):
+                core.apply(REAL_DISK, demo / directory, plan)
+    return demo
+
+
+@pytest.mark.parametrize(("directory", "file", "name", "path"), JOURNALS)
+def test_readers_arrow_and_splits_refuse_a_journal_that_is_half_repaired(
+    changing: Path, directory: str, file: str, name: str, path: str
+) -> None:
+    reader = open_journal(changing / path)
+    hint = rf"a repair was interrupted after 1 of 2 steps; `logwright repair {changing / directory}` finishes it"
+    splits = find_format(name).splits
+    asked: list[Callable[[], object]] = [
+        lambda: list(reader),
+        lambda: list(reader.scan()),
+        lambda: reader.last(3),
+        lambda: to_arrow(changing / path),
+        lambda: list(find_format(name).follow(changing / path, reader.end, timeout=0, mode="failfast").located()),
+        lambda: [list(splits.chunks(reader, split)) for split in splits.plan(reader)],
+    ]
+    for ask in asked:
+        with pytest.raises(DamagedJournal, match=hint):
+            ask()
+
+
+@pytest.mark.parametrize(("directory", "file", "name", "path"), JOURNALS)
+def test_a_permissive_reader_returns_one_damage_for_a_journal_that_is_half_repaired(
+    changing: Path, samples: Path, directory: str, file: str, name: str, path: str
+) -> None:
+    reader, splits = open_journal(changing / path), find_format(name).splits
+    given: dict[str, list[object]] = {
+        "scan": list(reader.scan(mode="permissive")),
+        "splits": [item for split in splits.plan(reader) for item in splits.chunks(reader, split, mode="permissive")],
+    }
+    for way, items in given.items():
+        assert [item.kind for item in items if isinstance(item, Damage)] == ["repair"], way
+    table = to_arrow(changing / path, mode="dropmalformed")
+    assert table.num_rows == to_arrow(samples / path).num_rows
+
+
+@pytest.mark.parametrize(("directory", "file", "name", "path"), JOURNALS)
+def test_no_reader_passes_over_a_file_that_a_half_done_repair_has_moved_away(
+    half_done: Path, directory: str, file: str, name: str, path: str
+) -> None:
+    splits = find_format(name).splits
+    for ask in (
+        lambda: list(open_journal(half_done / path)),
+        lambda: to_arrow(half_done / path),
+        lambda: [
+            list(splits.chunks(reader, split))
+            for reader in [open_journal(half_done / path)]
+            for split in splits.plan(reader)
+        ],
+    ):
+        with pytest.raises(DamagedJournal, match="a repair was interrupted after 1 of 2 steps"):
+            ask()
 
 
 @pytest.mark.parametrize(("directory", "file", "name", "path"), JOURNALS)

@@ -60,7 +60,7 @@ def one_line(text: str) -> str:
 
 def place(path: Path, file: str) -> str:
     """The path of a file for messages; `file` is relative to the journal at `path`."""
-    return str(path / file) if path.is_dir() else str(path.with_name(file))
+    return str(path / file) if path.is_dir() else str(path.parent / file)
 
 
 def describe(path: Path, damage: Damage) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol, Self, overload
 
-from ..errors import DamagedJournal, LogwrightError, NotFound, UnknownFormat, WrongUse
+from ..errors import LogwrightError, NotFound, UnknownFormat, WrongUse
 from .bytes.outcome import Damage, Mode, RecordsOnly, Span
 from .io.disk import REAL_DISK, Disk
 from .options import suggest
@@ -528,6 +528,15 @@ def find_half_done(path: Path, *, disk: Disk = REAL_DISK) -> Repair | None:
     return None
 
 
+def half_done_damage(path: Path, *, disk: Disk = REAL_DISK) -> Damage | None:
+    """The interrupted repair of the journal at a path as damage that readers report; None if there is none."""
+    half_done = find_half_done(path, disk=disk)
+    if half_done is None:
+        return None
+    log = half_done.log.relative_to(half_done.home).as_posix()
+    return Damage(log, 0, 0, f"{half_done.describe()}; {half_done.ways_on()}", "repair")
+
+
 def detect(path: Path | str, *, disk: Disk = REAL_DISK) -> Format:
     """The format of a path, by names and bytes. `UnknownFormat` if none fits, or if two fit equally well.
 
@@ -577,5 +586,4 @@ def open_journal(path: Path | str, format: str | None = None, *, disk: Disk = RE
         half_done = find_half_done(path, disk=disk)
         if half_done is None:
             raise
-        reason = f"{half_done.describe()}, and a file is away; {half_done.ways_on()}"
-        raise DamagedJournal(half_done.log, 0, reason) from error
+        raise half_done.with_file_away() from error

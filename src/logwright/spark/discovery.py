@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from ..core.format import Format, detect, find_format, is_there
+from ..core.format import open_journal as open_any
 from ..core.io.disk import Disk
 from ..core.io.file_names import printed
 from ..errors import NotFound, StorageFailed, UnknownFormat
@@ -36,7 +37,7 @@ class Journal:
 def open_journal(journal: Journal) -> Any:
     """Open a reader of a journal at any location."""
     disk, path = locate(journal.location)
-    return find_format(journal.format).open(path, disk=disk)
+    return open_any(path, journal.format, disk=disk)
 
 
 def find_journals(location: str, format: str | None, refused: Refused | None = None) -> list[Journal]:

@@ -186,6 +186,7 @@ class Reader(FilesReader[Chunk, JournalFile, Record]):
 
     def segments(self, at: int | None = None, *, mode: Mode = "dropmalformed") -> list[Segment]:
         """All existing segments, including checked ones: now, or before the record with the number `at`."""
+        list(self.half_repaired(mode))
         with self.snapshot() as files:
             self._check_kept(files, at)
             found: list[Segment] = []

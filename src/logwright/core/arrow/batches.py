@@ -10,9 +10,9 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypedDict, Unpack
 
 import pyarrow as pa
 
-from ...errors import DamagedJournal, NotFound, WrongUse
+from ...errors import DamagedJournal, WrongUse
 from ..bytes.outcome import Damage, Mode, check_mode
-from ..format import FORMATS, Format, Items, Reader, detect, find_format
+from ..format import FORMATS, Format, Items, Reader, detect, find_format, open_journal
 from ..io.disk import REAL_DISK, Disk
 from ..read.columns import BATCH_BYTES
 from ..read.report import Progress
@@ -54,9 +54,7 @@ def _opened(source: Source, format: str | None, disk: Disk) -> tuple[Any, Format
         return source, _format_of(source)
     path = Path(source)
     chosen = detect(path, disk=disk) if format is None else find_format(format)
-    if not chosen.names_journal(disk, path):
-        raise NotFound(f"{path}: no such file or directory")
-    return chosen.open(path, disk=disk), chosen
+    return open_journal(path, chosen.name, disk=disk), chosen
 
 
 class Batches(Iterator[pa.RecordBatch]):
@@ -135,6 +133,7 @@ Choice: TypeAlias = tuple[int | None, int | None, int | None, int | None]
 
 def _parts(reader: Any, progress: Progress | None) -> Iterable[Part]:
     """The parts of what is read, which report their progress as one."""
+    reader.refuse_missing()
     readers = reader.parts()
     if progress is None:
         return [Part(name, part, None, reader.within) for name, part in readers]

@@ -10,6 +10,9 @@ chunks in the same way. The mode of reading says what happens at damage:
 Records that the account of losses names (see `losses.py`) are not damage: reading logs a warning and continues, or in
 `permissive` returns a `Damage` of the kind `lost`.
 
+A repair of the journal that was interrupted is reported first, as a `Damage` of the kind `repair`: until it is finished
+or undone, records may be missing.
+
 A torn tail is not damage: a crash leaves it, and the next writer cuts it off. Reading ends before it and sets
 `torn_tail`; in `permissive` it is also returned as a `Damage`.
 
@@ -30,7 +33,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Protocol, TypeV
 
 from ...errors import DamagedJournal, Gap, LogwrightError, NotFound, WrongUse
 from ..bytes.outcome import Damage, Mode, RecordsOnly, Span, check_mode
-from ..format import Located, Reader
+from ..format import Located, Reader, half_done_damage
 from ..repair.losses import Loss, read_losses
 from ..repair.plan import find_interrupted
 from .chunk import POSITION_BITS
@@ -208,6 +211,12 @@ class ChunkReader(Reader, Generic[C, R]):
         if mode == "permissive":
             yield damage
 
+    def half_repaired(self, mode: Mode) -> Iterator[Damage]:
+        """Raise, return or skip an interrupted repair of this journal: until it is finished, records may be missing."""
+        damage = half_done_damage(self.path, disk=self.disk)
+        if damage is not None:
+            yield from self.report(damage, mode)
+
     # --- what it is -------------------------------------------------------------------------------------------------
 
     def total_bytes(self) -> int:
@@ -313,6 +322,7 @@ class FilesReader(ChunkReader[C, R], Generic[C, F, R]):
         their chunk has no data.
         """
         check_mode(mode)
+        yield from self.half_repaired(mode)
         with self.snapshot() as files:
             yield from self.snapshot_chunks(files, start, stop, mode, progress, **how)
 
@@ -409,6 +419,7 @@ class FilesReader(ChunkReader[C, R], Generic[C, F, R]):
         """The last `count` records, oldest first. A format that cannot be read backwards reads its last file."""
         if count < 0:
             raise WrongUse(f"cannot give the last {count} {self.records_name}")
+        list(self.half_repaired("failfast"))
         self.torn_tail = None
         found: list[Located] = []
         with self.snapshot() as files:

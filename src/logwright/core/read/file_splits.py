@@ -15,10 +15,11 @@ from typing import Any, NamedTuple, TypeAlias
 
 from ...errors import NotFound
 from ..bytes.outcome import Damage, Mode
+from ..format import half_done_damage
 from .chunk import POSITION_BITS, NumberedFile
 from .chunk_reader import FilesReader
 from .parts import SideBySideReader, bound_of
-from .splits import TARGET_BYTES, Bound, FileEntry, Inventory, Split, Splits, Times
+from .splits import TARGET_BYTES, Bound, FileEntry, Inventory, Split, Splits, Times, report_first
 
 AnyReader: TypeAlias = FilesReader[Any, Any, Any] | SideBySideReader[Any, Any]
 
@@ -48,12 +49,17 @@ class FileSplits(Splits[AnyReader]):
     ) -> list[Split]:
         found: list[Split] = []
         named = next((sorted(bound) for bound in (start, stop) if isinstance(bound, Mapping)), None)
+        is_all = start is None and stop is None and times is None
+        if isinstance(reader, SideBySideReader) and is_all:
+            reader.refuse_missing()
         for name, journal in parts(reader, named):
             if any(isinstance(bound, Mapping) and name not in bound for bound in (start, stop)):
                 continue
             wanted = Wanted(target_bytes, bound_of(name, start), bound_of(name, stop), resumed, times)
             with suppress(NotFound):
-                found += [replace(split, part=name) for split in self.plan_part(journal, wanted)]
+                half_done = half_done_damage(journal.path, disk=journal.disk)
+                planned = report_first(self.plan_part(journal, wanted), half_done, is_all=is_all)
+                found += [replace(split, part=name) for split in planned]
         return found
 
     @abstractmethod

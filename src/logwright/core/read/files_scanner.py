@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Final, Generic, Protocol, TypedDict, TypeVar
 
-from ...errors import Closed, NotFound
+from ...errors import Closed, DamagedJournal, NotFound
 from ..bytes.outcome import Damage, Mode, check_mode
-from ..format import Located
+from ..format import Located, half_done_damage
 from ..io.disk import REAL_DISK, Disk
 from ..io.watch import POLL_SECONDS
 from ..write.closing import Closing
@@ -98,6 +98,7 @@ class FilesScanner(Closing, Generic[Item]):
         """The records with their places, and in the mode `permissive` what is damaged."""
         if self._closed:
             raise Closed(f"{self.path}: this scanner is closed")
+        yield from self._half_repaired()
         since = time.monotonic()
         while True:
             for item in self._poll():
@@ -107,6 +108,14 @@ class FilesScanner(Closing, Generic[Item]):
             if left <= 0:
                 return
             self._watch.wait(min(left, POLL_SECONDS))
+
+    def _half_repaired(self) -> Iterator[Damage]:
+        """Raise, return or skip an interrupted repair of what is followed."""
+        damage = half_done_damage(self.path, disk=self.disk)
+        if damage is not None and self.mode == "failfast":
+            raise DamagedJournal(damage.file, 0, damage.reason)
+        if damage is not None and self.mode == "permissive":
+            yield damage
 
     def _poll(self) -> Iterator[Located | Damage]:
         """The records that were appended since the last call."""

@@ -17,7 +17,7 @@ from typing import Any, Generic, Self, TypeAlias, TypeVar, overload
 
 from ...errors import DamagedJournal, WrongUse
 from ..bytes.outcome import Damage, Mode, RecordsOnly, check_mode
-from ..format import Located, Reader
+from ..format import Located, Reader, find_half_done
 from ..repair.losses import Loss
 from .chunk_reader import FilesReader
 from .report import SOUND_SO_FAR, Progress, Report, Summary
@@ -62,9 +62,16 @@ class PartsReader(Reader, Generic[Record]):
     # --- going through them -----------------------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[Record]:
+        self.refuse_missing()
         for part, reader in self._each():
             with self._naming(part):
                 yield from reader
+
+    def refuse_missing(self) -> None:
+        """Raise `DamagedJournal` if an interrupted repair has moved all files of a part away."""
+        half_done = find_half_done(self.path, disk=self.disk)
+        if half_done is not None and not any(half_done.concerns(part) for part, _ in self.parts()):
+            raise half_done.with_file_away()
 
     @overload
     def scan(
@@ -86,6 +93,7 @@ class PartsReader(Reader, Generic[Record]):
     ) -> Iterator[Located | Damage]:
         """Every record of every part with the place of its bytes."""
         check_mode(mode)
+        self.refuse_missing()
         share = self._shares(progress)
         for part, reader in self._each():
             with self._naming(part):
@@ -285,4 +293,7 @@ class SideBySideReader(PartsReader[Record], Generic[Record, Part]):
     def one_or_all(self) -> Part | Self:
         """The reader of the only part, or this one if there are several."""
         names = self.names()
-        return self.open(names[0]) if len(names) == 1 else self
+        if len(names) != 1:
+            return self
+        self.refuse_missing()
+        return self.open(names[0])

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final, Generic, TypeAlias, TypeVar
 
+from ...errors import DamagedJournal
 from ..bytes.outcome import Damage, Mode
 
 T = TypeVar("T")
@@ -76,6 +77,21 @@ def pack(items: Iterable[T], target_bytes: int, bytes_of: Callable[[T], int]) ->
         groups[-1].append(item)
         used += bytes_of(item)
     return groups
+
+
+def report_first(splits: list[Split], damage: Damage | None, *, is_all: bool) -> list[Split]:
+    """The splits of a part, the first of which reports damage that concerns all of the part.
+
+    If there are none, and none were left out, `DamagedJournal` is raised.
+    """
+    if damage is not None and not splits and is_all:
+        raise DamagedJournal(damage.file, damage.start, damage.reason)
+    if damage is None or not splits:
+        return splits
+    first, *others = splits
+    if first.before is None:
+        return [replace(first, before=damage), *others]
+    return [replace(first, stop=first.start, bytes=0, before=damage, after=None), *splits]
 
 
 class Splits(ABC, Generic[R]):

@@ -219,6 +219,11 @@ class Repair:
         """The paths of the copies, beside the log."""
         return [self.log.parent / entry.kept for entry in self.entries if entry.kept]
 
+    @property
+    def home(self) -> Path:
+        """The directory of what is repaired."""
+        return self.log.parents[2]
+
     def describe(self) -> str:
         """That it is half done, in words."""
         what = "undoing a repair" if self.state == UNDOING else "a repair"
@@ -226,11 +231,14 @@ class Repair:
 
     def ways_on(self) -> str:
         """The commands that finish it."""
-        home = self.log.parents[2]
-        undo = f"`logwright repair {home} --undo`"
+        undo = f"`logwright repair {self.home} --undo`"
         if self.state == UNDOING:
             return f"{undo} finishes that"
-        return f"`logwright repair {home}` finishes it, {undo} takes it back"
+        return f"`logwright repair {self.home}` finishes it, {undo} takes it back"
+
+    def with_file_away(self) -> DamagedJournal:
+        """The error for a journal that cannot be opened, because the repair has moved a file away."""
+        return DamagedJournal(self.log, 0, f"{self.describe()}, and a file is away; {self.ways_on()}")
 
     def concerns(self, part: str) -> bool:
         """Whether it changes files of a part, which are `part`, `part.…` or `part/…`. An empty part is all files."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
-from itertools import groupby
+from itertools import chain, groupby
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ...core.bytes.outcome import Damage, Mode
@@ -98,7 +98,7 @@ class Survey:
         self._files, self._positions = array("q"), array("q")
         indexes = {source.name: index for index, source in enumerate(files.files)}
         current = ""
-        for chunk in reader.snapshot_chunks(files, None, at, mode, load=False):
+        for chunk in chain(reader.half_repaired(mode), reader.snapshot_chunks(files, None, at, mode, load=False)):
             if isinstance(chunk, Damage):
                 if on_damage is not None:
                     on_damage(chunk)

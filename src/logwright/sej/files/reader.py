@@ -137,6 +137,7 @@ class Reader(ChunkReader[Chunk, Message]):
     ) -> Iterator[Chunk | Damage]:
         """Whole messages as they are stored. The buffer of a chunk is valid until the next chunk is requested."""
         check_mode(mode)
+        yield from self.half_repaired(mode)
         self.torn_tail = None
         segments = self.segments()
         begin = self._segment_of(segments, start)
@@ -346,6 +347,7 @@ class Reader(ChunkReader[Chunk, Message]):
         """
         if count < 0:
             raise WrongUse(f"cannot give the last {count} messages")
+        list(self.half_repaired("failfast"))
         found: list[Located] = []
         self.damages = ()
         segments = self.segments()

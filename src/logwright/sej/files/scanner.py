@@ -86,11 +86,11 @@ class Scanner(Closing, Generic[T]):
         self._reader = Reader(Path(directory).absolute(), disk=disk)
         if not disk.is_directory(self._reader.directory / SEGMENT_DIRECTORY):
             raise NotFound(f"{directory}: no sej journal is here")
+        self._pending = cast("list[T]", list(self._reader.half_repaired(mode)))
         self._start = offset
         self._owns_watch = watch is None
         self._watch: Watch = disk.watch(self._reader.directory / SEGMENT_DIRECTORY) if watch is None else watch
         self._cursor: Cursor | None = None
-        self._pending: list[T] = []
         self._judged_size = -1
         self._advanced_at = time.monotonic()
         self._closed = False

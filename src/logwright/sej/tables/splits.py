@@ -15,8 +15,19 @@ from dataclasses import replace
 from typing import Final
 
 from ...core.bytes.outcome import Damage, Mode, check_mode
+from ...core.format import half_done_damage
 from ...core.io.disk import File
-from ...core.read.splits import TARGET_BYTES, Bound, ConsumerEntry, FileEntry, Inventory, Split, Splits, Times
+from ...core.read.splits import (
+    TARGET_BYTES,
+    Bound,
+    ConsumerEntry,
+    FileEntry,
+    Inventory,
+    Split,
+    Splits,
+    Times,
+    report_first,
+)
 from ...errors import DamagedJournal, NotFound, StorageFailed
 from ..bytes import codec, kernel
 from ..bytes.layout import HEAD, MAX_KEY_BYTES, VALUE_SIZE
@@ -110,6 +121,8 @@ class MessageSplits(Splits[AnyReader]):
             low = start[part] if isinstance(start, Mapping) else start
             high = stop[part] if isinstance(stop, Mapping) else stop
             planned = _plan(journal, target_bytes, low, high, resumed, times)
+            half_done = half_done_damage(journal.path, disk=journal.disk)
+            planned = report_first(planned, half_done, is_all=start is None and stop is None and times is None)
             found.extend(replace(split, part=part) if part else split for split in planned)
         return found
 

@@ -181,6 +181,7 @@ class Reader(FilesReader[Chunk, JournalFile, Entry]):
     ) -> Iterator[Located | Damage]:
         """Every record with the place of its bytes: of each file the metadata, then its entries, copies included."""
         check_mode(mode)
+        yield from self.half_repaired(mode)
         with self.snapshot() as files:
             for item in self._snapshot_items(files, start, stop, mode, progress, copies=True):
                 if isinstance(item, Head):

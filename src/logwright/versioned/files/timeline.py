@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar
 
 from ...core.bytes.outcome import Damage, Mode, check_mode
+from ...core.format import half_done_damage
 from ...core.io.disk import Disk, File
 from ...core.times import nanoseconds_of, shown_time
 from ...errors import DamagedJournal, HistoryUnavailable, NotFound, WrongUse
@@ -118,8 +119,11 @@ class Timeline:
     def _again(self, ask: Callable[[list[JournalFile]], Answer]) -> Answer:
         """Ask the files; once more when a rotation came in between."""
         files = self._files()
+        half_done = half_done_damage(files[-1].path, disk=self.disk)
         for _ in range(_ATTEMPTS):
             self.damages = []
+            if half_done is not None:
+                self._note(half_done)
             try:
                 return ask(files)
             except (NotFound, HistoryUnavailable):
