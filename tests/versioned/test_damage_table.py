@@ -6,14 +6,18 @@ second, of the keys a, b, c in turn.
 
 from __future__ import annotations
 
+import errno
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from logwright.core.format import Located
+from logwright.core.io.disk import RealDisk
+from logwright.errors import StorageFailed
 from logwright.versioned import Entry, Reader, VersionedRecovery
 from logwright.versioned.files.files import archive_name
 from tests.cli.support import run
@@ -63,6 +67,7 @@ ARCHIVE_LOST = f"every change from {TEXT}23Z to {TEXT}27Z"
 READABLE = "(what can be read there, unproven, are 7 entries of the keys 'b', 'c', 'a')"
 ENDED = "when the archive before it ended"
 OLDER = "any key may have an older value, or be there again, until it changes"
+KNOWN = f"the state is known again from {TEXT}31.000000001Z on"
 
 ROWS = [
     Row("archive cut short", SECOND_ARCHIVE, lambda _, data: shrink(data, 4),
@@ -75,14 +80,16 @@ ROWS = [
     Row("archive overwritten", SECOND_ARCHIVE, lambda _, data: noise(len(data)),
         [f"lost an unknown number of records: {ARCHIVE_LOST}"], {4}, {3, 4, 5, 6}),
     Row("journal, a bad byte", "cars.jrn", lambda path, data: flip_bits(data, place(path, 9, 3), 0xFF),
-        [f"lost at least 1 and at most 2 records: changes from {TEXT}28Z to {TEXT}30Z: {OLDER}"], {9}, {8, 9, 10, 11}),
+        [f"lost at least 1 and at most 2 records: changes from {TEXT}28Z to {TEXT}30Z: {OLDER}; {KNOWN}"], {9},
+        {8, 9, 10, 11}),
     Row("journal, bytes inserted", "cars.jrn", lambda path, data: insert(data, place(path, 9), noise(20)),
-        [f"lost at least 0 and at most 1 records: changes from {TEXT}28Z to {TEXT}29Z: {OLDER}",
+        [f"lost at least 0 and at most 1 records: changes from {TEXT}28Z to {TEXT}29Z: {OLDER}; {KNOWN}",
          "restored by inference: the position in the header"], set(), {8, 9, 10, 11}),
     Row("journal, bytes deleted", "cars.jrn", lambda path, data: drop(data, place(path, 9, 5), place(path, 9, 8)),
-        [f"lost at least 1 and at most 2 records: changes from {TEXT}28Z to {TEXT}30Z: {OLDER}"], {9}, {8, 9, 10, 11}),
+        [f"lost at least 1 and at most 2 records: changes from {TEXT}28Z to {TEXT}30Z: {OLDER}; {KNOWN}"], {9},
+        {8, 9, 10, 11}),
     Row("journal, a page of zeros", "cars.jrn", lambda path, data: overwrite(data, place(path, 8), bytes(40)),
-        [f"lost at least 1 and at most 4 records: changes from {TEXT}27Z to {TEXT}30Z: {OLDER}"], {8, 9},
+        [f"lost at least 1 and at most 4 records: changes from {TEXT}27Z to {TEXT}30Z: {OLDER}; {KNOWN}"], {8, 9},
         {7, 8, 9, 10, 11}),
     Row("journal, cut within an entry", "cars.jrn", lambda path, data: cut(data, place(path, 11, 5)),
         [f"lost at least 1 and at most 2 records: changes from {TEXT}30Z on: {OLDER}"], {11}, {10, 11}),
@@ -95,7 +102,7 @@ ROWS = [
     Row("journal, its beginning overwritten", "cars.jrn", lambda path, data: overwrite(data, 0, b"notes " * 10),
         [f"restored by inference: the header and the metadata, with a guess of when it began: {ENDED}",
          f"lost an unknown number of records: entries of the state that the journal began with at {TEXT}27Z: "
-         "keys that have not changed since may be missing"], set(), {7, 8, 9, 10, 11}),
+         f"keys that have not changed since may be missing; {KNOWN}"], set(), {7, 8, 9, 10, 11}),
     Row("journal, the metadata overwritten", "cars.jrn", lambda path, data: overwrite(data, 20, noise(20)),
         [f"restored by inference: the header and the metadata, with a guess of when it began: {ENDED}"], set(), set()),
     Row("journal, a torn tail", "cars.jrn", lambda path, data: overwrite(data, place(path, 11, 5), bytes(20)),
@@ -135,6 +142,25 @@ def test_each_accident_has_the_expected_account(row: Row, tmp_path: Path) -> Non
     assert run("repair", path, "--undo", "--yes").code == 0
     assert file.read_bytes() == data
     assert run("verify", path, "--strict").code == 1
+
+
+@pytest.mark.parametrize("name", ["cars.jrn", SECOND_ARCHIVE])
+def test_a_file_that_may_not_be_read_is_left_by_a_repair(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built(tmp_path)
+    opened = RealDisk.open
+
+    def refused(disk: RealDisk, path: Path, mode: Any) -> Any:
+        if path.name == name:
+            raise StorageFailed("open", path, OSError(errno.EACCES, "Permission denied"))
+        return opened(disk, path, mode)
+
+    monkeypatch.setattr(RealDisk, "open", refused)
+    for options in (["--plan"], ["--yes"]):
+        outcome = run("repair", tmp_path, *options)
+        assert outcome.code == 1
+        assert outcome.lines[0].startswith(f"cannot be repaired: {name} @ 0: open {tmp_path / name}: Permission denied")
 
 
 def test_a_missing_archive_is_a_gap_that_repair_leaves(tmp_path: Path) -> None:

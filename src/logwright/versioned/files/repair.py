@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -36,7 +36,7 @@ from ...core.repair.losses import Loss, listed
 from ...core.repair.plan import Create, Cut, Patch, Plan, Remove, Rename, Repair, Step
 from ...core.repair.side_by_side import FileByFile, SideBySideRepair
 from ...core.times import shown_time
-from ...errors import WrongUse
+from ...errors import StorageFailed, WrongUse
 from ..bytes import codec, kernel
 from ..bytes.layout import (
     ARCHIVE_LEVEL,
@@ -390,6 +390,8 @@ class _Salvage:
             what = f"entries of the state that the journal began with at {shown_time(start)}"
             what += ": keys that have not changed since may be missing"
         stop = self._known_again(is_within=is_within)
+        if stop is not None:
+            what += f"; the state is known again from {shown_time(stop)} on"
         fields = loss_fields(self.reader.store, start, stop)
         self.losses.append(
             Loss(
@@ -502,8 +504,12 @@ def _missing(reader: Reader, files: Snapshot[JournalFile]) -> list[str]:
     """The journals that are missing between two others."""
     if reader.is_single_file:
         return []
-    gaps = (reader.gap_before(files, number) for number in range(len(files.files)))
-    return [f"{gap.file} @ {gap.start}: {gap.reason}" for gap in gaps if gap is not None]
+    found = []
+    for number in range(len(files.files)):
+        with suppress(StorageFailed):  # a file that cannot be read is reported when its turn comes
+            gap = reader.gap_before(files, number)
+            found += [] if gap is None else [f"{gap.file} @ {gap.start}: {gap.reason}"]
+    return found
 
 
 class _Repairs(SideBySideRepair):
