@@ -52,7 +52,7 @@ def test_every_damage_is_a_problem_with_the_position_where_reading_continues(tmp
     assert [problem.message for problem in report.problems] == [
         "there is no operation 127; operations continue at 1",
         "there is no operation 127; operations continue at 25",
-        "there is no operation 10; nothing whole follows in this file",
+        "there is no operation 10; reading cannot continue in this file, and operations may be in the rest of it",
         "only 2 bytes of addx are there; the last 2 bytes are a torn tail",
     ]
     assert report.records == 3

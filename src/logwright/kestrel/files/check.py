@@ -84,7 +84,7 @@ class _FileCheck(FileCheck):
         elif damage.end < size:
             message = f"{damage.reason}; operations continue at {damage.end}"
         else:
-            message = f"{damage.reason}; nothing whole follows in this file"
+            message = f"{damage.reason}; reading cannot continue in this file, and operations may be in the rest of it"
         self.damage(damage, message)
 
 
