@@ -12,7 +12,9 @@ import pytest
 
 from logwright import kestrel
 from logwright.core.io.disk import REAL_DISK
+from logwright.core.repair import plan as plans
 from logwright.core.repair.losses import Loss, account_path, add_losses, read_losses
+from logwright.core.repair.plan import Create, Patch, Plan
 from logwright.pipeline import Settings
 from logwright.pipeline.commit import table_files
 from logwright.pipeline.restore import restore
@@ -70,6 +72,28 @@ def test_known_losses_are_rows_of_the_table_damage_and_no_failure(spark: Any, jo
     ]
     assert (rows[1]["position"], rows[1]["size"], rows[1]["reason"]) == (40, 12, "offsets 1 and 2: size -1")
     assert json.loads(rows[1]["detail"]) == ORDERS.as_json()
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+def test_a_half_repaired_journal_is_refused_and_in_the_mode_permissive_a_row_of_damage(
+    spark: Any, journals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def kill(*arguments: object) -> None:
+        raise Killed
+
+    plan = Plan("sej", (Patch("jnl/0000000000000000.jnl", 0, b"\0", b"\0", "1"), Create("x", "", (), "2", b"x")))
+    with monkeypatch.context() as patch:
+        patch.setattr(plans, "_put", kill)
+        with pytest.raises(Killed):
+            plans.apply(REAL_DISK, journals / "orders", plan)
+    with pytest.raises(Exception, match=r"a repair was interrupted after 1 of 2 steps; `logwright repair .*orders`"):
+        spark.read.format("logwright").load(str(journals)).collect()
+    assert make_tables(spark, journals, tmp_path / "tables").is_damaged
+    rows = [row for row in damage(tmp_path / "tables") if row["kind"] == "repair"]
+    assert [(row["journal"], row["position"], row["size"]) for row in rows] == [("orders", 0, 0)]
 
 
 def test_an_increment_adds_each_known_loss_once(spark: Any, journals: Path, tmp_path: Path) -> None:
