@@ -27,8 +27,9 @@ from __future__ import annotations
 
 import errno
 import queue
+from collections.abc import Sequence
 from pathlib import PurePath
-from typing import Final
+from typing import Any, Final
 
 _NO_FILE: Final = (errno.ELOOP, errno.EISDIR, errno.ENOTDIR, errno.EINVAL, errno.ENXIO)
 """What opening something says that is no plain file."""
@@ -146,7 +147,12 @@ class DamagedJournal(LogwrightError):
 
 
 class Gap(DamagedJournal):
-    """Records are missing between two files, or between two records."""
+    """Records are missing between two files, or between two records.
+
+    `after` has the records that follow, with their places, if they were read first: see `Reader.last`.
+    """
+
+    after: Sequence[Any] = ()
 
 
 def is_refusal(error: BaseException) -> bool:

@@ -12,7 +12,7 @@ import click
 
 from ..core.bytes.outcome import Damage, Mode
 from ..core.format import Format, Located, Reader
-from ..errors import DamagedJournal, WrongUse
+from ..errors import DamagedJournal, Gap, WrongUse
 from .arguments import (
     DAMAGE_FOUND,
     GOOD,
@@ -108,9 +108,10 @@ def command(
 
 def _last(reader: Reader, count: int, mode: Mode) -> Iterable[Located | Damage]:
     try:
-        found = reader.last(count)
-        if mode == "failfast" or len(found) == count or not reader.damages:
-            return found
+        return reader.last(count)
+    except Gap as gap:
+        if mode == "failfast":
+            return gap.after  # the gap itself is in `damages`
     except DamagedJournal:
         if mode == "failfast":
             raise

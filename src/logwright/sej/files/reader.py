@@ -9,7 +9,7 @@ If a segment has checksums, a block that does not match is damage: messages that
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any, overload
 
@@ -342,9 +342,14 @@ class Reader(ChunkReader[Chunk, Message]):
     def last(self, count: int) -> list[Located]:
         """The last `count` messages, oldest first, read backwards by their trailing sizes.
 
-        A gap ends them: `damages` has it. It also has the gap before the oldest segment that was read, if there is one,
-        and that synced messages after the last one are missing.
+        If messages among them are missing it raises `Gap`, whose `after` has those that follow. `damages` has the gap
+        before the oldest segment that was read, if there is one, and says if synced messages after the last one are
+        missing.
         """
+        return raise_gap(self.last_to_gap(count), count, self.damages)
+
+    def last_to_gap(self, count: int) -> list[Located]:
+        """The same; a gap ends them, and is in `damages`."""
         if count < 0:
             raise WrongUse(f"cannot give the last {count} messages")
         list(self.half_repaired("failfast"))
@@ -444,6 +449,16 @@ def _check_blocks(file: CheckedFile, segment: Segment, span: Span) -> int:
         reason = f"the checksum of the block of {block.size} bytes at {block.start} does not match"
         raise DamagedJournal(segment.name, span.start, reason)
     return span.start - span.start % file.checksums.block_bytes
+
+
+def raise_gap(found: list[Located], count: int, damages: Sequence[Damage]) -> list[Located]:
+    """The messages that were found, or `Gap` if there are fewer than `count` because of one."""
+    gap = next((damage for damage in damages if damage.kind == "gap" and len(found) < count), None)
+    if gap is not None:
+        error = Gap(gap.file, gap.start, gap.reason)
+        error.after = found
+        raise error
+    return found
 
 
 def message_as_json(located: Located) -> dict[str, Any]:

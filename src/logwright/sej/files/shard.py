@@ -29,7 +29,7 @@ from ...core.read.parts import Bound, PartsReader, bound_of
 from ...errors import DamagedJournal, NotFound, WrongUse
 from ..bytes.layout import NO_TIMESTAMP, SEGMENT_DIRECTORY
 from ..bytes.records import Message
-from .reader import Reader, message_as_json
+from .reader import Reader, message_as_json, raise_gap
 
 MAX_BIT: Final = 10
 _PREFIX: Final = re.compile(r"[a-zA-Z0-9_-]*")
@@ -201,14 +201,15 @@ class ShardedReader(PartsReader[Message]):
     def last(self, count: int) -> list[Located]:
         """The last messages of all shards together, by time, oldest first; each shard's own stay in their order.
 
-        `damages` has the gaps that end them in a shard, or come before the oldest segment of it that was read.
+        `damages` has the gaps that end them in a shard, or come before the oldest segment of it that was read. If there
+        are fewer messages because of a gap it raises `Gap`, whose `after` has those that follow.
         """
         ends: list[list[Located]] = []
         damages: list[Damage] = []
         unseen: set[str] = set()  # the segments of which no message is among the last ones
         for shard, reader in self._each():
             with self._naming(shard):
-                ends.append([self._seen(shard, item) for item in reader.last(count)])
+                ends.append([self._seen(shard, item) for item in reader.last_to_gap(count)])
                 damages += [self._seen(shard, damage) for damage in reader.damages]
                 unseen.update(item.file for item in ends[-1])
         heap = [(-_time_of(items[-1]), -number) for number, items in enumerate(ends) if items]
@@ -222,7 +223,7 @@ class ShardedReader(PartsReader[Message]):
         found.reverse()
         unseen -= {item.file for item in found}
         self.damages = tuple(damage for damage in damages if damage.kind != "gap" or damage.file not in unseen)
-        return found
+        return raise_gap(found, count, self.damages)
 
     def outermost(self, records: list[dict[str, Any] | None], choose: Callable[..., Any]) -> dict[str, Any] | None:
         """The earliest or the latest of some records, by time."""
