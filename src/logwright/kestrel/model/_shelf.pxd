@@ -15,7 +15,7 @@ from ._mutex cimport Mutex
 
 # What shelf.py has, and this uses.
 cdef bytes REMOVE_BYTE
-cdef object REAL_WRITE, PWRITE, WRITE_ERROR
+cdef object REAL_WRITE, PWRITE, WRITE_ERROR, exc_info
 
 
 cdef class Shelf(WriteBuffer):
@@ -62,24 +62,36 @@ cdef class Shelf(WriteBuffer):
     cdef public int64_t care_bytes
     cdef public int64_t erase_bytes
 
+    @cython.final
     @cython.locals(now=int64_t)
     cdef int _put_now(self, data, expires) except -1
     cpdef put_held(self, bytes data, int64_t added, int64_t expires)
+    @cython.final
     @cython.locals(size=int64_t, position=int64_t, is_part=bint)
     cdef int _put(self, data, int64_t added, int64_t expires) except -1
+    @cython.final
     @cython.locals(at=int64_t, thread=long)
     cdef object _get(self, bint is_held)
+    @cython.final
     cdef int _leave(self, error) except -1
+    @cython.final
     cdef int _hold_for_others(self) except -1
+    @cython.final
     cdef tuple _held_entry(self)
+    @cython.final
     cdef int64_t _now(self) except? -1
+    @cython.final
     @cython.locals(place=int64_t)
     cdef int _push(self, data, int64_t added, int64_t expires, int64_t name) except -1
+    @cython.final
     @cython.locals(capacity=int64_t, row=int64_t, place=int64_t, number=int, data=list, numbers=int64_t[::1])
     cdef int _grow(self) except -1
+    @cython.final
     @cython.locals(size=int64_t)
     cdef object _take_first(self)
+    @cython.final
     cdef tuple _entry(self, int64_t place)
+    @cython.final
     cdef tuple _with_numbers(self, data, int64_t at)
     cpdef tuple head(self)
     @cython.locals(at=int64_t)
@@ -109,8 +121,10 @@ cdef class Shelf(WriteBuffer):
     cpdef stock(
         self, buffer, int64_t base, kinds, numbers, positions, int64_t end, int64_t most_items, int64_t most_bytes
     )
+    @cython.final
     @cython.locals(position=int64_t)
     cdef int64_t _emit(self, bytes data) except -1
+    @cython.final
     @cython.locals(written=int64_t)
     cdef int _write_through(self, bytes data) except -1
 
@@ -118,37 +132,42 @@ cdef class Shelf(WriteBuffer):
 # --- one call after the other -----------------------------------------------------------------------------------------
 
 
+cdef inline int end_turn(Shelf shelf, bint has_begun) except -1:
+    try:
+        if has_begun and shelf.unsettled:
+            shelf._leave(exc_info()[1])
+    finally:
+        shelf.mutex.release()
+    return 0
+
+
 cdef inline int put_in_turn(Shelf shelf, object data, object expires) except -1:
+    cdef bint has_begun = False
     if shelf.mutex is None:
         raise ValueError("this shelf was not initialized")
     shelf.mutex.acquire()
     try:
         if shelf.unsettled:
             shelf._refuse()
-        try:
-            shelf._put_now(data, expires)
-        except BaseException as error:
-            shelf._leave(error)
-            raise
+        has_begun = True
+        shelf._put_now(data, expires)
     finally:
-        shelf.mutex.release()
+        end_turn(shelf, has_begun)
     return 0
 
 
 cdef inline object get_in_turn(Shelf shelf, bint is_held):
+    cdef bint has_begun = False
     if shelf.mutex is None:
         raise ValueError("this shelf was not initialized")
     shelf.mutex.acquire()
     try:
         if shelf.refusing or shelf.unsettled:
             shelf._refuse()
-        try:
-            return shelf._get(is_held)
-        except BaseException as error:
-            shelf._leave(error)
-            raise
+        has_begun = True
+        return shelf._get(is_held)
     finally:
-        shelf.mutex.release()
+        end_turn(shelf, has_begun)
 
 
 # --- operations on their way ------------------------------------------------------------------------------------------

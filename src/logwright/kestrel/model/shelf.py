@@ -43,6 +43,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Sequence
 from os import pwrite
+from sys import exc_info as exc_info  # for `_shelf.pxd`
 from typing import Any, Final, TypeAlias
 
 from ...core.bytes.buffers import Buffer, as_bytes
