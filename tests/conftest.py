@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from tests.spark import quick
 from tests.support import hangs, replay
@@ -15,6 +16,8 @@ from tests.support.counts import COUNTS
 from tests.support.simulated_disk import SimulatedDisk
 
 _COUNTS_KEY = "logwright_counts"
+settings.register_profile("logwright", deadline=None)  # a busy machine must not fail a test
+settings.load_profile("logwright")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
