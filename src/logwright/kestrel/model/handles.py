@@ -101,13 +101,14 @@ def _borrower(key: tuple[int, Path], settings: Settings) -> Callable[[str], Engi
 
     def borrow(name: str) -> Engine:
         while True:
+            _check_borrower(key)  # the thread that has the lock may be closing our queue, and wait for us
             is_held = False
             try:
                 with _attempt as is_held:
-                    _check_borrower(key)  # a closed queue would never give back what it borrows
                     if is_held:
+                        _check_borrower(key)  # a closed queue would never give back what it borrows
                         return _hold(key[1].with_name(name), Limits(), plain, key)
-            except RuntimeError:  # the thread that has the lock may be closing our queue, and wait for us
+            except RuntimeError:
                 if is_held:
                     raise
 
