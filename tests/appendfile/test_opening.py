@@ -253,3 +253,10 @@ def test_opening_removes_a_recovery_marker_whose_ids_are_in_files(tmp_path: Path
 def test_only_a_writer_that_was_opened_for_it_has_a_recovery(tmp_path: Path) -> None:
     with Writer(tmp_path) as writer, pytest.raises(WrongUse, match=r"needs Writer\(…, recovering=True\)$"):
         writer.recovery()
+
+
+def test_writer_has_one_recovery(tmp_path: Path) -> None:
+    with Writer(tmp_path, recovering=True) as writer:
+        writer.recovery()
+        with pytest.raises(WrongUse, match="the recovery has begun already"):
+            writer.recovery()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from logwright import kestrel
 from logwright.arrow import to_arrow
 from logwright.core.bytes.outcome import Damage
 from logwright.core.format import find_format, open_journal
@@ -14,6 +15,7 @@ from logwright.core.io.disk import REAL_DISK
 from logwright.core.repair import plan as core
 from logwright.core.repair.plan import Create, Patch, Plan, Remove
 from logwright.errors import DamagedJournal
+from logwright.kestrel.files.queues import QueuesReader
 from tests.cli.support import assert_one_error_line, run
 from tests.support.trees import differences, read_tree
 
@@ -100,6 +102,21 @@ def test_a_permissive_reader_returns_one_damage_for_a_journal_that_is_half_repai
         assert [item.kind for item in items if isinstance(item, Damage)] == ["repair"], way
     table = to_arrow(changing / path, mode="dropmalformed")
     assert table.num_rows == to_arrow(samples / path).num_rows
+
+
+def test_interrupted_repair_of_another_format_in_the_directory_does_not_count(
+    demo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queues = demo / "queues"
+    before = list(open_journal(queues))
+    with monkeypatch.context() as patch:
+        patch.setattr(core, "_put", _kill)
+        with pytest.raises(Killed):
+            core.apply(REAL_DISK, queues, Plan("versioned", (Create("fleet.jrn", "", (), "it is put right", b"x"),)))
+    reader = QueuesReader(queues)
+    assert list(reader) == before
+    with kestrel.Scanner(queues, timeout=0) as scanner:
+        assert len(list(scanner)) == len(before)
 
 
 @pytest.mark.parametrize(("directory", "file", "name", "path"), JOURNALS)

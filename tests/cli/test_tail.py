@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from logwright import sej
+from logwright import appendfile, sej
+from logwright.errors import Gap
 from logwright.sej.model.shard_writer import ShardedWriter
 from tests.cli.support import assert_one_error_line, run, start
 
@@ -91,6 +92,14 @@ def test_missing_segment_of_a_shard_is_reported_if_its_messages_are_shown(tmp_pa
         outcome = run("tail", tmp_path, "-n", count, "--json")
         assert (outcome.code, len(outcome.objects)) == (1, shown)
         assert [gap in outcome.err for gap in gaps] == reported
+
+
+def test_a_gap_after_which_nothing_was_read_is_an_error(samples: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: appendfile.Reader, count: int) -> None:
+        raise Gap("4.journal", 25, "records are missing")
+
+    monkeypatch.setattr(appendfile.Reader, "last", fail)
+    assert_one_error_line(run("tail", samples / "readings"), 1, "4.journal @ 25: records are missing")
 
 
 def test_an_end_that_was_lost_is_reported(tmp_path: Path) -> None:

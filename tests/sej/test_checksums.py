@@ -493,3 +493,22 @@ def test_random_damage_is_skipped_in_whole_blocks(journal: Path) -> None:
             if _touches(offset * MESSAGE_BYTES, MESSAGE_BYTES, block * SMALL_BLOCK_BYTES, SMALL_BLOCK_BYTES)
         }
         assert set(offsets) == set(range(100)) - bad
+
+
+def test_messages_that_are_synced_while_the_end_is_looked_for_are_not_missing(
+    journal_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = Checksums.load
+    with Writer(journal_directory, checksums=True) as writer:
+        writer.append(b"one")
+        writer.sync()
+
+        def load_later(disk: Disk, path: Path) -> Checksums | None:
+            writer.append(b"value")
+            writer.sync()
+            return load(disk, path)
+
+        monkeypatch.setattr(Checksums, "load", load_later)
+        reader = Reader(journal_directory)
+        assert reader.last(1)[0].record.value == b"value"
+        assert not reader.damages

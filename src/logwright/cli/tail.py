@@ -111,6 +111,8 @@ def _last(reader: Reader, count: int, mode: Mode) -> Iterable[Located | Damage]:
         return reader.last(count)
     except Gap as gap:
         if mode == "failfast":
+            if not gap.after:
+                raise
             return gap.after  # the gap itself is in `damages`
     except DamagedJournal:
         if mode == "failfast":

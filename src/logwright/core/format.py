@@ -513,24 +513,27 @@ def is_there(disk: Disk, path: Path) -> bool:
     return any(format.names_journal(disk, path) for format in FORMATS.values())
 
 
-def find_half_done(path: Path, *, disk: Disk = REAL_DISK) -> Repair | None:
-    """The interrupted repair of the journal at a path, or its undoing: files may be missing until it is done."""
+def find_half_done(path: Path, *, disk: Disk = REAL_DISK, format: str | None = None) -> Repair | None:
+    """The interrupted repair of the journal at a path, or its undoing: files may be missing until it is done.
+
+    With `format` a repair of another format, which can be in the same directory, does not count.
+    """
     homes = [(path, "")] if disk.is_directory(path) else []
     for home, name in [*homes, (path.parent, path.name)]:
         try:
             repair = find_interrupted(disk, home)
         except LogwrightError:  # `verify` reports a log that cannot be read
             continue
-        if repair is not None and repair.plan.format in FORMATS:
+        if repair is not None and repair.plan.format in (FORMATS if format is None else (format,)):
             journal = FORMATS[repair.plan.format].journal_of(name)
             if repair.concerns(name) or repair.concerns(journal):
                 return repair
     return None
 
 
-def half_done_damage(path: Path, *, disk: Disk = REAL_DISK) -> Damage | None:
+def half_done_damage(path: Path, *, disk: Disk = REAL_DISK, format: str | None = None) -> Damage | None:
     """The interrupted repair of the journal at a path as damage that readers report; None if there is none."""
-    half_done = find_half_done(path, disk=disk)
+    half_done = find_half_done(path, disk=disk, format=format)
     if half_done is None:
         return None
     log = half_done.log.relative_to(half_done.home).as_posix()

@@ -40,6 +40,7 @@ class Scanner(FilesScanner[Item]):
     `path` is the directory of a journal, or one file of it. `start` is a number; None begins with the first record.
     """
 
+    format = "appendfile"
     nothing_here = "no files of a journal are here"
 
     @overload

@@ -93,7 +93,7 @@ class Writer(Appending, kernel.AppendBuffer):
         self.directory = Path(directory).absolute()  # so that a change of directory changes nothing
         self._prepare(self.directory, sync)
         self._disk = disk
-        self._recovering = recovering
+        self._recovering, self._has_recovery = recovering, False
         self._file: File | None = None
         self._rows_current: int | None = None
         self._rows_closed: deque[tuple[int, int]] = deque()
@@ -137,7 +137,11 @@ class Writer(Appending, kernel.AppendBuffer):
 
         if not self._recovering:
             raise WrongUse(f"{self.directory} was opened to continue it; a recovery needs Writer(…, recovering=True)")
-        return Recovery(self, mode=mode)
+        if self._has_recovery:
+            raise WrongUse(f"{self.directory}: the recovery has begun already, and there is one for each opening")
+        found = Recovery(self, mode=mode)
+        self._has_recovery = True
+        return found
 
     def _take_lock(self) -> Lock:
         return journal_to_write(self._disk, self.directory).lock()

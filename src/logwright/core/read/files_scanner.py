@@ -43,6 +43,7 @@ class FilesScanner(Closing, Generic[Item]):
     None forever, 0 not at all.
     """
 
+    format: ClassVar[str]
     nothing_here: ClassVar[str]
     """The message if there is no journal."""
 
@@ -111,7 +112,7 @@ class FilesScanner(Closing, Generic[Item]):
 
     def _half_repaired(self) -> Iterator[Damage]:
         """Raise, return or skip an interrupted repair of what is followed."""
-        damage = half_done_damage(self.path, disk=self.disk)
+        damage = half_done_damage(self.path, disk=self.disk, format=self.format)
         if damage is not None and self.mode == "failfast":
             raise DamagedJournal(damage.file, 0, damage.reason)
         if damage is not None and self.mode == "permissive":

@@ -69,7 +69,7 @@ class PartsReader(Reader, Generic[Record]):
 
     def refuse_missing(self) -> None:
         """Raise `DamagedJournal` if an interrupted repair has moved all files of a part away."""
-        half_done = find_half_done(self.path, disk=self.disk)
+        half_done = find_half_done(self.path, disk=self.disk, format=self.format)
         if half_done is not None and not any(half_done.concerns(part) for part, _ in self.parts()):
             raise half_done.with_file_away()
 

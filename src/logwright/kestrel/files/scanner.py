@@ -37,6 +37,7 @@ class Scanner(FilesScanner[Item]):
     None, and a queue that is not named, begins with the first operation that there is.
     """
 
+    format = "kestrel"
     nothing_here = "no queues are here"
 
     @overload

@@ -239,9 +239,11 @@ class Shelf(WriteBuffer):
 
     def held(self) -> tuple[Entry, int] | None:
         """The item that this thread holds, and `serial` when it was removed; None for none."""
-        if self._holder == get_ident():
-            return self._held_entry(), self._held_serial
-        return self._held_by_others.get(get_ident())
+        thread = get_ident()
+        data = self._held_data
+        if self._holder == thread and data is not None:  # no call from here on: another thread could run and hold one
+            return (data, self._held_added, self._held_expires, self._held_attempts, self._held_name), self._held_serial
+        return self._held_by_others.get(thread)
 
     def now(self) -> int:
         """Milliseconds since the epoch, by the clock that was given."""
@@ -253,7 +255,7 @@ class Shelf(WriteBuffer):
     # --- items; the mutex is held -----------------------------------------------------------------------------------
 
     def _push(self, data: bytes, added: int, expires: int, name: int) -> None:
-        """Put an item behind the others on the shelf; its bytes are not counted."""
+        """Put an item after the others on the shelf; its bytes are not counted."""
         while self.memory_items == self._capacity:
             self._grow()
         place = (self._first + self.memory_items) & (self._capacity - 1)

@@ -58,9 +58,9 @@ def find_end(disk: Disk, segment: Segment, file: File, *, walk_bytes: int = 0) -
 
     `walk_bytes` is the size up to which a segment is walked instead: no value can deceive a walk.
     """
-    end = _find_end(disk, segment, file, walk_bytes)
-    sums = Checksums.load(disk, checksum_path(segment.path))
+    sums = Checksums.load(disk, checksum_path(segment.path))  # first: a writer may append and sync meanwhile
     covered_end = 0 if sums is None else sums.covered_end
+    end = _find_end(disk, segment, file, walk_bytes)
     least = 1 if end.torn is not None else OVERHEAD  # if less is missing, bytes were deleted elsewhere
     if end.damage is not None or covered_end - end.position < least:
         return end

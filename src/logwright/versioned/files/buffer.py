@@ -106,16 +106,26 @@ def is_missing_sector(memory: Memory | bytes, start: int, end: int, base: int = 
         if memory[at : at + SECTOR_BYTES] != _ZERO_SECTOR:
             at += SECTOR_BYTES
             continue
-        first = start + len(memory[start:at].rstrip(b"\0"))
-        stop = end - len(memory[at:end].lstrip(b"\0"))
+        before = max(start, at - SECTOR_BYTES)  # the sector before it, if there is one, is not all zeros
+        first = before + len(memory[before:at].rstrip(b"\0"))
+        stop = _zeros_end(memory, at, end)
         if (base + first) % SECTOR_BYTES == 0 or (base + stop) % SECTOR_BYTES == 0:
             return True
         at = stop + -(base + stop) % SECTOR_BYTES
     return False
 
 
+def _zeros_end(memory: Memory | bytes, start: int, end: int) -> int:
+    """The end of the zeros that begin at a place."""
+    for at in range(start, end, SECTOR_BYTES):
+        found = memory[at : min(at + SECTOR_BYTES, end)].lstrip(b"\0")
+        if found:
+            return min(at + SECTOR_BYTES, end) - len(found)
+    return end
+
+
 def last_byte(memory: Memory, start: int, end: int) -> int:
-    """Behind the last byte of a range that is not zero; `start` when all of them are."""
+    """The position after the last byte of a range that is not zero; `start` when all of them are."""
     for stop in range(end, start, -_PIECE_BYTES):
         first = max(start, stop - _PIECE_BYTES)
         found = memory[first:stop].rstrip(b"\0")
@@ -125,7 +135,7 @@ def last_byte(memory: Memory, start: int, end: int) -> int:
 
 
 def garbage_end(memory: Memory, start: int, end: int) -> int:
-    """Behind the last byte that is not zero, of those before a long stretch of zeros; `start` when there are none."""
+    """The position after the last byte that is not zero, before a long stretch of zeros; `start` when there is none."""
     last = start
     for at in range(start, end, AHEAD_BYTES):
         found = memory[at : min(at + AHEAD_BYTES, end)].rstrip(b"\0")

@@ -35,6 +35,7 @@ class Scanner(FilesScanner[Item]):
     store by its name; None, and a store that is not named, begins with the first change that there is.
     """
 
+    format = "versioned"
     nothing_here = "no journal of a store is here"
 
     @overload

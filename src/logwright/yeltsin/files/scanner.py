@@ -36,6 +36,7 @@ class Scanner(FilesScanner[Item]):
     name; None, and a journal that is not named, begins with the first transaction that there is.
     """
 
+    format = "yeltsin"
     nothing_here = "no journal is here"
 
     @overload
