@@ -131,7 +131,7 @@ def test_stream_reports_files_checked_before_they_were_read(tmp_path: Path) -> N
     reader = Reader(tmp_path)
     assert SPLITS.resume(reader, "", 2 << 64, "") == (
         4 << 64,
-        "the files 2 to 3 went, checked or recovered, perhaps before all was read; reading continues with file 4",
+        "the files 2 to 3: removed after a check or recovery, perhaps before all was read; continuing with file 4",
     )
 
 
@@ -184,7 +184,7 @@ def test_stream_within_a_file_reports_once_files_removed_after_its_generation(tm
     assert following == 25
     assert (
         reason
-        == "the files 2 to 3 went, checked or recovered, perhaps before all was read; reading continues with file 4"
+        == "the files 2 to 3: removed after a check or recovery, perhaps before all was read; continuing with file 4"
     )
     after = SPLITS.mark(Reader(tmp_path), "", 25)
     assert (before, after) == ("", "2-3")

@@ -475,7 +475,7 @@ def test_a_writer_waits_until_a_repair_is_finished(tmp_path: Path, monkeypatch: 
         repairs.apply(tmp_path, plan)
     monkeypatch.undo()
     for recovering in (False, True):
-        with pytest.raises(WrongUse, match="a repair of this journal was interrupted; finish it, or undo it, first"):
+        with pytest.raises(WrongUse, match="a repair of this journal was interrupted; `logwright repair` finishes it"):
             Writer(tmp_path, recovering=recovering)
     repairs.undo(tmp_path)
     repairs.apply(tmp_path, repairs.plan(tmp_path))

@@ -147,7 +147,7 @@ def test_every_verb_reports_a_half_done_repair_and_the_next_command(
         outcome = run(verb, half_done / path)
         assert outcome.code == 1, (verb, outcome)
         assert "a repair was interrupted after 1 of 2 steps" in outcome.err
-        assert f"`logwright repair {home}` finishes it, `logwright repair {home} --undo` takes it back" in outcome.err
+        assert f"`logwright repair {home}` finishes it, `logwright repair {home} --undo` undoes it" in outcome.err
     if path != SHARD:
         plan = run("repair", half_done / path, "--plan", "--json").object
         assert (plan["format"], plan["interrupted"]) == (name, True)

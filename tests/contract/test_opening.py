@@ -65,7 +65,7 @@ def test_the_first_step_that_refuses_is_the_one_reported_and_nothing_is_changed(
     if subject.name in STAGING_SUBJECTS:
         refused(subject, disk, DamagedJournal, "this manifest of a batch is damaged")
     disk.remove(MANIFEST)
-    refused(subject, disk, WrongUse, "was interrupted; finish it, or undo it, first")
+    refused(subject, disk, WrongUse, "was interrupted; `logwright repair` finishes it")
     repairs.undo(disk, HOME)
     cut = subject.recover(disk, HOME).cut
     assert cut is not None
@@ -84,7 +84,7 @@ def test_batch_is_not_published_to_a_half_repaired_journal(staging: StagingSubje
         disk = staging.committed()
         interrupt_a_repair(disk, ROOT, staging.name, file_of(read_tree(disk, ROOT), part))
         before = read_tree(disk, ROOT)
-        reason = "was interrupted; finish it, or undo it, first"
+        reason = "was interrupted; `logwright repair` finishes it"
         with pytest.raises(WrongUse, match=reason) as refused:
             staging.open_writer(disk, part)
         assert "The batch is committed" in refused.value.__notes__[0]

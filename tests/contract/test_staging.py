@@ -104,9 +104,9 @@ def test_a_journal_that_a_live_writer_holds_is_refused_and_nothing_is_published(
     staged = staging.stage_two(disk)
     for part, hold in staging.holders:
         with hold(disk):
-            with pytest.raises(Locked, match=rf"{re.escape(part)}\S* is held by a live writer: close it"):
+            with pytest.raises(Locked, match=rf"{re.escape(part)}\S* is open in a writer: close it"):
                 staging.publish(disk, "run", staged, Batch("query", 0))
-            with pytest.raises(Locked, match=rf"{re.escape(part)}\S* is held by a live writer"):
+            with pytest.raises(Locked, match=rf"{re.escape(part)}\S* is open in a writer"):
                 staging.target_of(part).refuse_live_writers(ROOT, disk=disk)
             assert staging.contents(disk) == staging.none
         staging.target_of(part).refuse_live_writers(ROOT, disk=disk)
@@ -284,12 +284,12 @@ def test_incomplete_batch_is_reported_as_committed(staging: StagingSubject) -> N
     disk = staging.committed()
     first, *others = staging.alone
     with Lock.acquire(disk, staging.lock_path(first)):
-        with pytest.raises(Locked, match="is held by a live writer") as caught:
+        with pytest.raises(Locked, match="is open in a writer") as caught:
             staging.recover(disk)
         assert "The batch is committed" in caught.value.__notes__[0]
         assert f"To continue without it move {STAGING}/run.manifest away" in caught.value.__notes__[0]
         for other in others:
-            with pytest.raises(Locked, match=rf"{re.escape(first)}\S* is held by a live writer"):
+            with pytest.raises(Locked, match=rf"{re.escape(first)}\S* is open in a writer"):
                 staging.open_writer(disk, other)
     assert staging.recover(disk).rolled_forward == ["run"]
     assert staging.contents(disk) == staging.everything

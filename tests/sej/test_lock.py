@@ -130,7 +130,7 @@ def test_writer_does_not_open_a_half_repaired_journal(journal_directory: Path) -
     make_journal(journal_directory, 25)
     damage_file(journal_directory / "jnl" / segment_name(20), cut, 150)
     interrupt(journal_directory)
-    with pytest.raises(WrongUse, match="a repair of this journal was interrupted; finish it, or undo it, first"):
+    with pytest.raises(WrongUse, match="a repair of this journal was interrupted; `logwright repair` finishes it"):
         Writer(journal_directory)
     undo(journal_directory)
     Writer(journal_directory).close()

@@ -178,7 +178,7 @@ def test_messages_of_a_missing_file_are_reported_as_lost(journal_directory: Path
     assert (found.steps, found.left, lost(found)) == ((), (), [(12, 16)])
     assert found.describe() == [
         "lost 4 records: messages 12 to 15 (jnl/0000000000000010.jnl @ 0: 0 bytes: the segment begins with offset 16 "
-        "where 12 was expected: messages 12 to 15 are missing; so is the file that had them)"
+        "where 12 was expected: messages 12 to 15 are missing; the file that contained them is missing too)"
     ]
     assert Reader(journal_directory).verify().sound
 

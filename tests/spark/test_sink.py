@@ -213,7 +213,7 @@ def test_a_journal_is_never_overwritten(spark: Any, tmp_path: Path) -> None:
 def test_a_journal_that_a_live_writer_holds_is_refused(spark: Any, tmp_path: Path) -> None:
     with Writer(tmp_path / "out") as writer:
         writer.append(b"mine", b"", 0, 1)
-        with pytest.raises(PySparkException, match="is held by a live writer: close it"):
+        with pytest.raises(PySparkException, match="is open in a writer: close it"):
             save(frame_of(spark, rows_of(1, 10)), tmp_path / "out")
     assert in_journal(tmp_path / "out") == [(b"mine", b"", 0, 1)]
     save(frame_of(spark, rows_of(1, 10)), tmp_path / "out")
@@ -352,7 +352,7 @@ def test_a_new_query_over_the_same_files_writes_them_again(spark: Any, tmp_path:
 def test_stream_into_a_locked_journal_fails_and_resumes_later(spark: Any, tmp_path: Path) -> None:
     source, target, checkpoint = tmp_path / "lines", tmp_path / "out", tmp_path / "checkpoint"
     drop(source, "0.txt", lines_of(0))
-    with Writer(target), pytest.raises(PySparkException, match="is held by a live writer"):
+    with Writer(target), pytest.raises(PySparkException, match="is open in a writer"):
         run_stream(spark, source, target, checkpoint)
     assert values(target) == []
     assert staged(target) == []

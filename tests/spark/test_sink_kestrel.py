@@ -167,9 +167,9 @@ def test_invalid_item_rows_are_refused(spark: Any, tmp_path: Path, query: str, r
 def test_open_queue_is_refused(spark: Any, tmp_path: Path) -> None:
     frame = frame_of(spark, rows_of(1, 10))
     with Queue(tmp_path, "cars"):
-        with pytest.raises(PySparkException, match="cars is held by a live writer: close it, then write again"):
+        with pytest.raises(PySparkException, match="cars is open in a writer: close it, then write again"):
             save(frame, tmp_path)
-        with pytest.raises(PySparkException, match="cars is held by a live writer"):
+        with pytest.raises(PySparkException, match="cars is open in a writer"):
             save(frame.select("data"), tmp_path, queue="cars")
         assert in_queues(tmp_path) == {"cars": []}
     save(frame, tmp_path)

@@ -62,7 +62,7 @@ def test_half_repaired_store_is_not_opened_and_others_are() -> None:
     assert done is not None
     done.state, done.done = "applying", 0
     done.save(disk)
-    with pytest.raises(WrongUse, match="a repair of this store was interrupted; finish it, or undo it, first"):
+    with pytest.raises(WrongUse, match="a repair of this store was interrupted; `logwright repair` finishes it"):
         opened(disk)
     with VersionedKVStore(HOME, "bikes", disk=disk, background=False) as other:
         assert len(other) == 0

@@ -389,7 +389,7 @@ def test_half_repaired_journal_is_not_opened() -> None:
     assert done is not None
     done.state, done.done = "applying", 0
     done.save(disk)
-    with pytest.raises(WrongUse, match="a repair of this journal was interrupted; finish it, or undo it, first"):
+    with pytest.raises(WrongUse, match="a repair of this journal was interrupted; `logwright repair` finishes it"):
         open_journal(disk, FILE)
     open_journal(disk, HOME / "another.jrnl").close()
     repair.undo(FILE, disk=disk)

@@ -394,7 +394,7 @@ class Format(ABC):
     flat: ClassVar[bool] = False
     """Whether a journal consists of files only: directories in its directory do not belong to it."""
     repair_flags: ClassVar[Mapping[str, str]] = {}
-    """What a user may allow a repair that it does not do by itself, and the help for that: see `Repairs.with_flags`."""
+    """Flags that allow a repair to do more than it does by default, with their help text: see `Repairs.with_flags`."""
 
     # --- files --------------------------------------------------------------------------------------------------------
 

@@ -16,12 +16,12 @@ before it, or if none confirms it. If the next one follows it instead, checkpoin
 reading continues with it. The account of losses may explain that (`JournalFile.knows_jump`).
 
 A torn tail is what a crash leaves at the end of the last file: bad bytes that no whole record follows. One record that
-ends exactly where the file does is enough, however small: in bytes at random its header is there by chance once in
-2^32 places. Only the rest of a record that was cut short may hold data in which many places read like a header, for
-example small numbers of eight bytes each; there more records are required. A checkpoint with wrong ids is a torn tail
-only if its end is wrong, because a torn write is bad up to its end. A file that waits for recovery has none, because it
-was cut off before the file was moved. The first checkpoint record of a file is on the disk before anything else is
-written to it, so bad bytes in its place are a torn tail only if nothing follows them.
+ends exactly where the file does is enough, however small: among random bytes, a matching header occurs once in 2^32
+places. Only the rest of a record that was cut short may hold data in which many places read like a header, for example
+small numbers of eight bytes each; there more records are required. A checkpoint with wrong ids is a torn tail only if
+its end is wrong, because a torn write is bad up to its end. A file that waits for recovery has none, because it was cut
+off before the file was moved. The first checkpoint record of a file is on the disk before anything else is written to
+it, so bad bytes in its place are a torn tail only if nothing follows them.
 
 Four zeros are an empty record, but no writer of ours leaves one: a power cut leaves zeros, and so does damage to a
 checkpoint record. They are read as records only if that is proven: whole records lead from them to the next checkpoint
@@ -73,9 +73,9 @@ _HOLE_BYTES: Final = 32
 _LEAST_RECORDS: Final = 2
 """This many records after empty ones, or of the beginning of a file that is there again, are not a coincidence."""
 _RARE: Final = 64
-"""What is there by chance after at most one in this many cuts is not a coincidence."""
+"""A match that chance produces in at most one of this many cuts is not a coincidence."""
 _FEW: Final = 2
-"""This many places that read like a header say nothing about the rest of the data."""
+"""Up to this many places that look like a header are ignored."""
 _HEADERS: Final = re.compile(rb"\0(?!\0\0\0)(?=..[\0-\x0f])", re.DOTALL)
 """The type of what could be a header of data."""
 _CHECKPOINT_HEADER: Final = HEADER.pack(header(CHECKPOINT, PAIR_BYTES))

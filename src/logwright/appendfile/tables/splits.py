@@ -115,7 +115,7 @@ def _named(gone: range) -> str:
 
 def _gone(first: int, following: int) -> str:
     gone = f"file {first}" if first + 1 == following else f"the files {first} to {following - 1}"
-    return f"{gone} went, checked or recovered, perhaps before all was read; reading continues with file {following}"
+    return f"{gone}: removed after a check or recovery, perhaps before all was read; continuing with file {following}"
 
 
 def _plan_file(

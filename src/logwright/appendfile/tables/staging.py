@@ -48,7 +48,7 @@ class JournalTarget(Target):
     def check_name(self, part: str) -> None:
         """Raise `WrongUse` for a part: a journal has none."""
         if part != _PART:
-            raise WrongUse(f"{part!r} is no part of a journal: it has none")
+            raise WrongUse(f"{part!r} cannot be a part: a journal of this format has none")
 
     def needed_bytes(self, files_of: FilesOf) -> int:
         """Everything is copied. The reserve for names includes the hints of the files."""

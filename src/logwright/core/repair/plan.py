@@ -234,11 +234,13 @@ class Repair:
         undo = f"`logwright repair {self.home} --undo`"
         if self.state == UNDOING:
             return f"{undo} finishes that"
-        return f"`logwright repair {self.home}` finishes it, {undo} takes it back"
+        return f"`logwright repair {self.home}` finishes it, {undo} undoes it"
 
     def with_file_away(self) -> DamagedJournal:
         """The error for a journal that cannot be opened, because the repair has moved a file away."""
-        return DamagedJournal(self.log, 0, f"{self.describe()}, and a file is away; {self.ways_on()}")
+        return DamagedJournal(
+            self.log, 0, f"{self.describe()}, and a file of the journal is missing until then; {self.ways_on()}"
+        )
 
     def concerns(self, part: str) -> bool:
         """Whether it changes files of a part, which are `part`, `part.…` or `part/…`. An empty part is all files."""

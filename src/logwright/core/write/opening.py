@@ -67,7 +67,7 @@ class JournalToWrite:
         try:
             lock = Lock.acquire(self.disk, self.lock_path)
         except Locked as error:
-            message = f"{self.path} is held by a live writer: close it, then write again"
+            message = f"{self.path} is open in a writer: close it, then write again"
             raise Locked(message, error.holder) from error
         try:
             self.refuse_half_repaired()
@@ -81,7 +81,7 @@ class JournalToWrite:
         for directory, name in self.places:
             repair = find_interrupted(self.disk, directory)
             if repair is not None and self._is_changed_by(repair.plan, name):
-                reason = f"a repair of this {self.what} was interrupted; finish it, or undo it, first"
+                reason = f"a repair of this {self.what} was interrupted; `logwright repair` finishes it"
                 raise WrongUse(f"{repair.log}: {reason}")
 
     def _find_waiting(self) -> Path | None:

@@ -1,4 +1,4 @@
-"""The C types of shelf.py, and what it does in C: to take the mutex, to encode an item in its place, and to write."""
+"""The C types of shelf.py, and the parts written in C: taking the mutex, encoding an item in place, and writing."""
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE

@@ -345,7 +345,7 @@ class Shelf(WriteBuffer):
         return found
 
     def clear(self) -> None:
-        """Forget all items, at once: what runs when the first of them is let go finds an empty shelf."""
+        """Remove all items at once: code that runs while they are released sees an empty shelf."""
         data: list[bytes | None] = []
         numbers = memoryview(array("q"))
         data, self._data = self._data, data

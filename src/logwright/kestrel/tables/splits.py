@@ -115,7 +115,7 @@ def _mark(file: File, position: int) -> str:
 def _gone(number: int, following: int, why: str) -> str:
     before, position = number >> POSITION_BITS, number & _POSITION
     place = f"position {position} of the file {'after number ' + str(before) if before else 'that was the first'}"
-    return f"records from {number} on ({place}) went before they were read, because what held them {why}; " + (
+    return f"records from {number} on ({place}) were removed before they were read, because their file {why}; " + (
         f"it continues with {following}"
     )
 

@@ -80,7 +80,7 @@ def plan(path: Path | str, *, disk: Disk = REAL_DISK, accept_checksums: bool = F
     whole = Plan("sej")
     for shard in find_shards(disk, path):
         if core.find_interrupted(disk, shard.path) is not None:
-            raise WrongUse(f"{shard.path}: a repair of this shard was interrupted; finish it, or undo it, first")
+            raise WrongUse(f"{shard.path}: a repair of this shard was interrupted; `logwright repair` finishes it")
         whole += _Planner(Reader(shard.path, disk=disk), accept_checksums).plan().within(shard.name)
     return whole
 
@@ -245,7 +245,9 @@ class _Planner:
         is_whole = end.torn is None and (end.damage is None or end.damage.kind == "truncated")
         if is_whole and end.next_offset < segment.first_offset:
             lost = {"first": end.next_offset, "after": segment.first_offset}
-            self._losses.append(lost_messages(segment.name, 0, 0, f"{message}; so is the file that had them", **lost))
+            self._losses.append(
+                lost_messages(segment.name, 0, 0, f"{message}; the file that contained them is missing too", **lost)
+            )
 
     # --- the steps for one segment ----------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""The C types of changes.py, and what it does in C: to add and to store modifications."""
+"""The C types of changes.py, and the parts written in C: adding and storing modifications."""
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer

@@ -3,7 +3,7 @@
 
 Such a transaction needs no lists and no copies of pages: each modification is written as the journal has it, with the
 bytes that are in the table now, and `commit` stores all of it, first in the journal, then in the table. A process that
-dies in between leaves what any commit leaves, for what is stored is with the system, in this order.
+dies in between leaves what any commit leaves, because the system keeps what was stored, in this order.
 
 This source runs interpreted, and compiled as `_changes` with the C types of `_changes.pxd`, which also has in C what
 the last part of this file has in Python. The caller has checked that the pages are in use and that the ranges lie
