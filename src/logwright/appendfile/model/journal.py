@@ -89,7 +89,7 @@ class Recovered:
 def recover(path: Path | str, *, disk: Disk = REAL_DISK) -> Recovered:
     """Recover a journal: lock it, cut off a torn tail, and keep that in quarantine.
 
-    Its segments stay where they are: see `Writer.open` for what gives those back.
+    Its segments stay where they are: see `Writer.recovery`, which returns them.
     """
     Reader(path, disk=disk)
     with Writer(path, disk=disk) as writer:
