@@ -511,7 +511,7 @@ def test_follower_reports_files_removed_after_older_waiting_files(tmp_path: Path
             assert found[:2] == [("3.journal", "gap"), ("3.journal", "")]
             assert payloads(scanner) == [b"B" * 30]
             following, reason = SPLITS.resume(Reader(tmp_path), "", number, "")
-            assert (following, "went, checked" in reason) == (3 << POSITION_BITS, True)
+            assert (following, "removed after a check" in reason) == (3 << POSITION_BITS, True)
             with Scanner(tmp_path, timeout=0) as fresh:
                 assert payloads(fresh) == [b"old", b"B" * 30], "what was gone before it began is nothing that it missed"
             list(recovery)

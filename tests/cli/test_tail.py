@@ -110,7 +110,7 @@ def test_an_end_that_was_lost_is_reported(tmp_path: Path) -> None:
     os.truncate(segment, 4 * 58)
     outcome = run("tail", tmp_path, "-n", 2, "--json")
     assert (outcome.code, [record["offset"] for record in outcome.objects]) == (1, [2, 3])
-    assert "jnl/0000000000000000.jnl @ 232: the messages end here; by the checksums of the segment" in outcome.err
+    assert "jnl/0000000000000000.jnl @ 232: the file ends here; by its checksums it was synced up to" in outcome.err
 
 
 def test_last_records_of_all_shards_are_sorted_by_time(samples: Path) -> None:

@@ -315,7 +315,7 @@ def test_end_synced_with_its_checksums_is_never_a_torn_tail(journal: Path) -> No
         assert report.problems[0].position == whole * MESSAGE_BYTES
         with pytest.raises(DamagedJournal):
             list(Reader(journal))
-        with pytest.raises(DamagedJournal, match="by the checksums of the segment it was synced up to 4000"):
+        with pytest.raises(DamagedJournal, match="by its checksums it was synced up to 4000"):
             Writer(journal)
         assert Reader(journal).summary().damaged
         assert (journal / FIRST).read_bytes() == torn.data

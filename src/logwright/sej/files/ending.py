@@ -23,7 +23,7 @@ from ..bytes.codec import CLEAN
 from ..bytes.layout import MAX_TIMESTAMP, NO_TIMESTAMP, OVERHEAD
 from .checksums import Checksums, checksum_path
 from .index import Index
-from .segment import Cursor, Segment, is_in_value, judge, step_back
+from .segment import Cursor, Segment, damage_of_synced, is_in_value, judge, step_back
 
 STEPS_BACK: Final = 16
 """How many messages must go back in step before the last one is believed."""
@@ -42,7 +42,8 @@ class Walked:
 class End:
     """Where to continue writing. `torn` is the tail to cut first; with `damage` the segment must not be written.
 
-    `walked` is set if the segment was walked and no damage was found, `passed` if it was walked over damage.
+    `was_synced` says that the damage is at this end, where checksums show that more was synced. `walked` is set if the
+    segment was walked and no damage was found, `passed` if it was walked over damage.
     """
 
     position: int
@@ -51,6 +52,7 @@ class End:
     damage: Damage | None = None
     walked: Walked | None = None
     passed: Damage | None = None
+    was_synced: bool = False
 
 
 def find_end(disk: Disk, segment: Segment, file: File, *, walk_bytes: int = 0) -> End:
@@ -64,8 +66,8 @@ def find_end(disk: Disk, segment: Segment, file: File, *, walk_bytes: int = 0) -
     least = 1 if end.torn is not None else OVERHEAD  # if less is missing, bytes were deleted elsewhere
     if end.damage is not None or covered_end - end.position < least:
         return end
-    reason = f"the messages end here; by the checksums of the segment it was synced up to {covered_end}"
-    return replace(end, torn=None, damage=Damage(segment.name, end.position, file.size(), reason, "truncated"))
+    damage = damage_of_synced(segment.name, end.position, end.torn, covered_end)
+    return replace(end, torn=None, damage=damage, was_synced=True)
 
 
 def _find_end(disk: Disk, segment: Segment, file: File, walk_bytes: int) -> End:

@@ -397,7 +397,7 @@ class Reader(ChunkReader[Chunk, Message]):
             ending = find_end(self.disk, segment, file)
             if number == len(segments) - 1:
                 self.torn_tail = ending.torn
-                if ending.damage is not None and ending.damage.kind == "truncated":
+                if ending.damage is not None and ending.was_synced:
                     self.damages = (ending.damage,)
             else:
                 self._check_joined(segment, ending, segments[number + 1])

@@ -242,7 +242,7 @@ class _Planner:
             end = find_end(self._disk, preceding, file)
         finally:
             file.close()
-        is_whole = end.torn is None and (end.damage is None or end.damage.kind == "truncated")
+        is_whole = end.torn is None and (end.damage is None or end.was_synced)
         if is_whole and end.next_offset < segment.first_offset:
             lost = {"first": end.next_offset, "after": segment.first_offset}
             self._losses.append(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -349,9 +349,8 @@ def judge(cursor: Cursor, following: Segment | None) -> tuple[Damage, int | None
             return Damage(name, start, size, cursor.reason, "malformed"), None
         if start == 0 and is_text(file.read_at(0, LOOKED_AT_BYTES)):
             return Damage(name, start, size, f"{cursor.reason}: this is text, and no segment", "malformed"), None
-        if start < cursor.covered_end:
-            return Damage(name, start, size, f"{cursor.reason}; {_were_synced(cursor)}", "malformed"), None
-        return Damage(name, start, size, cursor.reason, "torn_tail"), None
+        torn = Damage(name, start, size, cursor.reason, "torn_tail")
+        return damage_of_synced(name, start, torn, cursor.covered_end) if start < cursor.covered_end else torn, None
     offset, span = found
     cursor.position, cursor.expected = span.start, offset
     if span.start == start:
@@ -368,11 +367,15 @@ def find_truncation(cursor: Cursor) -> Damage | None:
     at = cursor.position
     if cursor.ending != codec.CLEAN or cursor.covered_end - at < OVERHEAD:
         return None
-    return Damage(cursor.segment.name, at, at, f"the file ends here; {_were_synced(cursor)}", "truncated")
+    return damage_of_synced(cursor.segment.name, at, None, cursor.covered_end)
 
 
-def _were_synced(cursor: Cursor) -> str:
-    return f"by its checksums it was synced up to {cursor.covered_end}"
+def damage_of_synced(name: str, position: int, torn: Damage | None, covered_end: int) -> Damage:
+    """The damage of a segment that ends at a position, cleanly or in what looks like a torn tail, but was synced."""
+    synced = f"by its checksums it was synced up to {covered_end}"
+    if torn is None:
+        return Damage(name, position, position, f"the file ends here; {synced}", "truncated")
+    return replace(torn, reason=f"{torn.reason}; {synced}", kind="malformed")
 
 
 def most_behind(expected: int, following: Segment | None) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from typing import Final
 
@@ -141,12 +141,15 @@ class MessageSplits(Splits[AnyReader]):
         following = segments[number + 1] if number + 1 < len(segments) else None
         place, near = split.position, split.position + split.bytes
         found = reader.segment_chunks(segment, following, split.start, split.stop, "permissive", at=place, near=near)
+        damaged_to = -1
         for item in found:
             if not isinstance(item, Damage):
                 yield item
-            elif _begins_in(reader, segment, following, split, item):
+                continue
+            damaged_to = item.end
+            if _begins_in(reader, segment, following, split, item):
                 yield from reader.report(item, mode)
-        if split.after is not None:
+        if split.after is not None and split.after.end > damaged_to:
             yield from reader.report(split.after, mode)
 
     def inventory(self, reader: AnyReader) -> Inventory:
@@ -192,7 +195,7 @@ def _next_of(reader: Reader, segment: Segment) -> int:
     file = open_segment(reader.disk, segment)
     try:
         end = find_end(reader.disk, segment, file, walk_bytes=_WALK_BYTES)
-        if end.damage is None:
+        if end.damage is None or end.was_synced:
             return end.next_offset
         size = file.size()
         cursor = cursor_before_end(reader.disk, segment, file, size)
@@ -303,7 +306,7 @@ def _plan(
                     before = _hiding(reader, segment, following, run[0])
                 splits += [replace(first, before=before), *others]
                 if run[1] == last and following is None:
-                    splits[-1] = replace(splits[-1], after=end.torn)
+                    splits[-1] = replace(splits[-1], after=_after(reader, segment, end))
             found += [split for split in splits if split.bytes or split.before]
             wrong = None if following is None else _wrong_between(reader, segment, end, following)
         finally:
@@ -414,6 +417,14 @@ def _up_to(splits: list[Split], stop: int | None) -> list[Split]:
             share = split.bytes * (stop - split.start) // (split.stop - split.start)
             found.append(replace(split, stop=stop, bytes=share, after=None))
     return found
+
+
+def _after(reader: Reader, segment: Segment, end: End) -> Damage | None:
+    """What follows the last message of the last segment: a torn tail, or damage to synced bytes, as readers see it."""
+    if not end.was_synced:
+        return end.torn
+    with closing(reader.segment_chunks(segment, None, end.next_offset, None, "permissive", at=end.position)) as found:
+        return next((item for item in found if isinstance(item, Damage)), None)
 
 
 def _begins_in(reader: Reader, segment: Segment, following: Segment | None, split: Split, damage: Damage) -> bool:
