@@ -16,9 +16,11 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from pathlib import Path
 
 import pyarrow
@@ -103,9 +105,14 @@ class Cluster:
 
     def _alive_workers(self, port: str) -> int:
         self._all_run()
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/json/", timeout=DEADLINE_SECONDS) as answer:
-            alive: int = json.load(answer)["aliveworkers"]
-            return alive
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/json/", timeout=DEADLINE_SECONDS) as answer:
+                alive: int = json.load(answer)["aliveworkers"]
+                return alive
+        except urllib.error.HTTPError as error:
+            if error.code != HTTPStatus.NOT_FOUND:
+                raise
+            return 0  # the master listens before it has its pages
 
     def stop(self) -> None:
         """End all of it. Executors end with their workers."""
