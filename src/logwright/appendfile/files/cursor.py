@@ -415,10 +415,10 @@ def _skip_to(data: bytes, start: int, count: int, stop: int) -> tuple[int, int] 
 
 
 def _is_coincidence(cursor: Cursor, data: bytes, at: int, start: int, count: int) -> bool:
-    """Whether n records at `start` may be data of a record that was cut short, which begins at `at`.
+    """Whether `count` records at `start` may be data of a record that was cut short, which begins at `at`.
 
-    They may if so many other places of the data read like a header that a cut anywhere often ends n such records. It is
-    no coincidence if the ids of the next checkpoint precede them.
+    They may if many other places of the data look like headers, because then a cut at random often leaves as many such
+    records. If the ids of the next checkpoint precede them, it is no coincidence.
     """
     if cursor.pair is not None and data[:start].endswith(tuple(ids[-ID_BYTES:] for ids in _wanted(cursor.pair))):
         return False
