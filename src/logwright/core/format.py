@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from .publish.manifest import Target
     from .publish.restore import Restore
     from .read.columns import Columns
+    from .read.materializer import Materials
     from .read.splits import Splits
 
 
@@ -450,6 +451,11 @@ class Format(ABC):
     @abstractmethod
     def restore(self) -> Restore:
         """How journals are written again from tables."""
+
+    @property
+    def materials(self) -> Materials | None:
+        """The tables that the pipeline makes of journals."""
+        return None
 
     @property
     def target(self) -> type[Target] | None:

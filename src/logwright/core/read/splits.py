@@ -151,6 +151,13 @@ class Splits(ABC, Generic[R]):
         Temporary files are left out, and so is what is removed during the call. Damage is not reported.
         """
 
+    def final(self, reader: R, part: str, start: int, stop: int) -> int:
+        """The number, between `start` and `stop`, of the first record that may still be changed in place.
+
+        The tables of records from there on are made again with every increment.
+        """
+        return stop
+
     def advance(self, reader: R, part: str, start: int, stop: int, most: int) -> tuple[int, int]:
         """How far `most` records go from `start`, but not beyond `stop`: where to stop, and how many there are."""
         return min(stop, start + most), min(stop - start, most)
