@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from logwright.core.io.disk import RealDisk
 from logwright.sej import Writer
 from logwright.versioned import Reader
 from tests.cli.support import GOLDEN, assert_one_error_line, run
@@ -74,6 +75,19 @@ def test_damage_stops_it_or_is_skipped_and_reported(target: str, samples: Path, 
         assert (salvaged.code, salvaged.object["records"]) == (1, 2999)
         assert salvaged.err.count("\n") == 1
         assert "left out: " in salvaged.err
+
+
+def test_name_of_a_new_journal_is_synced(samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[tuple[Path, bool]] = []
+    sync_directory = RealDisk.sync_directory
+
+    def noted(disk: RealDisk, path: Path) -> None:
+        synced.append((path, (tmp_path / "copy").exists()))
+        sync_directory(disk, path)
+
+    monkeypatch.setattr(RealDisk, "sync_directory", noted)
+    assert run("convert", samples / "orders", tmp_path / "copy", "--to", "sej").code == 0
+    assert [path for path, is_named in synced if is_named] == [tmp_path]
 
 
 def test_nothing_is_overwritten(samples: Path, demo: Path) -> None:

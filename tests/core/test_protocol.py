@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from logwright.core.io.disk import REAL_DISK, Disk
 from logwright.core.io.lock import Lock
+from logwright.core.publish import protocol
 from logwright.core.publish.protocol import Commit, clear, lock_alone, move_into_place, read_json
 from logwright.errors import DamagedJournal, Locked, NotFound, StorageFailed
 from tests.support.faulty_disk import RENAMES, FaultyDisk
@@ -110,6 +112,26 @@ def test_a_second_publisher_is_refused_when_its_patience_is_over(disk: Simulated
     with Lock.acquire(disk, HOME / "lock"), pytest.raises(Locked, match=r"^/home: another run is at work"):
         lock_alone(disk, HOME / "lock", "/home: another run is at work", 0.01)
     lock_alone(disk, HOME / "lock", "busy").release()
+
+
+@pytest.mark.parametrize(("patience_seconds", "sleeps"), [(0, 0), (0.05, 1), (0.07, 2), (0.1, 2)])
+def test_a_publisher_looks_at_the_lock_from_time_to_time_until_its_patience_is_over(
+    disk: SimulatedDisk, monkeypatch: pytest.MonkeyPatch, patience_seconds: float, sleeps: int
+) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(protocol, "time", SimpleNamespace(monotonic=lambda: sum(slept), sleep=slept.append))
+    acquire, looks = Lock.acquire, []
+
+    def noted(disk: Disk, path: Path) -> Lock:
+        looks.append(sum(slept))
+        assert len(looks) <= 3
+        return acquire(disk, path)
+
+    monkeypatch.setattr(Lock, "acquire", noted)
+    with acquire(disk, HOME / "lock"), pytest.raises(Locked, match="busy"):
+        lock_alone(disk, HOME / "lock", "busy", patience_seconds)
+    assert slept == [0.05] * sleeps
+    assert len(looks) == sleeps + 1
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b"7", b'{"version": 2, "n": 1}', b"{}", b"[" * 100_000, b"\xff"])

@@ -18,10 +18,10 @@ from logwright import arrow
 from logwright.cli import main
 from logwright.core.bytes.outcome import Damage
 from logwright.core.format import FORMATS, find_format
-from logwright.core.io.disk import RealFile
+from logwright.core.io.disk import RealDisk, RealFile
 from logwright.core.times import shown_time
 from logwright.errors import DamagedJournal, HistoryUnavailable, LogwrightError, StorageFailed, UnknownFormat
-from logwright.pipeline import parquet
+from logwright.pipeline import ingest, parquet
 from logwright.pipeline.ingest import Ingested, IngestReader
 from logwright.pipeline.plan import PipelineStream, Plan, everything
 from logwright.pipeline.settings import JournalRule, Settings
@@ -431,3 +431,25 @@ def test_a_file_is_on_the_disk_when_it_is_finished(tmp_path: Path, monkeypatch: 
     written = file.finish()
     assert (written.rows, written.bytes) == (3, (tmp_path / written.name).stat().st_size)
     assert synced == [tmp_path / written.name]
+
+
+def test_names_of_new_parquet_files_are_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(tmp_path / "journals" / "a", 10)
+    target, synced = tmp_path / "out", []
+    sync_directory = RealDisk.sync_directory
+
+    def noted(disk: RealDisk, path: Path) -> None:
+        synced.append((path, [file.name for file in target.iterdir() if file.is_file()]))
+        sync_directory(disk, path)
+
+    def without_spark(_: Any, plan: Plan) -> Ingested:
+        for table in ("events", "damage"):
+            (Path(plan.staging) / table).mkdir(parents=True)
+        return work(plan)
+
+    monkeypatch.setattr(RealDisk, "sync_directory", noted)
+    monkeypatch.setattr(ingest, "ingest", without_spark)
+    spark: Any = None
+    ingest.to_parquet(spark, str(tmp_path / "journals"), target)
+    assert synced == [(target, ["part-00000001-00000.parquet"])]
+    assert pq.read_table(target).column("sequence").to_pylist() == list(range(10))
