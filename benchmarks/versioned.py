@@ -204,7 +204,7 @@ def timed(action: Callable[[], Any]) -> float:
 
 def in_duckdb(times: list[int]) -> Callable[[int], Any]:
     """All versions of a store in DuckDB's memory, and the question for the state at a time."""
-    import duckdb  # type: ignore[import-not-found]  # a peer where it is installed
+    import duckdb  # a peer where it is installed
     import pyarrow as pa
 
     count = len(times)

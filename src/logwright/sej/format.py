@@ -21,6 +21,7 @@ from .model import journal, offset, retention
 
 if TYPE_CHECKING:
     from ..core.read.columns import Columns
+    from ..core.read.materializer import Materials
 
 
 class SejFormat(Format):
@@ -67,6 +68,12 @@ class SejFormat(Format):
         from .tables.restore import RESTORE
 
         return RESTORE
+
+    @property
+    def materials(self) -> Materials:
+        from .tables.materializer import MATERIALS
+
+        return MATERIALS
 
     @property
     def target(self) -> type[Target]:
