@@ -63,6 +63,25 @@ def test_tail_torn_after_messages_in_its_value_is_torn(simulated_disk: Simulated
     assert (end.torn.start, end.torn.end, end.torn.kind) == (len(whole), len(data), "torn_tail")
 
 
+def test_an_end_with_a_copy_of_earlier_messages_is_damage(simulated_disk: SimulatedDisk) -> None:
+    whole = b"".join(message(offset) for offset in range(4))
+    copy = message(1) + message(2)
+    for data in (whole + copy[:-9], whole + b"noise" + copy + b"noise", whole + bytes(40) + copy):
+        end = end_of(simulated_disk, data)
+        assert (end.position, end.next_offset, end.torn) == (len(whole), 4, None)
+        assert end.damage is not None
+        assert (end.damage.start, end.damage.end, end.damage.kind) == (len(whole), len(data), "malformed")
+
+
+@pytest.mark.parametrize("tail", [message(1), message(1)[:-3] + message(2)[:20], bytes(40) + message(9, b"")[-4:]])
+def test_a_single_earlier_message_at_the_end_is_torn(simulated_disk: SimulatedDisk, tail: bytes) -> None:
+    whole = b"".join(message(offset) for offset in range(4))
+    end = end_of(simulated_disk, whole + b"noise" + tail)
+    assert (end.position, end.next_offset, end.damage) == (len(whole), 4, None)
+    assert end.torn is not None
+    assert (end.torn.start, end.torn.end) == (len(whole), len(whole) + 5 + len(tail))
+
+
 def test_consecutive_messages_with_impossible_offsets_are_walked(simulated_disk: SimulatedDisk) -> None:
     data = b"".join(message(10_000 + number) for number in range(STEPS_BACK + 4))
     found = end_of(simulated_disk, data)

@@ -382,7 +382,7 @@ def test_copy_of_the_beginning_at_the_end_does_not_replace_messages(journal_dire
     stale = whole[: copied * messages[0].size + 10]
     (journal_directory / FIRST).write_bytes(overwrite(whole, 0, b"\xa5" * messages[0].size) + stale)
     done = repaired(journal_directory)
-    assert lost(done) == [(0, 1)]
+    assert lost(done) == [(0, 1), (20, None)], "no crash copies messages, so more may have been there"
     assert readable(journal_directory) == messages[1:]
 
 
@@ -400,8 +400,43 @@ def test_a_copy_that_begins_within_a_message_does_not_replace_the_messages_of_th
     damaged = overwrite(whole, 4 * size, b"\xa5" * size)
     place = len(damaged) if at_end else 19 * size
     (journal_directory / FIRST).write_bytes(insert(damaged, place, stale))
-    assert lost(repaired(journal_directory)) == [(4, 5)]
+    is_torn = not at_end or copied == 1  # one message by itself does not show a copy
+    assert lost(repaired(journal_directory)) == ([(4, 5)] if is_torn else [(4, 5), (20, None)])
     assert readable(journal_directory) == messages[:4] + messages[5:]
+
+
+@pytest.mark.parametrize("bad", [17, 18, 19])
+@pytest.mark.parametrize("copied", [(0, 4), (9, 11), (12, 16)])
+@pytest.mark.parametrize("rest", [0, 10, 40])
+def test_copy_over_the_end_is_in_the_account(
+    journal_directory: Path, bad: int, copied: tuple[int, int], rest: int
+) -> None:
+    messages = [Message(offset, 1, 0, b"key", noise(30, offset)) for offset in range(20)]
+    write_segments(journal_directory, messages, per_segment=20)
+    whole = (journal_directory / FIRST).read_bytes()
+    size = messages[0].size
+    first, after = (number * size for number in copied)
+    damaged = overwrite(whole, bad * size, b"\xa5" * 20)[: (bad + 2) * size]  # and one whole message, if any follows
+    (journal_directory / FIRST).write_bytes(damaged + whole[first : after + rest])
+    with pytest.raises(DamagedJournal, match=f"a copy of earlier messages follows: from {copied[0]} on"):
+        Writer(journal_directory)
+    found = repaired(journal_directory)
+    assert lost(found) == [(bad, None)]
+    assert (found.losses[0].at_least, found.losses[0].at_most) == (0, None)
+    assert readable(journal_directory) == messages[:bad]
+
+
+def test_messages_that_a_size_after_them_happens_to_span_are_in_the_account(journal_directory: Path) -> None:
+    messages = [Message(offset, 1, 0, b"key", noise(30, offset)) for offset in range(20)]
+    write_segments(journal_directory, messages, per_segment=20)
+    whole = (journal_directory / FIRST).read_bytes()
+    size = messages[0].size
+    damaged = overwrite(whole, 4 * size, b"\xa5" * size)
+    span = struct.pack(">i", 17 * size)  # from within message 3 on
+    (journal_directory / FIRST).write_bytes(damaged + b"\xff" * 9 + span + whole[5 * size : 8 * size + 10])
+    found = repaired(journal_directory)
+    assert lost(found) == [(4, 5), (8, None)]
+    assert (found.losses[1].at_least, found.losses[1].at_most) == (0, 12)
 
 
 def test_whole_messages_that_are_removed_for_others_are_in_the_account(journal_directory: Path) -> None:
@@ -414,7 +449,7 @@ def test_whole_messages_that_are_removed_for_others_are_in_the_account(journal_d
     found = repaired(journal_directory)
     assert lost(found) == [(4, 5), (8, None)]
     assert (found.losses[1].at_least, found.losses[1].at_most) == (0, 12)
-    assert found.losses[1].what == "messages 8 to 19, unless they were copies from elsewhere"
+    assert found.losses[1].what == "messages 8 to 19, unless they were copies or part of a value"
 
 
 def journal_in_a_value(directory: Path, inner: Iterable[int], *, count: int = 10) -> tuple[list[Message], int]:

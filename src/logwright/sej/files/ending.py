@@ -3,8 +3,8 @@
 The end of the last segment of a journal is one of these:
 - the last message is whole: writing can continue after it, even if there is damage before it;
 - nothing valid follows the last whole message: a torn tail, which a writer cuts off and keeps;
-- valid messages follow bad bytes, the file is text, or the end is before the end of what checksums cover, which was
-  synced: damage, which is never cut.
+- valid messages or a copy of earlier ones follow bad bytes, the file is text, or the end is before the end of what
+  checksums cover, which was synced: damage, which is never cut.
 
 The last message is found by its trailing size. A value may contain the bytes of a message, and the tail may be torn
 right after these; so the preceding messages must also be consistent when stepping back. If they are not, the segment is

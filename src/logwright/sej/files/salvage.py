@@ -246,7 +246,7 @@ class Salvage:
         if not removed or any(loss.kind == "lost" and loss.fields["next"] is None for loss in self.losses):
             return
         last = max(removed, key=lambda stretch: stretch.next)
-        what = f"{messages_between(first, last.next)}, unless they were copies from elsewhere"
+        what = f"{messages_between(first, last.next)}, unless they were copies or part of a value"
         reason = "they contradict other messages of the segment"
         fields = {"first": first, "next": None}
         size, count = last.end - last.start, last.next - first
@@ -288,7 +288,8 @@ class Salvage:
             pass
         if self.following is not None:
             return cursor.ending == codec.CLEAN and cursor.expected == self.following.first_offset
-        return cursor.expected - first >= least and (cursor.ending == codec.CLEAN or judge(cursor, None)[1] is None)
+        is_at_end = cursor.ending == codec.CLEAN or judge(cursor, None)[0].kind == "torn_tail"
+        return cursor.expected - first >= least and is_at_end
 
     def _with(self, fix: Fix) -> PatchedFile:
         return self.view.with_patch(fix.position, fix.new)
@@ -481,8 +482,11 @@ class Ahead:
                 if self._can_follow(stretch, start, expected):
                     return stretch
                 continue
-            if self._is_in_value(stretch, start, expected) or self._is_spanned(stretch, start, later):
+            claims = self._claims_over(stretch, start, later)
+            is_in_value = self._is_in_value(stretch, start, expected)
+            if is_in_value or any(abs(claim - start) < OVERHEAD for claim in claims):
                 self._in_values.add(stretch)
+            if is_in_value or claims:
                 continue
             if stretch.is_last:
                 return stretch
@@ -522,13 +526,13 @@ class Ahead:
         data = self._file.read_at(max(0, end - TRAILER.size), TRAILER.size) if end >= TRAILER.size else b""
         return end - TRAILER.unpack(data)[0] if data else end
 
-    def _is_spanned(self, stretch: Stretch, least: int, later: list[Stretch]) -> bool:
-        """Whether a size after a stretch is that of a message that begins before it, and no earlier than `least`."""
+    def _claims_over(self, stretch: Stretch, least: int, later: list[Stretch]) -> list[int]:
+        """Where messages begin that span a stretch, by the sizes after it; about `least` or later."""
         ends = [(other.start, other.claimed) for other in later]
         if not any(other.is_last for other in later):
             ends.append((self._size, self._claimed(self._size)))
         claims = [claim for end, claim in ends if end >= stretch.end + TRAILER.size]
-        return any(least - _MOVED_BYTES <= claim < stretch.start for claim in claims)
+        return [claim for claim in claims if least - _MOVED_BYTES <= claim < stretch.start]
 
     @staticmethod
     def _outweighs(stretch: Stretch, rival: Stretch, expected: int) -> bool:
@@ -561,6 +565,6 @@ class Ahead:
         for number, other in enumerate(later):
             if other.first >= stretch.next or is_in_value(self._file, stretch.end, stretch.next, other.start):
                 continue
-            if other.is_last or not self._is_spanned(other, stretch.end + _MOVED_BYTES, later[number + 1 :]):
+            if other.is_last or not self._claims_over(other, stretch.end + _MOVED_BYTES, later[number + 1 :]):
                 return other
         return None

@@ -333,8 +333,8 @@ def judge(cursor: Cursor, following: Segment | None) -> tuple[Damage, int | None
     """The damage where a cursor stopped before the end of its file, and the offset at which valid messages continue.
 
     If nothing valid follows in the last file, it is a torn tail: a cut message, zeros or noise. But a file that is text
-    from its first byte was not written by a writer, and bytes with a checksum were synced. The cursor is moved to where
-    reading can continue.
+    from its first byte was not written by a writer, no crash copies earlier messages, and bytes with a checksum were
+    synced. The cursor is moved to where reading can continue.
     """
     if cursor.ending == BAD_CHECKSUM:
         return _pass_bad_block(cursor, following)
@@ -349,6 +349,10 @@ def judge(cursor: Cursor, following: Segment | None) -> tuple[Damage, int | None
             return Damage(name, start, size, cursor.reason, "malformed"), None
         if start == 0 and is_text(file.read_at(0, LOOKED_AT_BYTES)):
             return Damage(name, start, size, f"{cursor.reason}: this is text, and no segment", "malformed"), None
+        copied = _find_copy(file, start, expected, size) if found is None else None
+        if copied is not None:
+            reason = f"{cursor.reason}; a copy of earlier messages follows: from {copied[0]} on, at {copied[1].start}"
+            return Damage(name, start, size, reason, "malformed"), None
         torn = Damage(name, start, size, cursor.reason, "torn_tail")
         return damage_of_synced(name, start, torn, cursor.covered_end) if start < cursor.covered_end else torn, None
     offset, span = found
@@ -357,6 +361,18 @@ def judge(cursor: Cursor, following: Segment | None) -> tuple[Damage, int | None
         return Damage(name, start, start, f"the offset is {offset} where {expected} was expected", "gap"), offset
     kind = "unexpected_offset" if cursor.ending == codec.UNEXPECTED_OFFSET else "malformed"
     return Damage(name, start, span.start, cursor.reason, kind), offset
+
+
+def _find_copy(file: File, start: int, expected: int, size_of_file: int) -> tuple[int, Span] | None:
+    """A whole message with an earlier offset than expected and the head of the next one, outside the value at `start`.
+
+    One message by itself proves nothing: zeros and the size of an empty message have this form.
+    """
+
+    def accepts(offset: int, span: Span) -> bool:
+        return size_of_file - span.end >= HEAD.size and not is_in_value(file, start, expected, span.start)
+
+    return find_valid(file, start, size_of_file, 0, expected - 1, accepts)
 
 
 def find_truncation(cursor: Cursor) -> Damage | None:
