@@ -133,4 +133,4 @@ def check_increments(
 
 def sorted_tables(tables: Tables) -> Tables:
     """Tables whose rows are in an order that follows from what is in them."""
-    return {table: sorted(rows, key=repr) for table, rows in tables.items()}
+    return {table: sorted(rows, key=lambda row: repr(sorted(row.items()))) for table, rows in tables.items()}

@@ -17,6 +17,7 @@ from .model import journal
 
 if TYPE_CHECKING:
     from ..core.read.columns import Columns
+    from ..core.read.materializer import Materials
 
 
 class AppendfileFormat(Format):
@@ -60,6 +61,12 @@ class AppendfileFormat(Format):
         from .tables.restore import RESTORE
 
         return RESTORE
+
+    @property
+    def materials(self) -> Materials:
+        from .tables.materializer import MATERIALS
+
+        return MATERIALS
 
     @property
     def target(self) -> type[Target]:

@@ -10,6 +10,7 @@ The number of a record is the id of its file times 2^64, plus its position in th
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -43,9 +44,10 @@ class JournalFile(NumberedFile):
     """A file of a journal; `name` is relative to the journal's directory.
 
     `before` is its own id, and `timestamp` the next one: None for the last file, which is written to. `generation` is
-    the boundary after it, and `ends_generation` says whether it is the last one. `missing` is how many ids right
-    before this one are not there; `others` have the same id. `lost` are ranges of segments of its generation that have
-    lost records by a repair, each the first and the last; `damaged` are those that lose some if damage is skipped.
+    the boundary after it, `boundary` the one before it, 0 if none is known, and `ends_generation` says whether it is
+    the last one. `missing` is how many ids right before this one are not there; `others` have the same id. `lost` are
+    ranges of segments of its generation that have lost records by a repair, each the first and the last; `damaged` are
+    those that lose some if damage is skipped.
     """
 
     name: str
@@ -58,6 +60,7 @@ class JournalFile(NumberedFile):
     lost: tuple[tuple[int, int], ...] = ()
     damaged: tuple[tuple[int, int], ...] = ()
     ends_generation: bool = False
+    boundary: int = 0
 
     @property
     def file_id(self) -> int:
@@ -211,9 +214,20 @@ def _listing(disk: Disk, directory: Path, names: _Names) -> Listing:
     if current:
         current[-1] = replace(current[-1], timestamp=None)
     listing.files += current
+    _note_boundaries(listing)
     if ACCOUNT_NAME in names.home:
         note_losses(disk, listing)
     return listing
+
+
+def _note_boundaries(listing: Listing) -> None:
+    """Let each file know the boundary before its generation."""
+    boundaries = sorted({*listing.boundaries, *listing.ended, *(done.file_id for done in listing.done)})
+    if boundaries:
+        listing.files = [
+            replace(file, boundary=boundaries[place - 1]) if (place := bisect_right(boundaries, file.file_id)) else file
+            for file in listing.files
+        ]
 
 
 # --- segments that have lost records ----------------------------------------------------------------------------------

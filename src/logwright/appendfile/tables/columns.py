@@ -10,6 +10,7 @@ and on request
 
     file       dictionary of string        position   uint64, in that file        size       int64, of the record
     file_id    uint64, the number in the name of that file
+    boundary   uint64, the boundary before the generation of that file: the id of its first file; 0 if it is not known
 
 Fields that a record does not have are null. When written, rows without a column `kind` are data.
 """
@@ -65,6 +66,7 @@ _FIELDS: Final = {
     "position": pa.field("position", pa.uint64(), nullable=False),
     "size": pa.field("size", pa.int64(), nullable=False),
     "file_id": pa.field("file_id", pa.uint64(), nullable=False),
+    "boundary": pa.field("boundary", pa.uint64(), nullable=False),
 }
 COLUMN_NAMES: Final = tuple(_FIELDS)
 DEFAULT_NAMES: Final = ("kind", "segment", "data", "checked", "current", "generation", "lost")
@@ -81,11 +83,12 @@ _WANT: Final = {
     "lost": codec.SEGMENTS,
     "file": codec.SIZES,
     "file_id": codec.SIZES,
+    "boundary": codec.SIZES,
 }
 """What to decode for a column: which record has it, its kind says."""
 _ROW_BYTES: Final = {
     "kind": 1, "segment": 8, "data": 5, "checked": 9, "current": 9, "generation": 9, "lost": 1,
-    "file": 4, "position": 8, "size": 8, "file_id": 8,
+    "file": 4, "position": 8, "size": 8, "file_id": 8, "boundary": 8,
 }  # fmt: skip
 Lost: TypeAlias = tuple[tuple[int, int], ...]
 """The segments of a generation that have lost records: the first and the last of each range."""
@@ -145,6 +148,7 @@ _OF_FILES: Final[dict[str, Callable[[Chunk], Any]]] = {
     "generation": lambda chunk: chunk.source.put_aside,
     "file": lambda chunk: chunk.file,
     "file_id": lambda chunk: chunk.source.file_id,
+    "boundary": lambda chunk: chunk.source.boundary,
 }
 """Columns that all records of a file have in common."""
 

@@ -11,7 +11,7 @@ because ends are i32; larger data comes in several batches.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 import pyarrow as pa
@@ -102,6 +102,13 @@ def batch_of(wanted: pa.Schema, given: Mapping[str, pa.Array], array: Callable[[
     """A record batch of the columns of a schema: the given ones, and others made by `array`."""
     arrays = [given[name] if name in given else array(name) for name in wanted.names]
     return pa.RecordBatch.from_arrays(arrays, schema=wanted)
+
+
+def batch_of_rows(schema: pa.Schema, rows: Sequence[Sequence[Any]]) -> pa.RecordBatch:
+    """A record batch of rows, each with its items in the order of the schema."""
+    columns: Iterable[Sequence[Any]] = zip(*rows, strict=True) if rows else [()] * len(schema)
+    arrays = [pa.array(column, kind) for column, kind in zip(columns, schema.types, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def bitmap(mask: pa.Array) -> pa.Buffer | None:
