@@ -59,7 +59,7 @@ CONTRACT = [f"test_{name}.py" for name in ("crash", "faults", "full_disk", "open
 TESTS = {
     "core/": [
         ("tests/core", ""),
-        *((f"tests/sej/test_{name}.py", "") for name in ("checksums", "repair", "restore", "staging")),
+        *((f"tests/sej/test_{name}.py", "") for name in ("checksums", "repair", "restore", "staging", "writer")),
         *((f"tests/kestrel/test_{name}.py", "") for name in ("restore", "staging")),
         *((f"tests/contract/{file}", "sej") for file in CONTRACT),
     ],

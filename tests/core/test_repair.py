@@ -246,8 +246,21 @@ def test_changed_derived_file_does_not_prevent_undo(disk: SimulatedDisk) -> None
 def test_undo_removes_a_derived_file_that_did_not_exist_before(disk: SimulatedDisk) -> None:
     repair.apply(disk, HOME, replace(PLAN, derived=("index", "d/new.index")))
     write_file(disk, HOME / "d/new.index", b"made")
+    disk.settle()
     repair.undo(disk, HOME)
     assert differences(BEFORE, journal(disk)) == []
+    for state in disk.crash_states(most=4):
+        if repair.list_repairs(state, HOME)[0].state == "undone":
+            assert not state.exists(HOME / "d/new.index")
+
+
+def test_empty_plan_is_refused_while_the_journal_is_being_written(disk: SimulatedDisk) -> None:
+    empty = Plan("test", locks=("lock",))
+    repair.check_unlocked(disk, HOME, empty)
+    assert not disk.exists(HOME / "lock")
+    with Lock.acquire(disk, HOME / "lock"), pytest.raises(Locked):
+        repair.check_unlocked(disk, HOME, empty)
+    repair.check_unlocked(disk, HOME, empty)
 
 
 def test_a_journal_that_is_being_written_is_not_repaired(disk: SimulatedDisk) -> None:

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from logwright.kestrel.model.queue import Queue
 from logwright.kestrel.model.shelf import Shelf
 from tests.kestrel.queues import Clock, drained, files_of, journal_of
 from tests.kestrel.samples import addx, state_dump, write
+from tests.support.simulated_disk import SimulatedDisk
 from tests.support.threads import DEADLINE_SECONDS, in_a_thread
 
 MakeQueue = Callable[..., Queue]
@@ -282,6 +284,27 @@ def test_background_thread_rotates_and_erases(tmp_path: Path, monkeypatch: pytes
             assert time.monotonic() < deadline, "the journal of an empty queue is never erased"
             queue.put(b"x")
             queue.get()
+
+
+def test_background_thread_syncs_before_callers_wait_for_its_rotation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compaction, "SMALL_BYTES", 300)
+    disk, contents = SimulatedDisk(), "contents of /queues/cars"
+    unsynced: list[bool] = []
+    rotate = compaction.Compaction._rotate
+
+    def noted(part: compaction.Compaction) -> None:
+        unsynced.append(contents in disk.unsynced())
+        rotate(part)
+
+    monkeypatch.setattr(compaction.Compaction, "_rotate", noted)
+    with Queue(Path("/queues"), "cars", background=False, sync="none", disk=disk) as queue:
+        queue.put_many(numbers(0, 50))
+        queue.flush()
+        assert contents in disk.unsynced()
+        part = queue._engine.compaction
+        part.limits = replace(part.limits, max_memory_bytes=300)
+        assert part._run_once()
+        assert (unsynced, queue._engine.position) == ([False], 0)
 
 
 def test_closing_does_not_wait_for_a_pack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 from collections.abc import Callable
@@ -15,10 +16,11 @@ import pytest
 from logwright.core.io.disk import REAL_DISK
 from logwright.errors import DamagedJournal, LogwrightError
 from logwright.yeltsin.bytes import codec
-from logwright.yeltsin.bytes.layout import FLAGS_AT, LAST_AT, LINK, NEXT_AT, ROLLBACK
+from logwright.yeltsin.bytes.layout import FLAGS_AT, HEADER_BYTES, LAST_AT, LINK, NEXT_AT, ROLLBACK
 from logwright.yeltsin.bytes.records import Allocate, Operation, Remove
 from logwright.yeltsin.bytes.table_layout import PAGE_BYTES, UNFINISHED
 from logwright.yeltsin.model.database import Database
+from logwright.yeltsin.model.redo import find_due
 from logwright.yeltsin.model.redo_note import RedoNote
 from tests.contract.scenarios import ForgetfulDisk
 from tests.support.damage import cut, flip_bit
@@ -220,6 +222,18 @@ def test_changed_note_is_ignored(what: str) -> None:
     assert GARBAGE[what](note) != note
     write_file(disk, NOTE, GARBAGE[what](note))
     check(disk, MIDDLE, redone(MIDDLE))
+
+
+def test_note_is_believed_for_the_transaction_that_it_names() -> None:
+    disk = noted(MIDDLE)
+    note = read_file(disk, NOTE)
+    with contextlib.closing(disk.open(JOURNAL, "read")) as file:
+        (redo_due,) = find_due(file, HEADER_BYTES, file.size(), {})
+        sealed = RedoNote(disk, TABLE).sealed(file, redo_due)
+        assert sealed is not None
+        assert sealed.end.seal == note[LINK.size :]
+        write_file(disk, NOTE, LINK.pack(HEADER_BYTES + 1) + note[LINK.size :])
+        assert RedoNote(disk, TABLE).sealed(file, redo_due) is None
 
 
 def test_note_of_another_transaction_at_the_same_offset_is_ignored() -> None:

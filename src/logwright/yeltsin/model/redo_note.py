@@ -47,13 +47,12 @@ class RedoNote:
         return self._found is not None
 
     def _read(self) -> bytes | None:
-        """What is in the note, None if there is none; of one that is too large, nothing."""
+        """What is in the note, None if there is none; of one that is too large, what a note can have."""
         if not self._disk.exists(self._path):
             return None
         file = self._disk.open(self._path, "read")
         try:
-            size = file.size()
-            return file.read_at(0, size) if size <= LINK.size + MOST_SEAL_BYTES else b""
+            return file.read_at(0, min(file.size(), LINK.size + MOST_SEAL_BYTES))
         finally:
             file.close()
 
