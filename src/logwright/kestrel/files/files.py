@@ -21,6 +21,7 @@ from typing import TypeAlias
 
 from ...core.bytes.outcome import Damage
 from ...core.io.disk import Disk
+from ...core.io.listing import list_beginning
 from ...core.read.chunk import POSITION_BITS as POSITION_BITS
 from ...core.read.chunk import NumberedFile
 from ...core.read.snapshot import Snapshot
@@ -75,7 +76,7 @@ class Listing:
 
 def list_files(disk: Disk, directory: Path, queue: str) -> Listing:
     """The files of one queue."""
-    listing = arrange(directory, queue, disk.list_directory(directory))
+    listing = arrange(directory, queue, list_beginning(disk, directory, queue))
     pack = listing.pack
     if pack is not None and listing.dead and pack.flaw is None:
         listing.files[0] = replace(pack, flaw=_flaw_of_pack(disk, directory, listing, pack))

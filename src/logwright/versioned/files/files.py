@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from ...core.io.disk import Disk
+from ...core.io.listing import list_beginning
 from ...core.read.chunk import POSITION_BITS as POSITION_BITS
 from ...core.read.chunk import NumberedFile
 from ...errors import WrongUse
@@ -184,7 +185,7 @@ class Listing:
 def list_files(disk: Disk, directory: Path, store: str) -> Listing:
     """What is there of one store."""
     beginning = active_name(store)  # a directory may well have thousands of stores: most names are quickly excluded
-    return arrange(directory, store, [name for name in disk.list_directory(directory) if name.startswith(beginning)])
+    return arrange(directory, store, list_beginning(disk, directory, beginning))
 
 
 def list_stores(disk: Disk, directory: Path) -> list[str]:
