@@ -18,7 +18,8 @@ from logwright.pipeline import JournalRule, Settings, TableRule
 from logwright.servers import hub
 from logwright.servers.hub import Hub, HubClient
 from logwright.servers.queue.limits import ServerLimits
-from logwright.servers.queue.server import QueueServer, ServerSettings
+from logwright.servers.queue.server import QueueServer
+from logwright.servers.queue.service import ServerSettings
 
 PACKAGES = (appendfile, kestrel, sej, versioned, yeltsin)
 PUBLIC = {

@@ -17,19 +17,20 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from logwright.core.write.closing import Closing
-from logwright.servers.queue.server import QueueServer, ServerSettings, run
+from logwright.servers.queue.server import QueueServer, run
+from logwright.servers.queue.service import ServerSettings, Service
 from logwright.servers.safety import Address
 from tests.support.threads import DEADLINE_SECONDS, in_a_thread
 
 Result = TypeVar("Result")
-VERSION = f"VERSION {QueueServer.version}\r\n".encode()
+VERSION = f"VERSION {Service.version}\r\n".encode()
 
 
 class Serving:
     """A server that runs in a thread."""
 
     def __init__(self, server: QueueServer, loop: asyncio.AbstractEventLoop) -> None:
-        self.server, self._loop = server, loop
+        self.server, self.service, self._loop = server, server.service, loop
 
     @property
     def address(self) -> Address:
@@ -63,7 +64,7 @@ class Serving:
 
     def items(self, name: str) -> list[bytes]:
         """What waits in a queue."""
-        return self.call(lambda: [entry[0] for entry in self.server.queues.by_key[name.encode()].engine.iterate()])
+        return self.call(lambda: [entry[0] for entry in self.service.queues.by_key[name.encode()].engine.iterate()])
 
     def state(self) -> dict[str, tuple[list[bytes], int]]:
         """What waits in all queues, and how many items are open."""
@@ -71,7 +72,7 @@ class Serving:
         def look() -> dict[str, tuple[list[bytes], int]]:
             return {
                 key.decode(): ([entry[0] for entry in queue.engine.iterate()], len(queue.engine.open_items))
-                for key, queue in self.server.queues.by_key.items()
+                for key, queue in self.service.queues.by_key.items()
             }
 
         return self.call(look)

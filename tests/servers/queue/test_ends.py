@@ -54,7 +54,7 @@ def test_half_closed_clients_are_not_waited_for(name: bytes, sync: Sync, tmp_pat
             assert last_words(client, request) == b"STORED\r\nVALUE there 0 1\r\n2\r\nEND\r\nEND\r\nEND\r\n" + VERSION
         with Client(served) as client:
             client.say(b"get there/t=60000\r\nversion\r\n")
-            served.until(lambda: served.server.queues.by_key[b"there"].waiters)
+            served.until(lambda: served.service.queues.by_key[b"there"].waiters)
             assert last_words(client, b"version\r\n") == b"END\r\n" + VERSION + VERSION
 
 
@@ -62,7 +62,7 @@ def test_stop_answers_all_requests_and_waits_for_no_items(tmp_path: Path) -> Non
     with serving(tmp_path, limits=ServerLimits(stop_seconds=3600)) as served:
         client = Client(served)
         client.say(b"get q/t=60000\r\nget q/t=60000\r\nmonitor q 60\r\nversion\r\n")
-        served.until(lambda: b"q" in served.server.queues.by_key and served.server.queues.by_key[b"q"].waiters)
+        served.until(lambda: b"q" in served.service.queues.by_key and served.service.queues.by_key[b"q"].waiters)
     with client:
         assert client.hear_all() == b"END\r\n" * 3 + VERSION
 
@@ -72,7 +72,7 @@ def test_stop_answers_any_number_of_clients_waiting_for_new_queues(tmp_path: Pat
     with serving(tmp_path, limits=ServerLimits(stop_seconds=3600, max_queues=count)) as served:
         client = Client(served)
         client.say(b"".join(b"set q%d 0 0 1\r\n1\r\n" % number for number in range(count)))
-        served.until(lambda: served.server.queues.by_key)
+        served.until(lambda: served.service.queues.by_key)
     with client:
         answers = client.hear_all().splitlines()
     assert len(answers) == count
@@ -85,10 +85,11 @@ def test_chain_of_clients_waits_for_each_others_items(tmp_path: Path) -> None:
         clients = [Client(served) for _ in range(CHAIN)]
         for number, client in enumerate(clients):
             client.say(b"get q/t=60000\r\nset q 0 0 3\r\n%03d\r\n" % number)
-            served.until(lambda number=number: len(served.server.connections) > number)  # type: ignore[misc]
+            served.until(lambda number=number: len(served.service.connections) > number)  # type: ignore[misc]
             served.until(
                 lambda number=number: (
-                    b"q" in served.server.queues.by_key and len(served.server.queues.by_key[b"q"].waiters) == number + 1  # type: ignore[misc]
+                    b"q" in served.service.queues.by_key
+                    and len(served.service.queues.by_key[b"q"].waiters) == number + 1  # type: ignore[misc]
                 )
             )
         with Client(served) as first:

@@ -19,6 +19,7 @@ from logwright.errors import StorageFailed
 from logwright.kestrel.model.limits import Limits
 from logwright.servers.queue import commits
 from logwright.servers.queue.limits import ServerLimits
+from logwright.servers.queue.queues import Phase
 from logwright.servers.queue.space import Space
 from tests.servers.queue.support import Client, Serving, serving
 from tests.support.small_disk import small_disk
@@ -95,8 +96,10 @@ def sync_place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 
 def wait_until_usable(served: Serving) -> None:
     """Wait until the queue can be used again."""
-    server = served.server
-    served.until(lambda: b"q" in server.queues.by_key and not server.suspended and not server.queues.is_changing(b"q"))
+    service = served.service
+    served.until(
+        lambda: b"q" in service.queues.by_key and not service.suspended and not service.queues.is_changing(b"q")
+    )
 
 
 @pytest.mark.parametrize("sync", [NONE, ALWAYS], ids=str)
@@ -107,7 +110,7 @@ def test_failed_write_is_reported_and_acknowledged_items_are_kept(sync: Sync, tm
         assert client.ask(b"set q 0 0 1\r\n1\r\nset q 0 0 1\r\n2\r\n") == b"STORED\r\n" * 2
         disk.failing = {"write": errno.ENOSPC}
         assert client.ask(b"set q 0 0 1\r\n3\r\n") == NO_SPACE
-        served.until(lambda: not served.server.queues.is_changing(b"q"))
+        served.until(lambda: not served.service.queues.is_changing(b"q"))
         assert other.ask(b"get other\r\nstatus\r\n") == b"END\r\nUP\r\n"
         disk.failing = {}
         wait_until_usable(served)
@@ -180,7 +183,7 @@ def test_waiting_client_is_served_after_the_queue_recovers(tmp_path: Path) -> No
     disk = FickleDisk()
     with serving(tmp_path, disk=disk, limits=QUICK) as served, Client(served) as client, Client(served) as other:
         client.say(b"get q/t=60000\r\n")
-        served.until(lambda: b"q" in served.server.queues.by_key and served.server.queues.by_key[b"q"].waiters)
+        served.until(lambda: b"q" in served.service.queues.by_key and served.service.queues.by_key[b"q"].waiters)
         disk.failing = {"write": errno.ENOSPC}
         assert other.ask(b"set q 0 0 1\r\n1\r\n") == NO_SPACE
         disk.failing = {}
@@ -198,14 +201,14 @@ def test_all_requests_of_a_failed_group_write_get_an_error(tmp_path: Path) -> No
 
         def fail_after_the_first() -> None:
             """Let the first write of an iteration succeed and those gathered after it fail."""
-            queue = served.server.queues.by_key[b"q"]
-            served.server.put(queue, b"2", 0)
+            queue = served.service.queues.by_key[b"q"]
+            served.service.put(queue, b"2", 0)
             disk.failing = {"write": errno.ENOSPC}
             for number in b"345":
-                served.server.put(queue, bytes([number]), 0)
+                served.service.put(queue, bytes([number]), 0)
 
         served.call(fail_after_the_first)
-        served.until(lambda: served.server.suspended)
+        served.until(lambda: served.service.suspended)
         disk.failing = {}
         wait_until_usable(served)
         assert served.items("q") == [b"1", b"2"]
@@ -254,11 +257,11 @@ def test_low_space_refuses_puts_and_allows_reads(tmp_path: Path) -> None:
 
         assert ask(b"set q 0 0 1\r\n1\r\nset q 0 0 1\r\n2\r\nset q 0 0 1\r\n3\r\n") == b"STORED\r\n" * 3
         disk.free = (1 << 20) - 1
-        served.until(lambda: served.server.space.is_low)
+        served.until(lambda: served.service.space.is_low)
         assert ask(b"set q 0 0 1\r\n4\r\nset new 0 0 1\r\n4\r\nset q 0 0 1 noreply\r\n4\r\n") == NO_SPACE * 2
         assert ask(b"get q\r\nget q/open\r\nget q/close\r\nget q/peek\r\n").count(b"VALUE") == 3
         disk.free = 1 << 20
-        served.until(lambda: not served.server.space.is_low)
+        served.until(lambda: not served.service.space.is_low)
         assert ask(b"set q 0 0 1\r\n5\r\n") == b"STORED\r\n"
         assert served.items("q") == [b"3", b"5"]
 
@@ -311,12 +314,12 @@ def test_nearly_full_disk_accepts_items_again_once_the_queue_is_empty(
         with serving(directory / "queues", limits=limits, queues=queues) as served, Client(served) as client:
             stored = fill(client, bytes(5000))
             assert stored > 300
-            assert served.server.space.is_low
+            assert served.service.space.is_low
             if drain == "flush":
                 assert client.ask(b"flush q\r\n") == b"END\r\n"
             request = b"get q/open\r\nget q/close\r\n" if drain == "open" else b"get q\r\n"
             assert client.ask(request * stored).count(b"VALUE") == (0 if drain == "flush" else stored)
-            served.until(lambda: not served.server.space.is_low)
+            served.until(lambda: not served.service.space.is_low)
             assert fill(client, bytes(5000)) >= stored - 8
         with serving(directory / "queues", limits=limits) as served:
             assert len(served.items("q")) >= stored - 8
@@ -330,14 +333,14 @@ def test_write_without_space_succeeds_once_the_queues_are_empty(tmp_path: Path) 
             assert client.ask(b"set other 0 0 300000\r\n%b\r\nget other/open\r\n" % item).startswith(b"STORED")
             stored = fill(client, item)
             wait_until_usable(served)
-            assert not served.server.space.is_low
+            assert not served.service.space.is_low
             assert client.ask(b"get q\r\n" * stored).count(b"VALUE") == stored
             again = fill(client, item)  # nothing, unless the queue had failed a while before
             wait_until_usable(served)
             assert again + fill(client, item) == stored
             assert client.ask(b"get other/close\r\n") == b"END\r\n"
             more = fill(client, item)
-            served.until(lambda: served.server.queues.by_key[b"other"].engine.journal_bytes < 100)
+            served.until(lambda: served.service.queues.by_key[b"other"].engine.journal_bytes < 100)
             wait_until_usable(served)
             assert more + fill(client, item) == 1
         with serving(directory / "queues", limits=limits) as served:
@@ -381,18 +384,18 @@ def test_items_can_be_removed_when_other_programs_fill_the_disk(drain: str, sync
     ):
         client.ask(b"".join(b"set q 0 0 5\r\n%05d\r\n" % number for number in range(count)))
         reserve = directory / "queues" / ".logwright" / ".server.reserve"
-        served.until(lambda: reserve.exists() and reserve.stat().st_size == served.server.space.kept_bytes // 2)
+        served.until(lambda: reserve.exists() and reserve.stat().st_size == served.service.space.kept_bytes // 2)
         fill_up(directory / "other")
         request = {"open": b"get q/open\r\nget q/close\r\n", "get": b"get q\r\n"}.get(
             drain, b"%b q\r\n" % drain.encode()
         )
         taken, failures = [], 0
-        while b"q" in served.server.queues.by_key and served.items("q"):
+        while b"q" in served.service.queues.by_key and served.items("q"):
             answer = client.ask(request * (100 if request.startswith(b"get") else 1))
             taken += [line for line in answer.split(b"\r\n") if line.isdigit()]
             failures += b"SERVER_ERROR" in answer
             assert failures <= 1, answer
-            served.until(lambda: not served.server.queues._changing)
+            served.until(lambda: not served.service.queues._changing)
         assert failures == (drain != "delete")  # which needs no more than a name for an empty file
         assert reserve.exists() == (drain == "delete")
         if request.startswith(b"get"):
@@ -401,8 +404,8 @@ def test_items_can_be_removed_when_other_programs_fill_the_disk(drain: str, sync
                 100 if drain == "open" else 0
             )  # the items open when the disk was full were aborted
         (directory / "other").unlink()
-        server = served.server
-        served.until(lambda: reserve.exists() and not server.space.is_low and not server.suspended)
+        service = served.service
+        served.until(lambda: reserve.exists() and not service.space.is_low and not service.suspended)
         assert client.ask(b"set q 0 0 1\r\n1\r\n") == b"STORED\r\n"
     assert not reserve.exists()
 
@@ -421,8 +424,8 @@ def test_parent_and_children_fail_and_recover_together(tmp_path: Path) -> None:
         disk.failing = {"write": errno.ENOSPC}
         assert client.ask(b"set q 0 0 1\r\n3\r\n") == NO_SPACE
         disk.failing = {}
-        server = served.server
-        served.until(lambda: sorted(server.queues.by_key) == [b"q", b"q+a", b"q+b"] and not server.suspended)
+        service = served.service
+        served.until(lambda: sorted(service.queues.by_key) == [b"q", b"q+a", b"q+b"] and not service.suspended)
         assert served.state() == {"q": ([b"1", b"2"], 0), "q+a": ([b"2"], 0), "q+b": ([b"2"], 0)}
         assert client.ask(b"set q 0 0 1\r\n4\r\n") == b"STORED\r\n"
         assert served.state() == {"q": ([b"1", b"2", b"4"], 0), "q+a": ([b"2", b"4"], 0), "q+b": ([b"2", b"4"], 0)}
@@ -436,7 +439,7 @@ def test_a_set_to_a_parent_is_stored_only_when_every_child_has_it(
     disk = FickleDisk()
     with serving(tmp_path, disk=disk, limits=QUICK, sync=sync) as served, Client(served) as client:
         assert client.ask(b"get q+a\r\nget q+b\r\nset q 0 0 1\r\n1\r\n").endswith(b"STORED\r\n")
-        queues = served.server.queues
+        queues = served.service.queues
         if is_stray:
             served.call(lambda: queues._by_engine.pop(queues.by_key[b"q+a"].engine))
         assert client.ask(b"get nobody\r\nset q 0 0 1\r\n2\r\n") == b"END\r\nSTORED\r\n"
@@ -469,10 +472,10 @@ def test_failed_background_sync_reopens_the_queue(tmp_path: Path) -> None:
     disk = FickleDisk()
     with serving(tmp_path, disk=disk, limits=QUICK, sync=interval(5)) as served, Client(served) as client:
         assert client.ask(b"set q 0 0 1\r\n1\r\n") == b"STORED\r\n"
-        before = served.call(lambda: served.server.queues.by_key[b"q"])
+        before = served.call(lambda: served.service.queues.by_key[b"q"])
         disk.failing = {"sync": errno.EIO}
         client.ask(b"set q 0 0 1\r\n2\r\n")
-        served.until(lambda: before.is_lost)
+        served.until(lambda: before.phase is Phase.FAILED)
         disk.failing = {}
         wait_until_usable(served)
         assert served.items("q") == [b"1", b"2"]

@@ -23,7 +23,7 @@ def test_each_queue_has_its_own_label(tmp_path: Path) -> None:
     with serving(tmp_path) as served, Client(served) as client:
         for name in NAMES:
             assert client.ask(b"set %b 0 0 3\r\nabc\r\n" % name) == b"STORED\r\n"
-        text = served.call(lambda: QueueMetrics(served.server).text())
+        text = served.call(lambda: QueueMetrics(served.service).text())
     text.encode()
     samples = [SAMPLE.fullmatch(line) for line in text.splitlines() if not line.startswith("#")]
     names = [sample[1] for sample in samples if sample is not None]

@@ -115,7 +115,7 @@ def test_every_response_matches_the_model(seed: int, tmp_path: Path) -> None:
             which = chance.randrange(CLIENTS)
             if chance.random() < 0.02:
                 clients[which].close()
-                served.until(lambda: len(served.server.connections) == CLIENTS - 1)
+                served.until(lambda: len(served.service.connections) == CLIENTS - 1)
                 model.leave(which)
                 clients[which] = Client(served)
             batch = [step(chance, model, which, number) for _ in range(chance.choice([1, 1, 1, 5]))]
@@ -126,7 +126,7 @@ def test_every_response_matches_the_model(seed: int, tmp_path: Path) -> None:
         for which, client in enumerate(clients):
             client.close()
             model.leave(which)
-            served.until(lambda which=which: len(served.server.connections) == CLIENTS - 1 - which)  # type: ignore[misc]
+            served.until(lambda which=which: len(served.service.connections) == CLIENTS - 1 - which)  # type: ignore[misc]
         agree(served, model)
     with serving(tmp_path) as served:
         agree(served, model)

@@ -83,9 +83,9 @@ def test_conversation_sent_at_once_gets_all_responses_in_order(number: int, tmp_
 @pytest.mark.parametrize("number", [1, 2, 4, 5])  # the others open the lane again, by another status
 def test_conversation_works_without_the_lane(number: int, tmp_path: Path) -> None:
     with serving(tmp_path / "queues") as served, Client(served) as client:
-        served.call(lambda: setattr(served.server.lane, "is_open", False))
+        served.call(lambda: setattr(served.service.lane, "is_open", False))
         hold(client, CONVERSATIONS[number], at_once)
-        assert served.call(lambda: served.server.lane.sets + served.server.lane.hits) == 0
+        assert served.call(lambda: served.service.lane.sets + served.service.lane.hits) == 0
 
 
 PURE = """

@@ -28,7 +28,7 @@ def value(item: bytes, key: bytes = b"q") -> bytes:
 
 
 def waiters(served: Serving, queue: bytes = b"q") -> int:
-    found = served.server.queues.by_key.get(queue)
+    found = served.service.queues.by_key.get(queue)
     return 0 if found is None else len(found.waiters)
 
 
@@ -131,7 +131,7 @@ def test_open_items_of_a_closed_client_return_to_the_head_in_order(tmp_path: Pat
             assert gone.ask(b"get q/open\r\n") == b"ERROR\r\n"
             assert gone.ask(b"get q/close\r\n") == b"END\r\n"
             assert served.state() == {"q": ([b"4", b"5"], 2)}
-        served.until(lambda: len(served.server.connections) == 1)
+        served.until(lambda: len(served.service.connections) == 1)
         assert served.state() == {"q": ([b"2", b"3", b"4", b"5"], 0)}
 
 
@@ -181,7 +181,7 @@ def test_monitor_ends_after_its_timeout_and_its_items_return(tmp_path: Path) -> 
         with Client(served) as client:
             put(client, b"1")
             assert client.ask(b"monitor q 60\r\n") == value(b"1") + b"END\r\n"
-        served.until(lambda: not served.server.connections)
+        served.until(lambda: not served.service.connections)
         assert served.state() == {"q": ([b"1"], 0)}
 
 
@@ -280,6 +280,6 @@ def test_request_for_a_queue_that_is_being_opened_waits(served: Serving) -> None
         client.say(b"set new 0 0 1\r\n%d\r\n" % number)
     assert [client.line() for client in clients] == [b"STORED\r\n"] * 10
     assert sorted(served.items("new")) == [b"%d" % number for number in range(10)]
-    assert served.call(lambda: served.server.queues.created) == 1
+    assert served.call(lambda: served.service.queues.created) == 1
     for client in clients:
         client.close()

@@ -42,7 +42,7 @@ def test_file_that_is_not_a_journal_is_left_alone_and_the_others_are_served(tmp_
         assert client.ask(b"delete q noreply\r\nget other\r\n") == b"VALUE other 0 1\r\n2\r\nEND\r\n"
         assert (tmp_path / "q").read_bytes() == text
         (tmp_path / "q").unlink()
-        served.until(lambda: b"q" in served.server.queues.by_key)
+        served.until(lambda: b"q" in served.service.queues.by_key)
         assert client.ask(b"set q 0 0 1\r\n1\r\nget q\r\n") == b"STORED\r\nVALUE q 0 1\r\n1\r\nEND\r\n"
         assert client.ask(b"delete q\r\n") == b"DELETED\r\n"
     assert not (tmp_path / ".logwright" / "cut").exists()
@@ -60,10 +60,10 @@ def test_flush_all_names_failed_queues_and_flushes_the_others(tmp_path: Path) ->
         assert client.ask(b"flush_all\r\nget other\r\n") == answer + b"END\r\n"
         for number in range(1, 7):
             (tmp_path / f"q{number}").unlink()
-        served.until(lambda: list(served.server.queues.refused) == [b"q0"])
+        served.until(lambda: list(served.service.queues.refused) == [b"q0"])
         assert client.ask(b"flush_all\r\nflush_all noreply\r\n") == b"SERVER_ERROR not flushed: q0\r\n"
         (tmp_path / "q0").unlink()
-        served.until(lambda: not served.server.queues.refused)
+        served.until(lambda: not served.service.queues.refused)
         assert client.ask(b"flush_all\r\n") == b"OK\r\n"
 
 
@@ -77,7 +77,7 @@ def test_damaged_child_does_not_prevent_reading_its_parent(tmp_path: Path) -> No
         assert client.ask(b"get news+arch\r\ndelete news+arch\r\nflush news+arch\r\n") == DAMAGED * 3
         assert client.ask(b"get news\r\n") == b"VALUE news 0 1\r\n2\r\nEND\r\n"
         (tmp_path / "news+arch").unlink()
-        served.until(lambda: b"news+arch" in served.server.queues.by_key)
+        served.until(lambda: b"news+arch" in served.service.queues.by_key)
         assert client.ask(b"set news 0 0 1\r\n4\r\n") == b"STORED\r\n"
         assert served.state() == {"news": ([b"3", b"4"], 0), "news+arch": ([b"4"], 0)}
         assert client.ask(b"delete news+arch\r\nset news 0 0 1\r\n5\r\n") == b"DELETED\r\nSTORED\r\n"
@@ -87,8 +87,8 @@ def test_damaged_child_does_not_prevent_reading_its_parent(tmp_path: Path) -> No
 def test_opening_is_retried_with_backoff(tmp_path: Path) -> None:
     (tmp_path / "q").write_bytes(b"no journal")
     with serving(tmp_path, limits=QUICK) as served:
-        served.until(lambda: served.server.queues._delays[b"q"] >= 0.1)
-        assert list(served.server.queues.refused) == [b"q"]
+        served.until(lambda: served.service.queues._delays[b"q"] >= 0.1)
+        assert list(served.service.queues.refused) == [b"q"]
 
 
 def test_directory_in_place_of_a_queue_is_reported_by_delete(tmp_path: Path) -> None:

@@ -15,8 +15,10 @@ import pytest
 from logwright.errors import Locked, WrongUse
 from logwright.kestrel.bytes.layout import MAX_NAME_BYTES
 from logwright.servers.queue import tls
+from logwright.servers.queue.connection import Connection
 from logwright.servers.queue.limits import ServerLimits
-from logwright.servers.queue.server import QueueServer, ServerSettings
+from logwright.servers.queue.server import QueueServer
+from logwright.servers.queue.service import ServerSettings
 from logwright.servers.safety import Address, Protection
 from tests.servers.queue.support import VERSION, Client, serving
 from tests.support.certificates import Authority
@@ -129,7 +131,7 @@ def test_stalled_tls_handshakes_do_not_block_other_clients(tmp_path: Path, monke
         with Client(served, context) as client:
             assert client.ask(b"set q 0 0 1\r\n1\r\n") == b"STORED\r\n"
         assert all(one.hear_all() == b"" for one in silent[:32])
-        assert served.call(lambda: len(served.server.connections)) <= 1
+        assert served.call(lambda: len(served.service.connections)) <= 1
 
 
 def test_many_concurrent_tls_handshakes_succeed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,7 +165,7 @@ def test_client_beyond_the_limit_gets_an_error(tmp_path: Path) -> None:
             with Client(served) as third:
                 assert third.hear_all() == b"SERVER_ERROR too many connections\r\n"
             assert first.ask(b"") == second.ask(b"") == b""
-        served.until(lambda: not served.server.connections)
+        served.until(lambda: not served.service.connections)
         with Client(served) as client:
             assert client.ask(b"") == b""
 
@@ -175,32 +177,33 @@ def test_unfinished_request_ends_the_connection(begun: bytes, tmp_path: Path) ->
         assert client.ask(b"set q 0 0 1\r\n1\r\nget q/open\r\n").startswith(b"STORED")
         client.say(begun)
         assert client.hear_all() == b""
-        served.until(lambda: len(served.server.connections) == 1)
+        served.until(lambda: len(served.service.connections) == 1)
         assert other.ask(b"get q\r\n") == b"VALUE q 0 1\r\n1\r\nEND\r\n"
-        assert served.call(lambda: served.server.arriving.bytes) == 0
-        assert served.call(lambda: served.server.counters.dropped_connections) == 1
+        assert served.call(lambda: served.service.arriving.bytes) == 0
+        assert served.call(lambda: served.service.counters.dropped_connections) == 1
 
 
 def test_the_time_for_a_request_begins_with_its_first_byte(tmp_path: Path) -> None:
     with serving(tmp_path) as served, Client(served) as client:
         client.ask(b"")
-        (connection,) = served.server.connections
+        (connection,) = served.service.connections
+        assert isinstance(connection, Connection)
         before = time.monotonic()
         client.say(b"ge")
         served.until(lambda: connection._parser.is_within)
-        assert served.call(lambda: connection.why_overdue(before + served.server.limits.command_seconds)) is None
-        late = time.monotonic() + 1 + served.server.limits.command_seconds
+        assert served.call(lambda: connection.why_overdue(before + served.service.limits.command_seconds)) is None
+        late = time.monotonic() + 1 + served.service.limits.command_seconds
         assert served.call(lambda: connection.why_overdue(late)) == "does not finish its request"
 
 
 def test_idle_client_is_dropped_but_not_a_waiting_one(tmp_path: Path) -> None:
     with serving(tmp_path, limits=ServerLimits(idle_seconds=0.2)) as served, Client(served) as waiting:
         waiting.say(b"get q/t=60000\r\n")
-        queues = served.server.queues.by_key
+        queues = served.service.queues.by_key
         served.until(lambda: b"q" in queues and queues[b"q"].waiters)
         with Client(served) as silent:
             assert silent.hear_all() == b""
-        served.call(lambda: served.server.put(queues[b"q"], b"1", 0))
+        served.call(lambda: served.service.put(queues[b"q"], b"1", 0))
         assert waiting.line() == b"VALUE q/t=60000 0 1\r\n"
 
 
@@ -221,16 +224,16 @@ def test_client_that_reads_no_responses_is_paused_then_dropped_without_affecting
         with contextlib.suppress(OSError):  # a timeout, or the end of the connection
             while True:
                 slow.say(peeks)
-        served.until(lambda: len(served.server.connections) == 1)
+        served.until(lambda: len(served.service.connections) == 1)
         assert other.ask(b"get q\r\n") == b"VALUE q 0 1000\r\n%b\r\nEND\r\n" % item
-        assert served.call(lambda: served.server.counters.dropped_connections) == 1
+        assert served.call(lambda: served.service.counters.dropped_connections) == 1
 
 
 def test_requests_after_a_waiting_one_are_buffered_up_to_a_limit(tmp_path: Path) -> None:
     limits = ServerLimits(input_buffer_bytes=1000)
     with serving(tmp_path, limits=limits) as served, Client(served) as client, Client(served) as other:
         client.say(b"get q/t=60000\r\n" + b"version\r\n" * 10_000)
-        served.until(lambda: b"q" in served.server.queues.by_key and served.server.queues.by_key[b"q"].waiters)
+        served.until(lambda: b"q" in served.service.queues.by_key and served.service.queues.by_key[b"q"].waiters)
         other.ask(b"set q 0 0 1\r\n1\r\n")
         expected = b"VALUE q/t=60000 0 1\r\n1\r\nEND\r\n" + VERSION * 10_000
         assert client.hear(len(expected)) == expected

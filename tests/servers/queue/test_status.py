@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from logwright.errors import StorageFailed, WrongUse
-from logwright.servers.queue.server import QueueServer, ServerSettings
+from logwright.servers.queue.server import QueueServer
+from logwright.servers.queue.service import ServerSettings
 from tests.servers.queue.support import Client, serving
 from tests.servers.queue.test_full_disk import FickleDisk
 

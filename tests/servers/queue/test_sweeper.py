@@ -14,7 +14,9 @@ from logwright.core.io.durability import ALWAYS, NONE, Sync
 from logwright.errors import WrongUse
 from logwright.kestrel.model.limits import Limits
 from logwright.servers.queue.limits import QueueLimits, ServerLimits, load_named
-from logwright.servers.queue.server import QueueServer, ServerSettings
+from logwright.servers.queue.queues import Phase
+from logwright.servers.queue.server import QueueServer
+from logwright.servers.queue.service import ServerSettings
 from logwright.servers.queue.sweeper import MOST_SWEPT
 from tests.servers.queue.support import Client, Serving, serving
 from tests.servers.queue.test_full_disk import FickleDisk
@@ -48,7 +50,7 @@ def fail(served: Serving, queue: bytes, times: int) -> None:
 
 def moved(served: Serving, queue: bytes, count: int) -> None:
     """Wait until a queue has `count` items, and none is being moved."""
-    queues = served.server.queues.by_key
+    queues = served.service.queues.by_key
     served.until(lambda: queue in queues and queues[queue].engine.items == count)
     served.until(lambda: not any(found.is_moving for found in queues.values()))
 
@@ -64,12 +66,12 @@ def test_expired_items_are_removed_without_requests(sync: Sync, tmp_path: Path) 
         put(client, b"b", 2, expiry=10)
         client.ask(b"set b 0 0 1\r\n1\r\n")
         clock.now += 10
-        served.until(lambda: served.server.queues.by_key[b"a"].engine.items == 0)
-        served.until(lambda: served.server.queues.by_key[b"b"].engine.items == 1)
+        served.until(lambda: served.service.queues.by_key[b"a"].engine.items == 0)
+        served.until(lambda: served.service.queues.by_key[b"b"].engine.items == 1)
         assert served.state() == {"a": ([], 0), "b": ([b"1"], 0)}
         assert b"STAT queue_a_expired_items 3001\r\n" in client.ask(b"stats\r\n")
     with serving(tmp_path, limits=SELDOM) as served:
-        assert served.call(lambda: served.server.queues.by_key[b"a"].engine.items) == 0
+        assert served.call(lambda: served.service.queues.by_key[b"a"].engine.items) == 0
 
 
 def test_one_loop_iteration_sweeps_a_limited_number_of_items(tmp_path: Path) -> None:
@@ -77,10 +79,10 @@ def test_one_loop_iteration_sweeps_a_limited_number_of_items(tmp_path: Path) -> 
     with serving(tmp_path, clock=clock, limits=SELDOM) as served, Client(served) as client:
         put(client, b"a", 2 * MOST_SWEPT + 1, expiry=10)
         clock.now += 10
-        queue = served.server.queues.by_key[b"a"]
+        queue = served.service.queues.by_key[b"a"]
 
         def sweep() -> tuple[bool, int]:
-            return served.server.sweeper.sweep(queue), queue.engine.items
+            return served.service.sweeper.sweep(queue), queue.engine.items
 
         assert served.call(sweep) == (True, MOST_SWEPT + 1)
         assert served.call(sweep) == (True, 1)
@@ -97,13 +99,13 @@ def test_a_sweep_that_the_disk_refuses_loses_nothing_and_is_done_later(
     with serving(tmp_path, clock=clock, disk=disk, limits=OFTEN, sync=sync) as served, Client(served) as client:
         put(client, b"q", 5, expiry=10)
         client.ask(b"set q 0 0 1\r\n1\r\n")
-        before = served.server.queues.by_key[b"q"]
+        before = served.service.queues.by_key[b"q"]
         disk.failing, disk.failing_file = {"write": errno.ENOSPC}, "q"
         clock.now += 10
-        served.until(lambda: before.is_lost)
+        served.until(lambda: before.phase is Phase.FAILED)
         disk.failing = {}
-        served.until(lambda: b"q" in served.server.queues.by_key)
-        served.until(lambda: served.server.queues.by_key[b"q"].engine.items == 1)
+        served.until(lambda: b"q" in served.service.queues.by_key)
+        served.until(lambda: served.service.queues.by_key[b"q"].engine.items == 1)
         assert served.items("q") == [b"1"]
 
 
@@ -122,7 +124,7 @@ def test_expired_items_move_to_the_configured_queue_and_its_waiting_clients(
         put(client, b"offers", 3, expiry=10)
         client.ask(b"set offers 0 0 1\r\n1\r\n")
         waiting.say(b"get missed/t=60000\r\n")
-        served.until(lambda: b"missed" in served.server.queues.by_key)
+        served.until(lambda: b"missed" in served.service.queues.by_key)
         clock.now += 10
         if limits is SELDOM:
             assert client.ask(b"get offers/peek\r\n") == b"VALUE offers/peek 0 1\r\n1\r\nEND\r\n"
@@ -155,7 +157,7 @@ def test_item_that_failed_too_often_is_parked_in_a_readable_queue(tmp_path: Path
         assert served.state() == {"mail": ([b"0001"], 0), "mail_parked": ([b"0000"], 0)}
         with Client(served) as gone:  # a disconnect counts as a failure
             assert gone.ask(b"get mail/open\r\n").startswith(b"VALUE")
-        served.until(lambda: served.server.queues.by_key[b"mail"].engine.items)
+        served.until(lambda: served.service.queues.by_key[b"mail"].engine.items)
     with serving(tmp_path, **settings) as served, Client(served) as client:
         fail(served, b"mail", 1)
         moved(served, b"mail_parked", 2)
@@ -185,7 +187,7 @@ def test_failed_items_are_parked_even_beyond_the_limit_of_a_queue(tmp_path: Path
     with serving(tmp_path, **settings) as served:
         with Client(served) as client:
             client.say(b"monitor q 60 6\r\n")
-            served.until(lambda: b"q" in served.server.queues.by_key)
+            served.until(lambda: b"q" in served.service.queues.by_key)
             with Client(served) as other:
                 put(other, b"q", 6)
             assert client.hear(6 * 24 + 5).endswith(b"0005\r\nEND\r\nEND\r\n")
@@ -199,10 +201,10 @@ def test_items_stay_while_their_target_queue_fails(tmp_path: Path) -> None:
     with serving(tmp_path, **settings) as served, Client(served) as client:
         put(client, b"q", 1)
         put(client, b"p", 1)
-        before = served.server.queues.by_key[b"p"]
+        before = served.service.queues.by_key[b"p"]
         disk.failing, disk.failing_file = {"write": errno.EIO}, "p"
         fail(served, b"q", 1)
-        served.until(lambda: before.is_lost)
+        served.until(lambda: before.phase is Phase.FAILED)
         disk.failing = {}
         moved(served, b"p", 2)
         assert served.state() == {"p": ([b"0000", b"0000"], 0), "q": ([], 0)}
@@ -214,7 +216,7 @@ def test_failed_moves_are_logged_once(tmp_path: Path, caplog: pytest.LogCaptureF
     with serving(tmp_path, **settings) as served, Client(served) as client:
         put(client, b"q", 1)
         fail(served, b"q", 1)
-        engine = served.server.queues.by_key[b"q"].engine
+        engine = served.service.queues.by_key[b"q"].engine
 
         def attempts() -> int:
             with engine.mutex:

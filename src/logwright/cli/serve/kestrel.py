@@ -18,7 +18,7 @@ from .common import announce, logs_on_stderr, protection_of, raise_file_limit, s
 
 if TYPE_CHECKING:
     from ...kestrel.bytes.records import Dialect
-    from ...servers.queue.server import ServerSettings
+    from ...servers.queue.service import ServerSettings
 
 DEFAULT_PORT: Final = 22133
 """Kestrel's."""
@@ -176,7 +176,8 @@ def kestrel(
     """
     from ...kestrel.model.limits import Limits
     from ...servers.queue.limits import load_named
-    from ...servers.queue.server import ServerSettings, run
+    from ...servers.queue.server import run
+    from ...servers.queue.service import ServerSettings
 
     names = [field.name for field in dataclasses.fields(ServerLimits)]
     limits = ServerLimits(**{name: options.pop(name) for name in names})
@@ -216,7 +217,7 @@ async def _serve(settings: ServerSettings, as_json: bool) -> None:
             settings.limits,
             as_json,
             sync=str(settings.sync),
-            status=server.status,
-            queues=len(server.queues.by_key),
+            status=server.service.status,
+            queues=len(server.service.queues.by_key),
         )
         await stopped.wait()

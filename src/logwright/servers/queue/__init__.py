@@ -1,17 +1,19 @@
 """The queue server: serves the queues of a directory by memcache's text protocol, as Kestrel does.
 
-    server      listening, shutdown, the status, and what is refused
-    tls         clients in a TLS handshake
+    server      listening, slow clients, shutdown; `tls` has clients in a TLS handshake
+    commands    what each request does
     connection  a client: its requests in order
-    parser      bytes to requests; `answers` has the lines sent back
-    commands    what each request other than `set` and `get` does
     reads       how a client gets items: `get`, waits, reserved items
-    lane        the fast path for the simplest requests; `commits` has one write or sync for many requests
-    queues      the queues of the directory: opened, deleted, and reopened after a failure
+    stats       the statistics: `stats`, `dump_stats`, Prometheus
+    service     what clients share: the queues, counters, the status, and what is refused
     sweeper     items that leave a queue by themselves: expired ones, and those that failed too often
+    commits     one write or sync for many requests
+    lane        the fast path for the simplest requests, and the state of a client
+    queues      the queues of the directory: opened, deleted, and reopened after a failure
     space       free space on the disk, and the reserve
+    parser      bytes to requests; `answers` has the lines sent back
     limits      the limits of the server, and of each queue
-    stats       counters: `stats`, `dump_stats`, Prometheus
 
-One thread, that of the event loop, does everything except long waits for the disk.
+A module imports only modules that are further down. One thread, that of the event loop, does everything except long
+waits for the disk.
 """

@@ -15,6 +15,9 @@ cdef enum:
     DELETE = 127
     CARRIAGE_RETURN = 13
     LINE_FEED = 10
+    SYNC_NONE = 0
+    SYNC_INTERVAL = 1
+    SYNC_ALWAYS = 2
 
 
 cdef inline bytes item_answer(bytes key, bytes item):
@@ -36,6 +39,7 @@ cdef inline bytes item_answer(bytes key, bytes item):
 
 
 cdef Py_ssize_t MOST_DIGITS
+cdef int _WATCHES_ANSWERS
 
 
 cdef class Lane:
@@ -43,39 +47,38 @@ cdef class Lane:
     cdef public double now
     cdef readonly list changed
     cdef readonly list talking
-    cdef public bint is_due
     cdef public int64_t sets
     cdef public int64_t hits
     cdef public int64_t misses
     cdef public int64_t bytes_read
     cdef public int64_t bytes_written
     cdef public int64_t fresh_bytes
-    cdef public object last
-    cdef public bint is_at_once
-    cdef public bint is_direct
-    cdef public bint is_written_at_once
     cdef public int64_t check_bytes
     cdef public int64_t commits
-    cdef readonly object commit_now
-    cdef dict _queues
+    cdef object _last
+    cdef bint _is_at_once
+    cdef int _sync
     cdef object _commit_later
+    cdef object _commit_now
+    cdef dict _queues
     cdef int64_t _max_line
     cdef int64_t _max_item
 
     cpdef change(self, queue)
+    cdef talk(self, line)
+    cdef _ask_for_commit(self)
+    cdef begin(self, line, Py_ssize_t size)
+    cdef end(self)
     @cython.locals(changed=list, talking=list)
     cpdef tuple taken(self)
-    cpdef tuple unwritten(self, tuple queues)
-    cpdef become_due(self)
+    cdef tuple unwritten(self, tuple queues)
     cdef object _find(self, bytes key)
 
 
 cdef class Line:
     cdef readonly Lane lane
     cdef public object transport
-    cdef public int holds
-    cdef public bint is_plain
-    cdef public bint has_ended
+    cdef public int state
     cdef public double heard
     cdef public list answers
     cdef public list owners

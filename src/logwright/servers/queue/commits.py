@@ -25,6 +25,7 @@ from ...core.io.durability import ALWAYS, Sync
 from ...errors import Closed
 from .answers import failure, without
 from .kernel import Lane, Line, send_all
+from .limits import ServerLimits
 from .queues import Served
 
 Failed: TypeAlias = dict[Served, BaseException]
@@ -36,15 +37,24 @@ QUICK_SECONDS = 0.002
 
 
 class Commits:
-    """Writes the changes collected in a lane, and sends the answers."""
+    """Writes the changes collected in a lane, and sends the answers.
+
+    `fail` is called for a queue that failed, and `check_disk` after the lane's `check_bytes` from clients, which may
+    have filled the disk.
+    """
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, policy: Sync, fail: Callable[[Served, BaseException], None]
+        self,
+        queues: dict[bytes, Served],
+        policy: Sync,
+        limits: ServerLimits,
+        fail: Callable[[Served, BaseException], None],
+        check_disk: Callable[[], None],
     ) -> None:
-        self.lane: Lane
-        self._loop = loop
+        max_line, max_item = limits.max_line_bytes, limits.max_item_bytes
+        self.lane = Lane(queues, policy.name, self._commit_later, self._commit, max_line, max_item)
         self._policy = policy
-        self._fail = fail
+        self._fail, self._check_disk = fail, check_disk
         self._unsynced: dict[Served, None] = {}
         """With `interval`: queues that were written and wait for a sync."""
         self._timer: asyncio.TimerHandle | None = None
@@ -56,14 +66,12 @@ class Commits:
         """The duration of the last sync; at first the disk is assumed to be slow."""
         self._threads = ThreadPoolExecutor(_SYNC_THREADS, thread_name_prefix="logwright-sync")
         self._idle: asyncio.Future[None] | None = None
-        self.check_disk: Callable[[], None] = lambda: None
-        """Called after the lane's `check_bytes` from clients, which may have filled the disk."""
 
-    def commit_later(self) -> None:
+    def _commit_later(self) -> None:
         """Commit at the end of this turn of the loop."""
-        self._loop.call_soon(self.commit)
+        asyncio.get_running_loop().call_soon(self._commit)
 
-    def commit(self) -> None:
+    def _commit(self) -> None:
         """Commit the collected changes."""
         if self._under_way:
             return  # the next sync begins when that one ends
@@ -71,7 +79,7 @@ class Commits:
         changed, talking = lane.taken()
         if lane.fresh_bytes > lane.check_bytes:
             lane.fresh_bytes = 0
-            self.check_disk()
+            self._check_disk()
         is_always = self._policy == ALWAYS
         if changed and is_always and (len(changed) > 1 or self._sync_seconds > QUICK_SECONDS):
             self._sync(changed, [(line, *line.taken_answers()) for line in talking])
@@ -92,7 +100,8 @@ class Commits:
         if changed and self._policy.name == "interval":
             self._unsynced.update(dict.fromkeys(changed))
             if self._timer is None:
-                self._timer = self._loop.call_later(self._policy.interval_ms / 1000, self._sync_later)
+                seconds = self._policy.interval_ms / 1000
+                self._timer = asyncio.get_running_loop().call_later(seconds, self._sync_later)
 
     def _sync_later(self) -> None:
         """Sync the queues written since the last time."""
@@ -106,7 +115,8 @@ class Commits:
             self._release([], failed)
 
         for queue in queues:
-            self._loop.run_in_executor(self._threads, queue.engine.sync).add_done_callback(partial(synced, queue))
+            running = asyncio.get_running_loop().run_in_executor(self._threads, queue.engine.sync)
+            running.add_done_callback(partial(synced, queue))
 
     def _sync_timed(self, queue: Served) -> None:
         """Sync a queue, in this thread."""
@@ -129,19 +139,16 @@ class Commits:
                 self._continue()
 
         for queue in changed:
-            running = self._loop.run_in_executor(self._threads, self._sync_timed, queue)
+            running = asyncio.get_running_loop().run_in_executor(self._threads, self._sync_timed, queue)
             running.add_done_callback(partial(synced, queue))
 
     def _continue(self) -> None:
         """A sync has ended: begin the next one if clients wait for it."""
         lane = self.lane
         if lane.changed or lane.talking:
-            lane.is_due = True
-            self._loop.call_soon(self.commit)  # so that requests that follow these answers join
-        else:
-            lane.is_due = False
-            if self._idle is not None and not self._idle.done():
-                self._idle.set_result(None)
+            self._commit_later()  # so that requests that follow these answers join
+        elif self._idle is not None and not self._idle.done():
+            self._idle.set_result(None)
 
     def is_answering(self, line: Line) -> bool:
         """Whether answers of a client wait for a sync."""
@@ -157,9 +164,9 @@ class Commits:
         """Return once all changes are written, or synced, and answered."""
         if self._timer is not None:
             self._timer.cancel()
-        while self.lane.is_due or self._under_way:
+        while self.lane.changed or self.lane.talking or self._under_way:
             if self._under_way:
-                self._idle = self._loop.create_future()
+                self._idle = asyncio.get_running_loop().create_future()
                 await asyncio.wait([self._idle], timeout=0.05)
             else:
                 await asyncio.sleep(0)

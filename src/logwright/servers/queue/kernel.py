@@ -11,6 +11,16 @@ if TYPE_CHECKING or not COMPILED:
 else:
     from . import _lane
 
+WAITING = _lane.WAITING
+CHANGING = _lane.CHANGING
+ANSWERING = _lane.ANSWERING
+UNREAD = _lane.UNREAD
+CLOSING = _lane.CLOSING
+BLOCKED = _lane.BLOCKED
+ENDED = _lane.ENDED
+PAUSED = _lane.PAUSED
+NO_TOKEN = _lane.NO_TOKEN
+GENERAL = _lane.GENERAL
 Lane = _lane.Lane
 Line = _lane.Line
 send_all = _lane.send_all

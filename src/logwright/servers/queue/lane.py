@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from .answers import END, STORED
+from .queues import OPEN, Served
 
 try:
     import cython
@@ -27,10 +28,9 @@ except ModuleNotFoundError:
 if TYPE_CHECKING:
     import asyncio
 
-    from .queues import Served
-
 if not cython.compiled:
     SPACE, SLASH, ZERO, NINE, DELETE, CARRIAGE_RETURN, LINE_FEED = b" /09\x7f\r\n"
+    SYNC_NONE, SYNC_INTERVAL, SYNC_ALWAYS = range(3)
 
     def item_answer(key: bytes, item: bytes) -> bytes:
         """The answer to a `get` with an item."""
@@ -40,13 +40,42 @@ if not cython.compiled:
 MOST_DIGITS: Final = 9
 """Of the flags and of the size of a `set` that takes the lane."""
 
+# --- the state of a client: bits ------------------------------------------------------------------------------------
+
+WAITING: Final = 1
+"""Its request waits for an item."""
+CHANGING: Final = 2
+"""Its request waits for the files of a queue."""
+ANSWERING: Final = 4
+"""Many of its answers wait for a commit."""
+UNREAD: Final = 8
+"""It does not read its answers."""
+CLOSING: Final = 16
+"""The connection is closed once the answers are sent."""
+BLOCKED: Final = WAITING | CHANGING | ANSWERING | UNREAD | CLOSING
+"""Any of these blocks its next request."""
+ENDED: Final = 32
+"""It sends no more, or the server stops."""
+PAUSED: Final = 64
+"""Nothing is read from it: too many of its requests are buffered, or the server stops."""
+NO_TOKEN: Final = 128
+"""It must send its token first."""
+GENERAL: Final = 256
+"""It has reserved items or an incomplete request, so its next request needs the general path."""
+_WATCHES_ANSWERS: Final = BLOCKED | ENDED
+"""In these states, sending answers has consequences."""
+
 
 class Lane:
-    """What the clients of a server share. `is_open` says whether requests may take the lane."""
+    """What the clients of a server share. `is_open` says whether requests may take the lane.
+
+    A commit is due if there are changed queues or talking clients.
+    """
 
     def __init__(
         self,
         queues: dict[bytes, Served],
+        sync: str,
         commit_later: Callable[[], None],
         commit_now: Callable[[], None],
         max_line: int,
@@ -57,25 +86,22 @@ class Lane:
         """The server's approximate time."""
         self.changed: list[Served] = []
         self.talking: list[Line] = []
-        self.is_due = False
-        """Whether a commit is due."""
         self.sets = self.hits = self.misses = self.bytes_read = self.bytes_written = 0
         """Counters since they were last collected."""
         self.fresh_bytes = 0
         """Bytes from clients since the last check of the disk."""
-        self.last: Line | None = None
-        """The client that sent bytes last."""
-        self.is_at_once = False
-        """Whether to commit after these requests, and not at the end of the turn of the loop."""
-        self.is_direct = False
-        """Whether changes written at once need no commit, only answers, because the system has them already."""
-        self.is_written_at_once = False
-        """Whether operations are written at once, unless others already wait for a commit."""
         self.check_bytes = 1 << 62
         """The number of new bytes after which a commit checks the disk."""
         self.commits = 0
-        self.commit_now = commit_now
+        self._last: Line | None = None
+        """The client that sent bytes last."""
+        self._is_at_once = False
+        """Whether to commit after the requests of this client, and not at the end of the turn of the loop."""
+        self._sync = ("none", "interval", "always").index(sync)
+        """The policy. With `always`, the commit writes and syncs. With the others, an operation is written at once,
+        unless changes of its queue already wait for a commit; with `none`, the commit then only sends answers."""
         self._commit_later = commit_later
+        self._commit_now = commit_now
         self._queues = queues
         self._max_line = max_line
         self._max_item = max_item
@@ -84,16 +110,44 @@ class Lane:
         """Write the changes of a queue with the next commit."""
         if not queue.is_dirty:
             queue.is_dirty = True
+            self._ask_for_commit()
             self.changed.append(queue)
-            self.become_due()
-            if not self.is_at_once:
+            if not self._is_at_once:
                 queue.gather()  # others will follow before the commit
+
+    def talk(self, line: Line) -> None:
+        """Send the answers of a client with the next commit."""
+        self._ask_for_commit()
+        self.talking.append(line)
+
+    def _ask_for_commit(self) -> None:
+        """Ask for a commit, unless one is due already or follows at once."""
+        if not (self._is_at_once or self.changed or self.talking):
+            self._commit_later()
+
+    def begin(self, line: Line, size: int) -> None:
+        """A client has sent bytes. If it did so last time too, and no commit is due, it is committed alone."""
+        self.bytes_read += size
+        self.fresh_bytes += size
+        self._is_at_once = self._last is line and not self.changed and not self.talking
+        self._last = line
+
+    def end(self) -> None:
+        """The requests in these bytes are carried out."""
+        if not self._is_at_once:
+            return
+        self._is_at_once = False
+        if not self.changed and not self.talking:
+            return
+        if self._sync == SYNC_NONE and self.fresh_bytes <= self.check_bytes:
+            send_all(self.taken()[1])  # the system has the changes already
+        else:
+            self._commit_now()
 
     def taken(self) -> tuple[list[Served], list[Line]]:
         """Take the changed queues and the talking clients; both are empty afterwards."""
         changed, talking = self.changed, self.talking
         self.changed, self.talking = [], []
-        self.is_due = False
         for queue in changed:
             queue.is_dirty = False
         if changed:
@@ -102,40 +156,29 @@ class Lane:
 
     def unwritten(self, queues: tuple[Served, ...]) -> tuple[Served, ...]:
         """The queues whose operations wait for the commit. Others are written already."""
-        if not self.is_written_at_once:
+        if self._sync == SYNC_ALWAYS:
             return queues
-        if not self.is_at_once:
+        if not self._is_at_once:
             for queue in queues:
                 if queue.is_dirty:
                     return queues
         return ()
 
-    def become_due(self) -> None:
-        """Ask for a commit, once."""
-        if not self.is_due:
-            self.is_due = True
-            if not self.is_at_once:
-                self._commit_later()
-
     def _find(self, key: bytes) -> Served | None:
         """The queue of a key; None if there is none, or if it may not take the lane."""
         queue = self._queues.get(key)
-        if queue is None or queue.is_changing or queue.waiters or queue.handle.has_children or queue.can_move:
+        if queue is None or queue.phase is not OPEN or queue.waiters or queue.handle.has_children or queue.can_move:
             return None
         return queue
 
 
 class Line:
-    """A client's requests and answers. `holds` are the reasons why it is blocked, 0 for none."""
+    """A client's requests and answers. `state` has the bits above; 0 lets its next request take the lane."""
 
     def __init__(self, lane: Lane, most_bytes: int) -> None:
         self.lane = lane
         self.transport: asyncio.Transport | None = None
-        self.holds = 0
-        self.is_plain = False
-        """Whether it may take the lane: it has no reserved items and no incomplete request."""
-        self.has_ended = False
-        """Whether the client sends no more."""
+        self.state = 0
         self.heard = lane.now
         self.answers: list[bytes] = []
         self.owners: list[tuple[Served, ...]] = []
@@ -149,21 +192,13 @@ class Line:
         if type(data) is not bytes:
             data = bytes(data)
         self.heard = lane.now
-        lane.bytes_read += len(data)
-        lane.fresh_bytes += len(data)
-        lane.is_at_once = lane.last is self and not lane.is_due
-        lane.last = self
+        lane.begin(self, len(data))
         try:
-            done = self._take_lane(data) if self.is_plain and lane.is_open else 0
+            done = self._take_lane(data) if self.state == 0 and lane.is_open else 0
             if done < len(data):
                 self.receive(data[done:] if done else data)
         finally:
-            if lane.is_at_once:
-                lane.is_at_once = False
-                if lane.is_due and lane.is_direct and lane.fresh_bytes <= lane.check_bytes:
-                    send_all(lane.taken()[1])
-                elif lane.is_due:
-                    lane.commit_now()
+            lane.end()
 
     def receive(self, data: bytes) -> None:
         """Carry out the requests in these bytes, on the general path."""
@@ -172,8 +207,7 @@ class Line:
     def answer(self, answer: bytes, queues: tuple[Served, ...] = ()) -> None:
         """Send an answer with the next commit, or an error if one of the queues fails."""
         if not self.answers:
-            self.lane.talking.append(self)
-            self.lane.become_due()
+            self.lane.talk(self)
         self.answers.append(answer)
         self.owners.append(self.lane.unwritten(queues))
         self.unsent_bytes += len(answer)
@@ -201,7 +235,7 @@ class Line:
         data = lines[0] if len(lines) == 1 else b"".join(lines)
         self.lane.bytes_written += len(data)
         transport.write(data)
-        if self.holds or self.has_ended:
+        if self.state & _WATCHES_ANSWERS:
             self.after_send()
 
     def after_send(self) -> None:
@@ -215,7 +249,7 @@ class Line:
         text = data
         stop = len(data)
         at = 0
-        while stop - at >= 6 and not self.holds:
+        while stop - at >= 6 and self.state == 0:
             if text[at + 1] != 101 or text[at + 2] != 116 or text[at + 3] != SPACE:  # "et "
                 break
             if text[at] == 103:  # "g"

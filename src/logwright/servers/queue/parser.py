@@ -33,6 +33,13 @@ HANG_UP: Final = 4
 _STORAGE: Final = {b"set": 5, b"add": 5, b"replace": 5, b"append": 5, b"prepend": 5, b"cas": 6}
 """The number of words, without `noreply`."""
 _NOREPLY: Final = b"noreply"
+_LINE: Final = 0
+"""The next bytes are a line."""
+_BLOCK: Final = 1
+_SKIPPED: Final = 2
+"""They are the rest of a line that is skipped."""
+_NOTHING: Final = 3
+"""Nothing more is parsed."""
 _BINARY: Final = 0x80
 """The first byte of requests of memcached's binary protocol."""
 _END: Final = b"\r\n"
@@ -68,13 +75,11 @@ class Parser:
         "_answer",
         "_arriving",
         "_block",
-        "_in_block",
-        "_is_over",
         "_left",
         "_max_line",
         "_need",
+        "_next",
         "_request",
-        "_skipping",
         "_taken",
         "is_within",
         "max_item_bytes",
@@ -82,12 +87,13 @@ class Parser:
 
     def __init__(self, limits: ServerLimits, arriving: Arriving) -> None:
         self.max_item_bytes = limits.max_item_bytes
-        self.is_within = False
-        """Whether a request has arrived in part."""
         self._max_line = limits.max_line_bytes
         self._arriving = arriving
+        self.is_within = False
+        """Whether a request has arrived in part."""
+        self._next = _LINE
+        """What the next bytes are."""
         self._left = b""
-        self._in_block = self._skipping = self._is_over = False
         self._need = self._taken = 0
         self._block: bytearray | None = None
         self._request: tuple[bytes, int, bool] = b"", 0, False
@@ -97,19 +103,19 @@ class Parser:
         """The client sends no more."""
         self._arriving.give_back(self._taken)
         self._taken = 0
-        self._block, self._left, self._is_over = None, b"", True
+        self._block, self._left, self._next = None, b"", _NOTHING
 
     def feed(self, data: bytes) -> list[Request]:
         """The requests that are complete with these bytes."""
         found: list[Request] = []
-        if not self._is_over:
+        if self._next != _NOTHING:
             self._parse(data, found)
-            self.is_within = bool(self._left) or self._in_block or self._skipping
+            self.is_within = self._left != b"" or self._next == _BLOCK or self._next == _SKIPPED
         return found
 
     def _parse(self, data: bytes, found: list[Request]) -> None:
         position = 0
-        if self._in_block or self._skipping:
+        if self._next != _LINE:
             position = self._continue(data, 0, found)
         elif self._left:
             data = self._left + data
@@ -118,12 +124,12 @@ class Parser:
         while position < size:
             if data[position] == _BINARY:
                 found.append((HANG_UP, BINARY))
-                self._is_over = True
+                self._next = _NOTHING
                 return
             end = data.find(b"\n", position)
             if (size if end < 0 else end) - position > self._max_line:
                 found.append((HANG_UP, LONG_LINE))
-                self._is_over = True
+                self._next = _NOTHING
                 return
             if end < 0:
                 self._left = data[position:]
@@ -186,7 +192,7 @@ class Parser:
                 self._block = bytearray()
             else:
                 answer = NO_MEMORY
-        self._in_block, self._need, self._request, self._answer = True, size, request, answer
+        self._next, self._need, self._request, self._answer = _BLOCK, size, request, answer
         return self._continue(data, start, found)
 
     def _continue(self, data: bytes, position: int, found: list[Request]) -> int:
@@ -194,7 +200,7 @@ class Parser:
 
         The bytes after that are not copied: a client may send very many blocks at once.
         """
-        if self._in_block:
+        if self._next == _BLOCK:
             if self._need:
                 part = data[position : position + self._need]
                 if self._block is not None:
@@ -210,16 +216,17 @@ class Parser:
                 return len(data)
             self._left = b""
             self._finish_block(end == _END, found)
-            if not self._skipping:
+            self._next = _LINE
+            if end == _END:
                 return position + 2 - len(begun)
-            self._skipping = begun != b"\n"
-        if self._skipping:
-            stop = data.find(b"\n", position)
-            if stop < 0:
-                return len(data)
-            self._skipping = False
-            position = stop + 1
-        return position
+            if begun == b"\n":
+                return position
+            self._next = _SKIPPED
+        stop = data.find(b"\n", position)
+        if stop < 0:
+            return len(data)
+        self._next = _LINE
+        return stop + 1
 
     def _finish_block(self, ends_well: bool, found: list[Request]) -> None:
         key, expiry, quiet = self._request
@@ -229,7 +236,7 @@ class Parser:
         else:
             found.append((SET, key, expiry, bytes(self._block or b""), quiet))
         self._arriving.give_back(self._taken)
-        self._taken, self._block, self._in_block, self._skipping = 0, None, False, not ends_well
+        self._taken, self._block = 0, None
 
 
 def _number(word: bytes, most: int) -> int:

@@ -19,8 +19,9 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from enum import Enum, auto
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Final, Protocol
 
 from ...core.io import quarantine as keep
 from ...core.io.disk import make_directories
@@ -30,12 +31,41 @@ from ...kestrel.model.engine import Engine
 from ...kestrel.model.handles import Handle, Settings, can_open
 from .limits import QueueLimits
 
-if TYPE_CHECKING:
-    from .reads import Waiter
-
 logger = logging.getLogger("logwright.servers.queue")
 _FILE_THREADS = 4
 _MOST_RETRY_SECONDS = 60.0
+
+
+class Phase(Enum):
+    """Whether a queue can be used."""
+
+    OPEN = auto()
+    CHANGING = auto()
+    """Its files are being changed: it must not be used."""
+    CLOSED = auto()
+    """It was deleted, or the server stops."""
+    FAILED = auto()
+    """It was closed because its journal failed: its reserved items are back at the head."""
+
+
+OPEN: Final = Phase.OPEN
+"""Compared for every request."""
+
+
+class Waiter(Protocol):
+    """A client that waits for items of a queue."""
+
+    queue: Served
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether the client does not read its answers."""
+
+    def serve(self) -> bool:
+        """Give the client an item; returns whether there was one."""
+
+    def give_up(self) -> None:
+        """End the wait."""
 
 
 class Served:
@@ -50,12 +80,10 @@ class Served:
         "flushes",
         "gather",
         "handle",
-        "is_changing",
         "is_dirty",
-        "is_gone",
-        "is_lost",
         "is_moving",
         "key",
+        "phase",
         "put",
         "take",
         "transactions",
@@ -71,18 +99,33 @@ class Served:
         self.take: Callable[[], bytes | None] = self.engine.get
         self.gather: Callable[[], None] = self.engine.hold_writes
         self.waiters: deque[Waiter] = deque() if before is None else before.waiters
-        self.is_changing = False
-        """Whether its files are being changed: then it must not be used."""
+        self.phase = Phase.OPEN
         self.is_dirty = False
-        self.is_gone = False
-        self.is_lost = False
-        """Whether it is gone because it failed: its reserved items are back at the head."""
+        """Whether it has changes that wait for a commit."""
         self.can_move = self.engine.can_move
         """Whether items may have to move to another queue."""
         self.is_moving = False
         """Whether a thread is moving them."""
         self.transactions = self.canceled = self.flushes = 0
         self.created_ms = self.engine.opened
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether this object is no longer used."""
+        return self.phase in (Phase.CLOSED, Phase.FAILED)
+
+    def serve_waiters(self) -> None:
+        """Give its items to waiting clients, except those that do not read their answers."""
+        skipped = 0
+        while skipped < len(self.waiters):
+            waiter = self.waiters[0]
+            if waiter.is_stuck:
+                self.waiters.rotate(-1)
+                skipped += 1
+            elif waiter.serve():
+                skipped = 0
+            else:
+                return
 
 
 def name_of(key: bytes) -> str | None:
@@ -111,8 +154,6 @@ class Queues:
         self._changing: dict[bytes, list[Callable[[], None]]] = {}
         self._threads = ThreadPoolExecutor(_FILE_THREADS, thread_name_prefix="logwright-files")
         self._is_closed = False
-        self.on_items: Callable[[Served], None] = lambda served: None
-        """Called when a queue is reopened, and may have items for waiting clients."""
         self.created = self.deleted = 0
 
     def prepare(self) -> None:
@@ -155,7 +196,7 @@ class Queues:
         return served
 
     def _drop(self, served: Served) -> None:
-        served.is_gone = True
+        served.phase = Phase.CLOSED
         self._by_engine.pop(served.engine, None)
         if self.by_key.get(served.key) is served:
             del self.by_key[served.key]
@@ -259,14 +300,14 @@ class Queues:
         self._changing[key] = []
         served = self.by_key.get(key)
         if served is not None:
-            served.is_changing = True
+            served.phase = Phase.CHANGING
         running = asyncio.get_running_loop().run_in_executor(self._threads, work)
 
         def finish(future: asyncio.Future[object]) -> None:
             error = future.exception()
             waiting = self._changing.pop(key)
-            if served is not None:
-                served.is_changing = False
+            if served is not None and served.phase is Phase.CHANGING:
+                served.phase = Phase.OPEN
             if error is None:
                 succeeded(future.result())
             else:
@@ -285,7 +326,7 @@ class Queues:
             return
         logger.error("%s: %s", served.engine.path, error)
         self._drop(served)
-        served.is_lost = True
+        served.phase = Phase.FAILED
         self._reopen(served.key, served)
 
     def _reopen(self, key: bytes, served: Served | None) -> None:
@@ -305,7 +346,7 @@ class Queues:
             fresh = self._add(key, handle, served)
             for waiter in fresh.waiters:
                 waiter.queue = fresh
-            self.on_items(fresh)
+            fresh.serve_waiters()
             logger.warning("%s: reopened with %d items", handle.engine.path, handle.engine.items)
 
         def done(error: BaseException | None) -> None:

@@ -10,21 +10,15 @@ it. A `monitor` goes to the end of the line with each item that it gets.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple, Protocol
 
 from ...errors import LogwrightError, Poisoned
 from . import answers
 from .parser import Request
-from .queues import Served, name_of
-
-if TYPE_CHECKING:
-    from .server import QueueServer
-
-_WAITING = 1
-
+from .queues import Phase, Served, name_of
+from .service import Service
 
 # --- what a key asks for --------------------------------------------------------------------------------------------
 
@@ -75,14 +69,42 @@ def parse_key(key: bytes) -> KeyRequest | None:
 # --- waiting --------------------------------------------------------------------------------------------------------
 
 
+class Client(Protocol):
+    """The connection of the reads."""
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the client sends no more: then it does not wait."""
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether the client does not read its answers."""
+
+    def answer(self, answer: bytes, queues: tuple[Served, ...] = ()) -> None:
+        """Send an answer with the next commit, or an error if one of the queues fails."""
+
+    def refuse(self, answer: bytes) -> None:
+        """Send an error, unless the client wants no answer."""
+
+    def begin_wait(self) -> None:
+        """Block the later requests of the client."""
+
+    def continue_after_wait(self) -> None:
+        """A wait is over: continue with the later requests."""
+
+    def with_queue(self, key: bytes, request: Request, *, quiet: bool = False) -> None:
+        """Open a queue, or wait until it is settled, and repeat the request."""
+
+
 class Waiter:
     """A client that waits for an item of a queue, or as a monitor for several."""
 
-    __slots__ = ("_most", "_timer", "client", "is_monitor", "queue", "wanted")
+    __slots__ = ("_most", "_reads", "_timer", "_wanted", "is_monitor", "queue")
 
-    def __init__(self, client: Reads, queue: Served, wanted: KeyRequest, seconds: float, most: int = 0) -> None:
-        self.client, self.queue, self.wanted = client, queue, wanted
+    def __init__(self, reads: Reads, queue: Served, wanted: KeyRequest, seconds: float, most: int = 0) -> None:
+        self.queue = queue
         self.is_monitor = most > 0
+        self._reads, self._wanted = reads, wanted
         self._most = most
         queue.waiters.append(self)
         self._timer = asyncio.get_running_loop().call_later(seconds, self.give_up)
@@ -96,42 +118,34 @@ class Waiter:
     def give_up(self) -> None:
         """End the wait: the time is over, or the queue is gone."""
         self.cancel()
-        self.client.end_wait()
+        self._reads.end_wait()
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether the client does not read its answers."""
+        return self._reads.client.is_stuck
 
     def serve(self) -> bool:
         """Give the client an item; returns whether there was one."""
-        item = self.client.fetch(self.queue, self.wanted)
-        if item is None:
-            return False
-        data, _ = item
-        if self.is_monitor:
-            self._most -= 1
-            self.client.send_item(self.queue, self.wanted, data)
-            self.queue.waiters.rotate(-1)
-            if not self._most:
-                self.give_up()
-        else:
-            self.cancel()
-            self.client.end_wait(data)
-        return True
-
-
-def serve_waiters(queue: Served) -> None:
-    """Give the items of a queue to waiting clients, except those that do not read their answers."""
-    skipped = 0
-    while skipped < len(queue.waiters):
-        waiter = queue.waiters[0]
-        if waiter.client.is_stuck:
-            queue.waiters.rotate(-1)
-            skipped += 1
-            continue
-        skipped = 0
         try:
-            if not waiter.serve():
-                return
+            data = self._reads.fetch(self.queue, self._wanted)
+            if data is not None:
+                self._give(data)
+            return data is not None
         except LogwrightError as error:
-            waiter.client.server.notice(error)  # they keep waiting, and are served when the queue is reopened
+            self._reads.service.notice(error)  # it keeps waiting, and is served when the queue is reopened
+            return False
+
+    def _give(self, data: bytes) -> None:
+        if not self.is_monitor:
+            self.cancel()
+            self._reads.end_wait(data)
             return
+        self._most -= 1
+        self._reads.send_item(self.queue, self._wanted, data)
+        self.queue.waiters.rotate(-1)
+        if not self._most:
+            self.give_up()
 
 
 # --- the reads of a client ------------------------------------------------------------------------------------------
@@ -140,14 +154,10 @@ def serve_waiters(queue: Served) -> None:
 class Reads:
     """The reads of one client."""
 
-    answer: Callable[..., None]
-    has_ended: bool
-
-    def __init__(self, server: QueueServer) -> None:
-        self.server = server
-        self.connected = time.monotonic()
+    def __init__(self, service: Service, client: Client) -> None:
+        self.service, self.client = service, client
+        self.waiter: Waiter | None = None
         self.opens: dict[bytes, deque[tuple[Served, int]]] = {}
-        self._waiter: Waiter | None = None
         self._keys: deque[KeyRequest] = deque()
         """The remaining keys of the current `get`."""
         self._with_number = False
@@ -156,46 +166,25 @@ class Reads:
         """The data so far: a `get` of many keys returns no more items than fit into the output buffer."""
         self._sources: list[Served] = []
 
-    # --- implemented by Connection ----------------------------------------------------------------------------------
-
-    def refuse(self, answer: bytes) -> None:
-        raise NotImplementedError
-
-    def hold(self, reason: int) -> None:
-        raise NotImplementedError
-
-    def continue_after_wait(self) -> None:
-        raise NotImplementedError
-
-    def with_queue(self, key: bytes, request: Request, *, quiet: bool = False) -> None:
-        raise NotImplementedError
-
-    def put_back(self, reads: Iterable[tuple[Served, list[int]]]) -> None:
-        raise NotImplementedError
-
-    @property
-    def is_stuck(self) -> bool:
-        raise NotImplementedError
-
     # --- get --------------------------------------------------------------------------------------------------------
 
     def get(self, request: Request) -> None:
         """Get one item for each key. If one of the keys is not valid, nothing is done."""
         _, keys, with_number = request
-        server = self.server
-        if len(keys) == 1 and not self.opens and server.no_gets is None:
+        service = self.service
+        if len(keys) == 1 and not self.opens and service.no_gets is None:
             key = keys[0]
-            queue = server.queues.by_key.get(key)
-            if queue is not None and not server.queues.is_changing(key) and not queue.can_move:
-                server.counters.cmd_get += 1
+            queue = service.queues.by_key.get(key)
+            if queue is not None and not service.queues.is_changing(key) and not queue.can_move:
+                service.counters.cmd_get += 1
                 data = queue.engine.get()
                 if data is None:
-                    server.counters.get_misses += 1
-                    self.answer(answers.END)
+                    service.counters.get_misses += 1
+                    self.client.answer(answers.END)
                     return
-                server.counters.get_hits += 1
-                number = b" %d" % server.next_number() if with_number else b""
-                self.answer(b"VALUE %b 0 %d%b\r\n%b\r\nEND\r\n" % (key, len(data), number, data), queue.alone)
+                service.counters.get_hits += 1
+                number = b" %d" % service.next_number() if with_number else b""
+                self.client.answer(b"VALUE %b 0 %d%b\r\n%b\r\nEND\r\n" % (key, len(data), number, data), queue.alone)
                 return
         self._get_keys(keys, request)
 
@@ -204,7 +193,7 @@ class Reads:
         counts: dict[bytes, int] = {}
         refusal = None
         for key, wanted in zip(keys, parsed, strict=True):
-            if len(key) > self.server.limits.max_key_bytes:
+            if len(key) > self.service.limits.max_key_bytes:
                 refusal = answers.BAD_LINE
             elif wanted is None:
                 refusal = answers.BAD_OPTIONS
@@ -213,12 +202,12 @@ class Reads:
             else:
                 refusal = self._refusal(wanted, counts)
             if refusal is not None:
-                self.refuse(refusal)
+                self.client.refuse(refusal)
                 return
         found = [wanted for wanted in parsed if wanted is not None]
         for wanted in found:
             if self._needs_queue(wanted):
-                self.with_queue(wanted.name, request)
+                self.client.with_queue(wanted.name, request)
                 return
         self._keys = deque(found)
         self._with_number = request[2]
@@ -231,12 +220,12 @@ class Reads:
         if wanted.closes or wanted.aborts:
             count = max(0, count - 1)
         counts[wanted.name] = count + wanted.opens
-        if self.server.no_gets is not None and (wanted.fetches or wanted.aborts):
-            return self.server.no_gets
+        if self.service.no_gets is not None and (wanted.fetches or wanted.aborts):
+            return self.service.no_gets
         if not wanted.fetches or wanted.peeks:
             return None
         if wanted.opens:
-            return answers.ERROR if count >= self.server.limits.max_open_reads else None
+            return answers.ERROR if count >= self.service.limits.max_open_reads else None
         return answers.ERROR if count > 0 else None
 
     def _needs_queue(self, wanted: KeyRequest) -> bool:
@@ -244,7 +233,7 @@ class Reads:
 
         A fan-out queue is always created: it receives items from then on.
         """
-        queues = self.server.queues
+        queues = self.service.queues
         if wanted.name in queues.refused or queues.is_changing(wanted.name):
             return True
         if wanted.name in queues.by_key or not wanted.fetches:
@@ -260,15 +249,15 @@ class Reads:
             except LogwrightError as error:
                 if not self._parts:
                     raise
-                self.server.notice(error)
+                self.service.notice(error)
                 break  # the items are removed or reserved: the client must get them
             self._keys.popleft()
         parts, self._parts = self._parts, []
-        self.answer(b"".join([*parts, answers.END]), tuple(dict.fromkeys(self._sources)))
+        self.client.answer(b"".join([*parts, answers.END]), tuple(dict.fromkeys(self._sources)))
 
     def _grant_one(self, wanted: KeyRequest) -> bool:
         """Carry out a key; False if it has to wait."""
-        queue = self.server.queues.by_key.get(wanted.name)
+        queue = self.service.queues.by_key.get(wanted.name)
         if wanted.aborts:
             self._abort(wanted.name)
         elif wanted.closes:
@@ -276,82 +265,80 @@ class Reads:
         if not wanted.fetches:
             return True
         self._count(wanted)
-        has_space = self._parts_bytes < self.server.limits.output_buffer_bytes
-        item = self.fetch(queue, wanted) if queue is not None and has_space else None
-        if item is not None and queue is not None:
-            self._add_item(queue, wanted, *item)
-        elif wanted.wait_ms and queue is not None and has_space and not self.has_ended:
-            seconds = min(wanted.wait_ms / 1000, self.server.limits.max_wait_seconds)
-            self._waiter = Waiter(self, queue, wanted, seconds)
-            self.hold(_WAITING)
+        has_space = self._parts_bytes < self.service.limits.output_buffer_bytes
+        data = self.fetch(queue, wanted) if queue is not None and has_space else None
+        if data is not None and queue is not None:
+            self._add_item(queue, wanted, data)
+        elif wanted.wait_ms and queue is not None and has_space and not self.client.has_ended:
+            seconds = min(wanted.wait_ms / 1000, self.service.limits.max_wait_seconds)
+            self.waiter = Waiter(self, queue, wanted, seconds)
+            self.client.begin_wait()
             return False
         else:
-            self.server.counters.get_misses += not wanted.peeks
+            self.service.counters.get_misses += not wanted.peeks
         return True
 
     def _count(self, wanted: KeyRequest) -> None:
-        counters = self.server.counters
+        counters = self.service.counters
         if wanted.peeks:
             counters.cmd_peek += 1
         else:
             counters.cmd_get += 1
 
-    def fetch(self, queue: Served, wanted: KeyRequest) -> tuple[bytes, int] | None:
-        """An item for a key, and its id if it is reserved; None if there is none."""
+    def fetch(self, queue: Served, wanted: KeyRequest) -> bytes | None:
+        """An item for a key; None if there is none."""
         found = self._fetch(queue, wanted)
         if queue.can_move:
-            self.server.sweeper.move_from(queue)
+            self.service.sweeper.move_from(queue)
         return found
 
-    def _fetch(self, queue: Served, wanted: KeyRequest) -> tuple[bytes, int] | None:
+    def _fetch(self, queue: Served, wanted: KeyRequest) -> bytes | None:
         if wanted.peeks:
             item = queue.engine.peek()
-            return None if item is None else (item.data, 0)
-        if not wanted.opens:
-            data = queue.engine.get()
-            if data is None:
+            return None if item is None else item.data
+        if wanted.opens:
+            queue.transactions += 1
+            item = queue.engine.reserve()
+            if item is None:
                 return None
-            self.server.counters.get_hits += 1
-            return data, 0
-        queue.transactions += 1
-        item = queue.engine.reserve()
-        if item is None:
-            return None
-        self.server.counters.get_hits += 1
-        self.opens.setdefault(wanted.name, deque()).append((queue, item.xid))
-        return item.data, item.xid
+            self.opens.setdefault(wanted.name, deque()).append((queue, item.xid))
+            data: bytes | None = item.data
+        else:
+            data = queue.engine.get()
+        self.service.counters.get_hits += data is not None
+        return data
 
-    def _add_item(self, queue: Served, wanted: KeyRequest, data: bytes, _: int) -> None:
-        number = b" %d" % self.server.next_number() if self._with_number else b""
-        key = wanted.name if self.server.answers_with_names else wanted.key
+    def _add_item(self, queue: Served, wanted: KeyRequest, data: bytes) -> None:
+        number = b" %d" % self.service.next_number() if self._with_number else b""
+        key = wanted.name if self.service.settings.kestrel_names else wanted.key
         self._parts.append(b"VALUE %b 0 %d%b\r\n%b\r\n" % (key, len(data), number, data))
         self._parts_bytes += len(data)
         self._sources.append(queue)
 
     def send_item(self, queue: Served, wanted: KeyRequest, data: bytes) -> None:
         """Send an item of a `monitor`."""
-        self.answer(b"VALUE %b 0 %d\r\n%b\r\nEND\r\n" % (wanted.name, len(data), data), queue.alone)
+        self.client.answer(b"VALUE %b 0 %d\r\n%b\r\nEND\r\n" % (wanted.name, len(data), data), queue.alone)
 
     def end_wait(self, data: bytes | None = None) -> None:
         """A wait is over, with or without an item."""
-        waiter, self._waiter = self._waiter, None
+        waiter, self.waiter = self.waiter, None
         if waiter is None:
             return
         if waiter.is_monitor:
-            self.answer(answers.END)
+            self.client.answer(answers.END)
         else:
             wanted = self._keys.popleft()
             if data is None:
-                self.server.counters.get_misses += not wanted.peeks
+                self.service.counters.get_misses += not wanted.peeks
             else:
-                self._add_item(waiter.queue, wanted, data, 0)
+                self._add_item(waiter.queue, wanted, data)
             try:
                 self._grant()
             except LogwrightError as error:
-                self.refuse(answers.failure(error))
-                self.server.notice(error)
-        if self._waiter is None:
-            self.continue_after_wait()
+                self.client.refuse(answers.failure(error))
+                self.service.notice(error)
+        if self.waiter is None:
+            self.client.continue_after_wait()
 
     # --- open reads -------------------------------------------------------------------------------------------------
 
@@ -366,7 +353,7 @@ class Reads:
         chosen = [reads.popleft() for _ in range(count)]
         if not reads:
             self.opens.pop(name, None)
-        if any(queue.is_lost for queue, _ in chosen):
+        if any(queue.phase is Phase.FAILED for queue, _ in chosen):
             raise Poisoned("the queue has failed meanwhile, and its reserved items are back at the head")
         changed = []
         for queue in dict.fromkeys(queue for queue, _ in chosen if not queue.is_gone):
@@ -385,29 +372,46 @@ class Reads:
             del self.opens[name]
         if not queue.is_gone:
             self._sources.append(queue)
-            self.put_back([(queue, [xid])])
+            self._put_back([(queue, [xid])])
 
     def monitor(self, queue: Served, seconds: float, most: int) -> None:
         """Send the items of a queue, each an open read, until `most` were sent or the time is over."""
         wanted = KeyRequest(queue.key, queue.key, opens=True)
-        allowed = self.server.limits.max_monitored_items - len(self.opens.get(queue.key, ()))
+        allowed = self.service.limits.max_monitored_items - len(self.opens.get(queue.key, ()))
         if allowed <= 0:
-            self.answer(answers.END)
+            self.client.answer(answers.END)
             return
-        self._waiter = Waiter(self, queue, wanted, seconds, min(most, allowed))
-        self.hold(_WAITING)
-        serve_waiters(queue)
-        if (self.has_ended or not seconds) and self._waiter is not None:
-            self._waiter.give_up()
+        self.waiter = Waiter(self, queue, wanted, seconds, min(most, allowed))
+        self.client.begin_wait()
+        queue.serve_waiters()
+        if (self.client.has_ended or not seconds) and self.waiter is not None:
+            self.waiter.give_up()
 
     def leave(self) -> None:
         """The client has disconnected: end its wait, and put its reserved items back."""
-        if self._waiter is not None:
-            self._waiter.cancel()
-            self._waiter = None
+        if self.waiter is not None:
+            self.waiter.cancel()
+            self.waiter = None
         reads: dict[Served, list[int]] = {}
         for line in self.opens.values():
             for queue, xid in line:
                 reads.setdefault(queue, []).append(xid)
         self.opens = {}
-        self.put_back(reads.items())
+        self._put_back(reads.items())
+
+    def _put_back(self, reads: Iterable[tuple[Served, list[int]]]) -> None:
+        """Put reserved items back at the heads of their queues."""
+        for queue, xids in reads:
+            if queue.is_gone:
+                continue
+            try:
+                xids = [xid for xid in xids if queue.engine.is_open(xid)]
+                queue.engine.abort(xids)
+            except LogwrightError as error:
+                self.service.notice(error)
+                continue
+            queue.canceled += len(xids)
+            if queue.can_move:
+                self.service.sweeper.move_from(queue)
+            self.service.lane.change(queue)
+            queue.serve_waiters()

@@ -1,13 +1,10 @@
-"""QueueServer: listening, the status and what it refuses, slow clients, failures, and shutdown.
+"""QueueServer: listening, slow clients, and shutdown.
 
     async with QueueServer(ServerSettings(directory=Path("spool"), sync=ALWAYS)) as server:
         print(server.address)
         ...
 
 `run` runs it on uvloop if that is installed.
-
-The status is UP (everything), READONLY (only reads) or QUIESCENT (nothing new). It is UP at the start, unless a status
-file keeps it over restarts.
 """
 
 from __future__ import annotations
@@ -16,81 +13,26 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from pathlib import Path
+from collections.abc import Coroutine
 from types import TracebackType
 from typing import Any, Final, Self
 
-from ...core.io import quarantine as keep
-from ...core.io.disk import REAL_DISK, Disk, replace_file
-from ...core.io.durability import ALWAYS, NONE, Sync
-from ...core.io.lock import Lock
 from ...core.options import NamedOptions
-from ...errors import NotFound, Poisoned, StorageFailed, WrongUse
-from ...kestrel.bytes.records import Dialect
-from ...kestrel.model.engine import Engine
-from ...kestrel.model.handles import Settings
-from ...kestrel.model.limits import Limits
+from ...errors import WrongUse
 from ..metrics import serve_metrics
 from ..safety import Address, Protection, listening
-from . import answers
-from .commits import Commits
+from .commands import carry_out
 from .connection import Connection
-from .kernel import Lane
-from .limits import Named, QueueLimits, ServerLimits
-from .parser import Arriving
-from .queues import Queues, Served
-from .reads import serve_waiters
-from .space import Space
-from .stats import Counters, QueueMetrics
-from .sweeper import Sweeper
+from .service import DOWN, ServerSettings, Service
+from .stats import QueueMetrics
 from .tls import BACKLOG, TlsListener
 
 logger = logging.getLogger("logwright.servers.queue")
-
-DEFAULT_ADDRESS: Final = Address("127.0.0.1", 22133)
-"""Kestrel's default port."""
-_RELATIVE_SECONDS: Final = 60 * 60 * 24 * 30
-"""A larger expiry is a time, a smaller one is relative to now."""
 _LONGEST_CHECK_SECONDS: Final = 1.0
-UP: Final = "UP"
-READONLY: Final = "READONLY"
-QUIESCENT: Final = "QUIESCENT"
-STATUSES: Final = (UP, READONLY, QUIESCENT)
-_MOST_STATUS_BYTES: Final = 100
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerSettings(NamedOptions):
-    """The settings of a server. `queues` are the limits of all queues."""
-
-    directory: Path
-    address: Address = DEFAULT_ADDRESS
-    metrics: Address | None = None
-    sync: Sync = NONE
-    dialect: Dialect = "auto"
-    """The dialect of journals; `auto` keeps that of a journal, and is kestrel2 for a new queue."""
-    limits: ServerLimits = field(default_factory=ServerLimits)
-    queues: Limits = field(default_factory=Limits)
-    named: Named = field(default_factory=dict)
-    """Limits of single queues."""
-    protection: Protection = field(default_factory=Protection)
-    kestrel_names: bool = False
-    """Answer in Kestrel's words where they differ from memcached's: `get NAME/option` with `VALUE NAME` instead of
-    the key of the request, `flush_all` with `Flushed all queues.`, and every `delete` with `END`."""
-    status_file: Path | None = None
-    """Keeps the status over restarts."""
-    clock: Callable[[], float] | None = None
-    disk: Disk = REAL_DISK
 
 
 class QueueServer(NamedOptions):
     """A server of one directory. `async with` starts and stops it."""
-
-    version = "2.4.1"
-    """That of Kestrel. Clients parse it, so it has only digits and dots; libmemcached rejects 0."""
 
     def __init__(self, settings: ServerSettings) -> None:
         settings.protection.check(settings.address)
@@ -101,109 +43,45 @@ class QueueServer(NamedOptions):
                 f"{settings.status_file} is in the directory of the queues: choose a status file in another directory"
             )
         self.settings = settings
-        self.limits, self.protection = settings.limits, settings.protection
-        self.clock = settings.clock or time.time
-        self.answers_with_names = settings.kestrel_names
+        self.service = Service(settings)
         self.address = settings.address
         self.metrics_address: Address | None = None
-        self.counters = Counters()
-        self.arriving = Arriving(settings.limits.max_arriving_bytes)
-        self.connections: set[Connection] = set()
-        self.status = UP
-        self.no_puts: bytes | None = None
-        """The answer to a `set` while none is accepted."""
-        self.no_gets: bytes | None = None
-        self.no_changes: bytes | None = None
-        self.suspended: dict[bytes, bytes] = {}
-        """Queues that accept nothing for a while, and their answers."""
-        self.now = self.started = time.monotonic()
-        """The approximate time, for slow clients."""
-        self.queues = Queues(
-            settings.directory.absolute(),
-            QueueLimits(settings.directory, settings.queues, settings.named),
-            Settings(
-                sync=ALWAYS if settings.sync == ALWAYS else NONE,  # the server itself does later syncs
-                dialect=settings.dialect,
-                clock=settings.clock,
-                disk=settings.disk,
-            ),
-            settings.limits.max_queues,
-            settings.limits.retry_seconds,
-        )
-        self.queues.on_items = serve_waiters
-        self.space = Space(
-            settings.disk,
-            self.queues.directory,
-            settings.limits.keep_free_bytes,
-            self._decide,
-            self.queues.in_thread,
-        )
-        self.commits: Commits
-        self.lane: Lane
-        self.sweeper: Sweeper
-        self._numbers = 0
-        self._lock: Lock | None = None
         self._stack = contextlib.AsyncExitStack()
         self._timer: asyncio.TimerHandle | None = None
-        self._gone: asyncio.Event = asyncio.Event()
 
     # --- start ------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Open the queues and listen."""
-        loop = asyncio.get_running_loop()
-        self.commits = Commits(loop, self.settings.sync, self._failed)
-        limits = self.limits
-        self.lane = Lane(
-            self.queues.by_key,
-            self.commits.commit_later,
-            self.commits.commit,
-            limits.max_line_bytes,
-            limits.max_item_bytes,
-        )
-        self.lane.now = self.now
-        self.lane.is_direct = self.settings.sync == NONE
-        self.lane.is_written_at_once = self.settings.sync != ALWAYS
-        self.commits.lane, self.commits.check_disk = self.lane, self._check_disk
         try:
-            await asyncio.to_thread(self._open)
-            self.queues.watch_refused()
-            self._decide()
-            self.sweeper = Sweeper(self)
-            self._stack.callback(self.sweeper.stop)
+            await asyncio.to_thread(self.service.open)
+            self.service.start()
+            self._stack.callback(self.service.sweeper.stop)
             with listening(self.settings.address):
                 port = await self._listen()
             self.address = Address(self.settings.address.host, port)
             if self.settings.metrics is not None:
-                serving = serve_metrics(QueueMetrics(self), self.settings.metrics)
+                serving = serve_metrics(QueueMetrics(self.service), self.settings.metrics)
                 self.metrics_address = await self._stack.enter_async_context(serving)
         except BaseException:
             await self._stack.aclose()
-            await asyncio.to_thread(self._close)
+            await asyncio.to_thread(self.service.close)
             raise
         self._check_clients()
 
     async def _listen(self) -> int:
         """Listen, with TLS if configured; returns the port."""
-        address, context = self.settings.address, self.protection.context
+        address, context = self.settings.address, self.settings.protection.context
         if context is not None:
-            listener = TlsListener(context, self.limits.handshake_seconds, lambda: Connection(self))
+            listener = TlsListener(context, self.settings.limits.handshake_seconds, self._connect)
             port = await listener.open(address)
             self._stack.push_async_callback(listener.close)
             return port
         loop = asyncio.get_running_loop()
-        server = await loop.create_server(lambda: Connection(self), address.host, address.port, backlog=BACKLOG)
+        server = await loop.create_server(self._connect, address.host, address.port, backlog=BACKLOG)
         self._stack.callback(server.close)
         found: int = server.sockets[0].getsockname()[1]
         return found
-
-    def _open(self) -> None:
-        disk, directory = self.settings.disk, self.queues.directory
-        if self.settings.status_file is not None:
-            self.status = _load_status(disk, self.settings.status_file)
-        self.queues.prepare()
-        self._lock = Lock.acquire(disk, directory / keep.DIRECTORY / ".server.lck")
-        self.queues.open_all()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -214,144 +92,24 @@ class QueueServer(NamedOptions):
     ) -> None:
         await self.stop()
 
-    # --- requests ---------------------------------------------------------------------------------------------------
-
-    def put(self, queue: Served, data: bytes, expiry: int) -> tuple[Served, ...]:
-        """Add an item, and serve waiting clients; returns the changed queues. `expiry` is as in memcached."""
-        expires = None if expiry == 0 else _expires(expiry)
-        if queue.handle.has_children:
-            family = queue.handle.put_to_all([data], expires)
-        else:
-            queue.engine.put(data, expires)
-            family = []
-        self.counters.total_items += 1
-        changed = queue.alone if not family else tuple(filter(None, map(self.queues.of_engine, family)))
-        for found in changed:
-            self.lane.change(found)
-            if found.can_move:
-                self.sweeper.move_from(found)
-            if found.waiters:
-                serve_waiters(found)
-        if len(changed) < len(family):
-            self._write_unserved(family)
-        return changed
-
-    def _write_unserved(self, family: list[Engine]) -> None:
-        """Write the items of fan-out queues that are not yet reopened after a failure: no commit includes them."""
-        for engine in family:
-            if self.queues.of_engine(engine) is None:
-                if self.settings.sync == ALWAYS:
-                    engine.sync()
-                else:
-                    engine.flush()
-
-    def counted(self) -> Counters:
-        """The counters, including those of the lane."""
-        counters, lane = self.counters, self.lane
-        counters.cmd_set += lane.sets
-        counters.total_items += lane.sets
-        counters.cmd_get += lane.hits + lane.misses
-        counters.get_hits += lane.hits
-        counters.get_misses += lane.misses
-        counters.bytes_read += lane.bytes_read
-        counters.bytes_written += lane.bytes_written
-        lane.sets = lane.hits = lane.misses = lane.bytes_read = lane.bytes_written = 0
-        return counters
-
-    def next_number(self) -> int:
-        """A new number for each item of a `gets`."""
-        self._numbers += 1
-        return self._numbers
-
-    def change_status(self, name: str) -> bool:
-        """Set the status; False if it is unknown. If it cannot be saved, it is not changed."""
-        if name.upper() not in STATUSES:
-            return False
-        if self.settings.status_file is not None:
-            _save_status(self.settings.disk, self.settings.status_file, name.upper())  # rare, so it may block the loop
-        self.status = name.upper()
-        self._decide()
-        return True
-
-    def _decide(self) -> None:
-        """Decide what is refused, by the status and because the disk is full."""
-        self.no_gets = answers.QUIESCENT if self.status == QUIESCENT else None
-        self.no_changes = answers.READ_ONLY if self.status == READONLY else self.no_gets
-        self.no_puts = self.no_changes or (answers.NO_SPACE if self.space.is_low else None)
-        self.lane.is_open = self.no_puts is None and not self.suspended
-
-    # --- failures ---------------------------------------------------------------------------------------------------
-
-    def notice(self, error: BaseException) -> None:
-        """An error was raised: find and reopen the queues that failed."""
-        if isinstance(error, Poisoned | StorageFailed):
-            for queue in list(self.queues.by_key.values()):
-                if queue.engine.refusing:
-                    self._failed(queue, error)
-
-    def _failed(self, queue: Served, error: BaseException) -> None:
-        if answers.is_of_full_disk(error):
-            self.space.release_reserve()
-            self._check_disk()  # now: the freed reserve is for removals, not for other queues
-            self.suspended[queue.key] = answers.NO_SPACE
-            self._decide()
-            asyncio.get_running_loop().call_later(self.limits.retry_seconds, self._resume, queue.key)
-        self.queues.fail(queue, error)
-
-    def _resume(self, key: bytes) -> None:
-        """Let a queue accept items again after a full disk, and free the space of empty queues."""
-        if self.queues.is_changing(key):
-            self.queues.when_settled(key, lambda: self._resume(key))
-            return
-        self.suspended.pop(key, None)
-        self._decide()
-        self._free_space()
-
-    def _free_space(self) -> None:
-        """Erase the journals of empty queues, as the disk is almost full."""
-
-        def shrunk(error: BaseException | None) -> None:
-            if error is not None:
-                self.notice(error)
-            self._check_disk()
-
-        if self.status != "DOWN":
-            self.queues.shrink_idle(shrunk)
-
-    def _check_disk(self) -> None:
-        self.space.check()
-        self.lane.check_bytes = self.space.kept_bytes // 4
-
     # --- clients ----------------------------------------------------------------------------------------------------
 
-    def admit(self, client: Connection) -> bool:
-        """Add a client; False if there are too many."""
-        if len(self.connections) >= self.limits.max_connections or self.status == "DOWN":
-            self.counters.refused_connections += 1
-            return False
-        self.connections.add(client)
-        self.counters.total_connections += 1
-        return True
-
-    def dismiss(self, client: Connection) -> None:
-        """A client has disconnected."""
-        self.connections.discard(client)
-        if not self.connections:
-            self._gone.set()
+    def _connect(self) -> Connection:
+        return Connection(self.service, carry_out)
 
     def _check_clients(self) -> None:
         """Drop slow and dead clients, and check the disk."""
-        self.now = self.lane.now = time.monotonic()
-        for client in list(self.connections):
-            reason = client.why_overdue(self.now)
+        service, limits = self.service, self.settings.limits
+        service.lane.now = time.monotonic()
+        for client in list(service.connections):
+            reason = client.why_overdue(service.lane.now)
             if reason is not None:
                 logger.info("dropped a client that %s", reason)
-                self.counters.dropped_connections += 1
+                service.counters.dropped_connections += 1
                 client.drop()
-        self._check_disk()
-        if self.space.is_low:
-            self._free_space()
-        limits = self.limits
+        service.check_disk()
+        if service.space.is_low:
+            service.free_space()
         shortest = min(limits.handshake_seconds, limits.command_seconds, limits.answer_seconds, limits.idle_seconds)
         seconds = min(shortest / 4, _LONGEST_CHECK_SECONDS)
         self._timer = asyncio.get_running_loop().call_later(seconds, self._check_clients)
@@ -362,67 +120,27 @@ class QueueServer(NamedOptions):
         """Accept nothing more, answer pending requests, put reserved items back, and sync and close the queues."""
         if self._timer is not None:
             self._timer.cancel()
-        self.status = "DOWN"
+        self.service.status = DOWN
         await self._stack.aclose()
-        for client in list(self.connections):
+        for client in list(self.service.connections):
             client.finish()
-        await asyncio.to_thread(self.queues.end)
+        await asyncio.to_thread(self.service.queues.end)
         await self._until_gone()
-        await self.commits.drain()
-        await asyncio.to_thread(self._close)
+        await self.service.commits.drain()
+        await asyncio.to_thread(self.service.close)
 
     async def _until_gone(self) -> None:
         """Wait until clients have read their last answers; drop those that take too long."""
-        deadline = time.monotonic() + self.limits.stop_seconds
-        while self.connections and time.monotonic() < deadline:
-            self._gone.clear()
+        service = self.service
+        deadline = time.monotonic() + service.limits.stop_seconds
+        while service.connections and time.monotonic() < deadline:
+            service.all_gone.clear()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._gone.wait(), max(0.0, deadline - time.monotonic()))
-        while self.connections:
-            for client in list(self.connections):
+                await asyncio.wait_for(service.all_gone.wait(), max(0.0, deadline - time.monotonic()))
+        while service.connections:
+            for client in list(service.connections):
                 client.drop()
             await asyncio.sleep(0)
-
-    def _close(self) -> None:
-        if hasattr(self, "commits"):
-            self.commits.close()
-        self.queues.end()
-        if self._lock is not None:
-            self.space.release_reserve()
-        try:
-            self.queues.close_all()
-        finally:
-            if self._lock is not None:
-                self._lock.release()
-
-
-def _expires(expiry: int) -> float | datetime:
-    """The expiry of an item from memcached's number: seconds from now, a time, or in the past."""
-    if expiry < 0:
-        return -1.0
-    return float(expiry) if expiry <= _RELATIVE_SECONDS else datetime.fromtimestamp(expiry, UTC)
-
-
-def _load_status(disk: Disk, path: Path) -> str:
-    """The status in a file; UP if there is no file."""
-    try:
-        file = disk.open(path, "read")
-    except NotFound:
-        if not disk.is_directory(path.absolute().parent):
-            raise WrongUse(f"{path}: its directory does not exist, so the status cannot be saved") from None
-        return UP
-    try:
-        found = file.read_at(0, _MOST_STATUS_BYTES).decode("ascii", "replace").strip()
-    finally:
-        file.close()
-    if found.upper() not in STATUSES:
-        raise WrongUse(f"{path}: {found!r} is not a status; choose one of {', '.join(STATUSES)}")
-    return found.upper()
-
-
-def _save_status(disk: Disk, path: Path, status: str) -> None:
-    """Save the status durably."""
-    replace_file(disk, path, f"{status}\n".encode(), path.with_name(f"{path.name}~~"))
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:

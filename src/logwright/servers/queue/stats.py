@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING
+from dataclasses import asdict
 
 from ... import __version__
 from ...kestrel.model.stats import stats_of as stats_of_engine
@@ -13,35 +12,7 @@ from ..metrics import Metrics
 from ..safety import limits_of
 from .answers import END
 from .queues import Served
-
-if TYPE_CHECKING:
-    from .server import QueueServer
-
-
-@dataclass(slots=True)
-class Counters:
-    """Counters since the start, or since `stats reset`; `ABOUT` describes them."""
-
-    bytes_read: int = 0
-    bytes_written: int = 0
-    cmd_get: int = 0
-    cmd_monitor: int = 0
-    cmd_peek: int = 0
-    cmd_set: int = 0
-    dropped_connections: int = 0
-    get_hits: int = 0
-    get_misses: int = 0
-    refused: int = 0
-    refused_connections: int = 0
-    refused_tokens: int = 0
-    total_connections: int = 0
-    total_items: int = 0
-
-    def reset(self) -> None:
-        """Set all counters to zero."""
-        for field in fields(self):
-            setattr(self, field.name, 0)
-
+from .service import Service
 
 ABOUT = {
     "bytes_read": "Bytes received from clients.",
@@ -62,24 +33,24 @@ ABOUT = {
 _SHOWN = ("cmd_get", "cmd_set", "cmd_peek", "cmd_monitor", "get_hits", "get_misses", "bytes_read", "bytes_written")
 
 
-def stats_of(server: QueueServer) -> dict[str, object]:
+def stats_of(service: Service) -> dict[str, object]:
     """The values of `stats`: of the server as in memcached and Kestrel, and of each queue as in Kestrel."""
-    queues = list(server.queues.by_key.values())
-    counters = server.counted()
+    queues = list(service.queues.by_key.values())
+    counters = service.counted()
     found: dict[str, object] = {
         "pid": os.getpid(),
-        "uptime": int(server.now - server.started),
-        "time": int(server.clock()),
-        "version": server.version,
+        "uptime": int(service.lane.now - service.started),
+        "time": int(service.clock()),
+        "version": service.version,
         "logwright_version": __version__,
         "curr_items": sum(queue.engine.items for queue in queues),
         "total_items": counters.total_items,
         "bytes": sum(queue.engine.data_bytes for queue in queues),
-        "curr_connections": len(server.connections),
+        "curr_connections": len(service.connections),
         "total_connections": counters.total_connections,
         **{name: getattr(counters, name) for name in _SHOWN},
-        "queue_creates": server.queues.created,
-        "queue_deletes": server.queues.deleted,
+        "queue_creates": service.queues.created,
+        "queue_deletes": service.queues.deleted,
         "queue_expires": 0,
     }
     for queue in queues:
@@ -109,9 +80,9 @@ def _stats_of_queue(queue: Served) -> dict[str, object]:
     }
 
 
-def settings_of(server: QueueServer) -> dict[str, object]:
+def settings_of(service: Service) -> dict[str, object]:
     """The values of `stats settings`."""
-    return {"sync": server.settings.sync, **limits_of(server.limits)}
+    return {"sync": service.settings.sync, **limits_of(service.limits)}
 
 
 def lines_of(found: dict[str, object]) -> bytes:
@@ -120,9 +91,9 @@ def lines_of(found: dict[str, object]) -> bytes:
     return "".join(lines).encode("utf-8", "surrogateescape") + END
 
 
-def _dump(server: QueueServer, fields: Callable[[Served], dict[str, object]], only: bytes | None = None) -> bytes:
+def _dump(service: Service, fields: Callable[[Served], dict[str, object]], only: bytes | None = None) -> bytes:
     lines = []
-    for queue in server.queues.by_key.values():
+    for queue in service.queues.by_key.values():
         if only is None or queue.key == only:
             lines.append(f"queue '{queue.key.decode('utf-8', 'surrogateescape')}' {{")
             lines += [f"  {name}={value}" for name, value in fields(queue).items()]
@@ -130,21 +101,21 @@ def _dump(server: QueueServer, fields: Callable[[Served], dict[str, object]], on
     return "".join(f"{line}\r\n" for line in lines).encode("utf-8", "surrogateescape") + END
 
 
-def dump_of_queues(server: QueueServer, only: bytes | None) -> bytes:
+def dump_of_queues(service: Service, only: bytes | None) -> bytes:
     """The answer of `dump_stats`."""
-    return _dump(server, _stats_of_queue, only)
+    return _dump(service, _stats_of_queue, only)
 
 
-def dump_of_limits(server: QueueServer) -> bytes:
+def dump_of_limits(service: Service) -> bytes:
     """The answer of `dump_config`."""
 
     def limits_of_queue(queue: Served) -> dict[str, object]:
         engine = queue.engine
         park = None if engine.limits.max_attempts is None else engine.park
-        swept = {"park": park, "sweep_seconds": server.limits.sweep_seconds}  # the server does this for all queues
-        return {"sync": server.settings.sync, **asdict(engine.limits), **swept}
+        swept = {"park": park, "sweep_seconds": service.limits.sweep_seconds}  # the server does this for all queues
+        return {"sync": service.settings.sync, **asdict(engine.limits), **swept}
 
-    return _dump(server, limits_of_queue)
+    return _dump(service, limits_of_queue)
 
 
 # --- Prometheus -----------------------------------------------------------------------------------------------------
@@ -153,34 +124,34 @@ def dump_of_limits(server: QueueServer) -> bytes:
 class QueueMetrics(Metrics):
     """The metrics for Prometheus."""
 
-    def __init__(self, server: QueueServer) -> None:
+    def __init__(self, service: Service) -> None:
         super().__init__("logwright_kestrel")
-        self._server = server
+        self._service = service
         self._counts = {
             name: self.counter(f"{name.removeprefix('total_')}_total", about) for name, about in ABOUT.items()
         }
         self.gauge("up", "1 if the status is UP, otherwise 0.", self._is_up)
-        self.gauge("connections", "Connected clients.", lambda: len(server.connections))
-        self.gauge("queues", "Open queues.", lambda: len(server.queues.by_key))
-        self.gauge("queues_refused", "Queues that could not be opened.", lambda: len(server.queues.refused))
-        self.gauge("arriving_bytes", "Bytes of partly received items.", lambda: server.arriving.bytes)
-        self.gauge("commits", "Writes or syncs, each for one or more requests.", lambda: server.lane.commits)
+        self.gauge("connections", "Connected clients.", lambda: len(service.connections))
+        self.gauge("queues", "Open queues.", lambda: len(service.queues.by_key))
+        self.gauge("queues_refused", "Queues that could not be opened.", lambda: len(service.queues.refused))
+        self.gauge("arriving_bytes", "Bytes of partly received items.", lambda: service.arriving.bytes)
+        self.gauge("commits", "Writes or syncs, each for one or more requests.", lambda: service.lane.commits)
         self.gauge(
-            "disk_is_low", "1 if no items are accepted because the disk is full.", lambda: int(server.space.is_low)
+            "disk_is_low", "1 if no items are accepted because the disk is full.", lambda: int(service.space.is_low)
         )
 
     def _is_up(self) -> float:
-        return int(self._server.status == "UP")
+        return int(self._service.status == "UP")
 
     def text(self) -> str:
         """All metrics in Prometheus' text format."""
-        counters = self._server.counted()
+        counters = self._service.counted()
         for name, counter in self._counts.items():
             counter.values[""] = getattr(counters, name)
         return super().text() + self._text_of_queues()
 
     def _text_of_queues(self) -> str:
-        queues = [(_label(queue.key), _stats_of_queue(queue)) for queue in self._server.queues.by_key.values()]
+        queues = [(_label(queue.key), _stats_of_queue(queue)) for queue in self._service.queues.by_key.values()]
         lines = []
         for name, kind, about in _OF_QUEUES:
             full = f"logwright_kestrel_queue_{name}"

@@ -10,14 +10,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 from ...errors import Closed, LogwrightError
-from .queues import Served
-from .reads import serve_waiters
-
-if TYPE_CHECKING:
-    from .server import QueueServer
+from .kernel import Lane
+from .queues import OPEN, Queues, Served
 
 logger = logging.getLogger("logwright.servers.queue")
 MOST_SWEPT: Final = 1000
@@ -25,22 +23,24 @@ MOST_SWEPT: Final = 1000
 
 
 class Sweeper:
-    """Sweeps the queues of a server, and moves their items."""
+    """Sweeps the queues of a server, and moves their items. `notice` is called with errors."""
 
-    def __init__(self, server: QueueServer) -> None:
-        self._server = server
-        self._loop = asyncio.get_running_loop()
+    def __init__(
+        self, queues: Queues, lane: Lane, sweep_seconds: float, notice: Callable[[BaseException], None]
+    ) -> None:
+        self._queues, self._lane, self._notice = queues, lane, notice
+        self._sweep_seconds = sweep_seconds
         self._unswept: deque[Served] = deque()
         self._logged: dict[bytes, str] = {}
         """The logged reasons why items of queues could not be moved."""
         self._handle: asyncio.Handle | None = None
-        self._wait()
 
-    def _wait(self) -> None:
-        self._handle = self._loop.call_later(self._server.limits.sweep_seconds, self._begin)
+    def start(self) -> None:
+        """Sweep after `sweep_seconds`, and again and again."""
+        self._handle = asyncio.get_running_loop().call_later(self._sweep_seconds, self._begin)
 
     def _begin(self) -> None:
-        self._unswept.extend(self._server.queues.by_key.values())
+        self._unswept.extend(self._queues.by_key.values())
         self._sweep()
 
     def _sweep(self) -> None:
@@ -50,25 +50,25 @@ class Sweeper:
             if self.sweep(queue):
                 break
         if self._unswept:
-            self._handle = self._loop.call_soon(self._sweep)
+            self._handle = asyncio.get_running_loop().call_soon(self._sweep)
         else:
-            self._wait()
+            self.start()
 
     def sweep(self, queue: Served) -> bool:
         """Remove some expired items at the head of a queue; whether there were any."""
         engine = queue.engine
-        if queue.is_gone or queue.is_changing or queue.is_moving or not engine.items:
+        if queue.phase is not OPEN or queue.is_moving or not engine.items:
             return False
         before = engine.items
         try:
             has_more = engine.sweep_some(MOST_SWEPT)
         except LogwrightError as error:
-            self._server.notice(error)
+            self._notice(error)
             return True
         self.move_from(queue)
         if engine.items == before:
             return False
-        self._server.lane.change(queue)
+        self._lane.change(queue)
         if has_more and not queue.is_moving:
             self._unswept.append(queue)
         return True
@@ -83,18 +83,18 @@ class Sweeper:
             queue.is_moving = False
             if error is not None and not isinstance(error, Closed):
                 self._log(queue, str(error))
-                self._server.notice(error)
+                self._notice(error)
             for name in targets:
-                target = self._server.queues.by_key.get(name.encode("utf-8", "surrogateescape"))
+                target = self._queues.by_key.get(name.encode("utf-8", "surrogateescape"))
                 if target is not None:
-                    serve_waiters(target)
+                    target.serve_waiters()
             if error is None:
                 self._logged.pop(queue.key, None)
             if error is None and not queue.is_gone:
-                serve_waiters(queue)
+                queue.serve_waiters()
                 self.sweep(queue)
 
-        queue.is_moving = self._server.queues.move(queue, moved)
+        queue.is_moving = self._queues.move(queue, moved)
 
     def _log(self, queue: Served, error: str) -> None:
         """Log why items were not moved, once: every sweep tries again."""
