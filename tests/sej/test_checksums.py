@@ -26,6 +26,8 @@ from logwright.sej.files.reader import Reader
 from logwright.sej.files.repair import apply, plan
 from logwright.sej.files.scanner import Scanner
 from logwright.sej.files.writer import Writer
+from logwright.sej.model.consumer import Consumer
+from logwright.sej.tables.splits import SPLITS
 from tests.sej.samples import MESSAGE_BYTES, offsets_of, value_of
 from tests.support.counts import COUNTS
 from tests.support.damage import bit_flips, cut, damage_file, drop, flip_bits, noise, overwrite, torn_tails
@@ -320,6 +322,57 @@ def test_end_synced_with_its_checksums_is_never_a_torn_tail(journal: Path) -> No
         assert Reader(journal).summary().damaged
         assert (journal / FIRST).read_bytes() == torn.data
         COUNTS.add("torn tails", 1, "sej")
+
+
+@pytest.mark.parametrize("left", [0, 1, 2401, 2430, 2439, 2440])
+def test_every_reader_reports_a_truncated_end(journal: Path, left: int) -> None:
+    damage_file(journal / FIRST, cut, left)
+    reader, whole = Reader(journal), left // MESSAGE_BYTES
+    offsets, damages = permissive(journal)
+    assert offsets == list(range(whole))
+    (damage,) = damages
+    assert (damage.start, damage.end) == (whole * MESSAGE_BYTES, left)
+    reason = "by its checksums it was synced up to 4000"
+    for target_bytes in (1, 1000, 1 << 30):
+        splits = SPLITS.plan(reader, target_bytes)
+        found = [item for split in splits for item in SPLITS.chunks(reader, split, "permissive")]
+        assert [item for item in found if isinstance(item, Damage)] == damages
+        with pytest.raises(DamagedJournal, match=reason):
+            [item for split in splits for item in SPLITS.chunks(reader, split)]
+    with Scanner(journal, timeout=0, mode="permissive") as followed:
+        assert [item if isinstance(item, Damage) else item.offset for item in followed] == [*offsets, damage]
+        assert list(followed) == [], "once"
+    with Scanner(journal, timeout=0) as stopped:
+        for _ in range(whole):
+            next(stopped)
+        for _ in range(2):
+            with pytest.raises(DamagedJournal, match=reason):
+                next(stopped)
+        apply(journal, plan(journal))
+        assert list(stopped) == []
+        write(journal, 1)
+        assert offsets_of(stopped) == [whole]
+
+
+def test_consumer_stops_at_a_truncated_end(journal: Path) -> None:
+    damage_file(journal / FIRST, cut, 60 * MESSAGE_BYTES)
+    handled: list[Message] = []
+    with (
+        Consumer(journal, "billing", handled.append, timeout=None) as consumer,
+        pytest.raises(DamagedJournal, match="@ 2400: the file ends here; by its checksums it was synced up to 4000"),
+    ):
+        consumer.run()
+    assert (len(handled), consumer.committed) == (60, 60)
+
+
+def test_follower_of_an_active_writer_never_takes_the_end_for_truncated(journal: Path) -> None:
+    with Writer(journal, checksums=True, sync="always") as writer, Scanner(journal, 100, timeout=0) as early:
+        for offset in range(100, 160):
+            writer.append(value_of(offset), timestamp=offset)
+            with Scanner(journal, offset, timeout=0) as late:
+                assert offsets_of(late) == [offset]
+                assert list(late) == []
+            assert offsets_of(early) == [offset]
 
 
 @pytest.mark.parametrize("left", [0, 1, 30, 39])

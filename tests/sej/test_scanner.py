@@ -398,6 +398,18 @@ def test_torn_tail_is_replaced_by_another_message(journal: Path) -> None:
         assert (message.offset, message.value) == (24, b"another message with the offset 24")
 
 
+@pytest.mark.parametrize("timeout", [0, 0.001, None])
+def test_a_copy_of_earlier_messages_at_the_end_is_damage(journal: Path, timeout: float | None) -> None:
+    path = segment_path(journal, 20)
+    path.write_bytes(path.read_bytes() + b"noise" + path.read_bytes()[: 3 * MESSAGE_BYTES])
+    with Scanner(journal, 20, timeout=timeout) as scanner:
+        assert offsets_of(next(scanner) for _ in range(5)) == list(range(20, 25))
+        with pytest.raises(DamagedJournal, match="a copy of earlier messages follows: from 20 on, at 205"):
+            next(scanner)
+    (damage,) = (item for item in scan(journal, 20, mode="permissive") if isinstance(item, Damage))
+    assert (damage.start, damage.end, damage.kind) == (200, 325, "malformed")
+
+
 def test_torn_tail_is_a_timeout_in_the_original_and_an_end_here() -> None:
     for name in ("torn_1", "torn_10", "torn_25", "torn_150", "garbage_10"):
         found = scan(GOLDEN / name / "sej")

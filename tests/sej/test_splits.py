@@ -51,6 +51,25 @@ def test_every_golden_journal_is_the_sum_of_its_splits(case: str, mode: Mode) ->
         assert list(read(reader, SPLITS.plan(reader, target_bytes), mode)) == list(reader.messages(mode=mode))
 
 
+@pytest.mark.parametrize("count", [30, 300])
+def test_damage_at_the_end_that_is_no_torn_tail_is_in_the_last_split(tmp_path: Path, count: int) -> None:
+    reader = make(tmp_path / "journal", count)
+    path = tmp_path / "journal" / "jnl" / "0000000000000000.jnl"
+    whole = path.read_bytes()
+    middle = len(whole) // 2
+    for data in (
+        whole + b"noise" + whole,
+        whole[:middle] + b"noise" + whole[middle:] + b"noise" + whole,
+        b"text, and no segment\n" * 30,
+    ):
+        path.write_bytes(data)
+        for target_bytes in (1, 5000, 1 << 30):
+            found = list(read(reader, SPLITS.plan(reader, target_bytes), "permissive"))
+            assert found == list(reader.messages(mode="permissive"))
+            assert isinstance(found[-1], Damage)
+            assert (found[-1].kind, found[-1].end) == ("malformed", len(data))
+
+
 @pytest.mark.parametrize("indexed", [True, False])
 def test_large_file_is_split_at_messages_with_the_requested_distance(tmp_path: Path, indexed: bool) -> None:
     reader = make(tmp_path / "journal", 3000)

@@ -7,9 +7,9 @@ The iteration ends when nothing new came for `timeout` seconds (default 1; None 
 loop over the same scanner continues where the last one ended. Each message is returned once, in order.
 
 The scanner waits at an incomplete last message, also at a torn tail: the next writer cuts it off and continues there.
-Bad bytes followed by valid messages are damage, handled by `mode` as in `Reader`. A file that becomes shorter than the
-bytes read of it raises `Truncated`. An unexpected offset is a `Gap`, unless the account of losses names the missing
-messages: then the scanner logs that, and continues after them.
+Other bad bytes are damage, handled by `mode` as in `Reader`, and so is an end before what was synced by its checksums.
+A file that becomes shorter than the bytes read of it raises `Truncated`. An unexpected offset is a `Gap`, unless the
+account of losses names the missing messages: then the scanner logs that, and continues after them.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ from ...errors import Closed, DamagedJournal, NotFound, Truncated
 from ..bytes import codec, kernel
 from ..bytes.layout import SEGMENT_DIRECTORY
 from ..bytes.records import Message
+from .checksums import Checksums, checksum_path
 from .ending import find_end
 from .reader import Reader, located
-from .segment import Chunk, Cursor, Segment, judge, step_back, unchecked
+from .segment import Chunk, Cursor, Segment, find_truncation, judge, step_back, unchecked
 
 DEFAULT_TIMEOUT_SECONDS: Final = 1.0
 _NEAR_MESSAGES: Final = 1000
@@ -273,22 +274,27 @@ class Scanner(Closing, Generic[T]):
             )
 
     def _at_end_of_last(self, cursor: Cursor, stalled: bool) -> Damage | None:
-        """Bad bytes at the end of the last file: wait, unless valid messages follow them."""
-        if cursor.ending == codec.CLEAN:
-            return None
-        if cursor.ending == codec.INCOMPLETE and not stalled and not self._has_stalled():
-            return None
+        """The damage at the end of the last file, once; None to wait, as at an incomplete message and a torn tail."""
         size = cursor.file.size()
         if size == self._judged_size:
             return None
-        self._judged_size = size
         before = cursor.position, cursor.expected
-        damage, goes_on_at = judge(cursor, None)
+        if cursor.position < cursor.covered_end:  # unless it has been repaired meanwhile
+            sums = Checksums.load(self.disk, checksum_path(cursor.segment.path))
+            cursor.covered_end = min(cursor.covered_end, 0 if sums is None else sums.covered_end)
+        if cursor.ending == codec.CLEAN:
+            damage, goes_on_at = find_truncation(cursor), None
+        elif cursor.ending != codec.INCOMPLETE or stalled or self._has_stalled() or before[0] < cursor.covered_end:
+            damage, goes_on_at = judge(cursor, None)
+        else:
+            return None
+        if damage is None:
+            return None
         if goes_on_at is None:
             cursor.position, cursor.expected = before
-            return None
-        self._judged_size = -1
-        return self._report(damage, cursor, before)
+        found = None if damage.kind == "torn_tail" else self._report(damage, cursor, before)
+        self._judged_size = size if goes_on_at is None else -1
+        return found
 
     def _has_stalled(self) -> bool:
         return time.monotonic() - self._advanced_at >= _STALLED_SECONDS

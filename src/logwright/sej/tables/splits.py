@@ -307,7 +307,7 @@ def _plan(
                 splits += [replace(first, before=before), *others]
                 if run[1] == last and following is None:
                     splits[-1] = replace(splits[-1], after=_after(reader, segment, end))
-            found += [split for split in splits if split.bytes or split.before]
+            found += [split for split in splits if split.bytes or split.before or split.after]
             wrong = None if following is None else _wrong_between(reader, segment, end, following)
         finally:
             file.close()
@@ -420,11 +420,11 @@ def _up_to(splits: list[Split], stop: int | None) -> list[Split]:
 
 
 def _after(reader: Reader, segment: Segment, end: End) -> Damage | None:
-    """What follows the last message of the last segment: a torn tail, or damage to synced bytes, as readers see it."""
-    if not end.was_synced:
+    """What follows the last message of the last segment: a torn tail, or damage, as readers see it."""
+    if end.damage is None:
         return end.torn
     with closing(reader.segment_chunks(segment, None, end.next_offset, None, "permissive", at=end.position)) as found:
-        return next((item for item in found if isinstance(item, Damage)), None)
+        return next((item for item in found if isinstance(item, Damage) and item.start >= end.position), None)
 
 
 def _begins_in(reader: Reader, segment: Segment, following: Segment | None, split: Split, damage: Damage) -> bool:
