@@ -65,6 +65,7 @@ TESTS = {
     ],
     "servers/": [("tests/servers", "")],
     "pipeline/": [("tests/pipeline/test_commit.py", ""), ("tests/pipeline/test_ingest.py", "")],
+    "pipeline/publish/": [("tests/pipeline/publish", "")],
     "arrow.py": [("tests/test_arrow.py", "")],
     "cli/": [("tests/cli/test_convert.py", "")],
 } | {f"{name}/": [(f"tests/{name}", ""), *((f"tests/contract/{file}", name) for file in CONTRACT)] for name in NAMES}

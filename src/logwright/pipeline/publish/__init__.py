@@ -1,0 +1,1 @@
+"""How the tables of a batch become visible: Parquet directories, Delta and Iceberg."""
