@@ -71,7 +71,7 @@ class Increments:
 
     def add(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Take an increment of final records; their closed rows are added."""
-        with self._open() as materializer:
+        with self.open() as materializer:
             for batch in batches:
                 self._gather(materializer.add(batch), self.closed)
             sink = pa.BufferOutputStream()
@@ -83,13 +83,14 @@ class Increments:
         found = {table: list(rows) for table, rows in self.closed.items()}
         for table in self.materials.schemas:
             found.setdefault(table, [])
-        with self._open() as materializer:
+        with self.open() as materializer:
             for batch in provisional:
                 self._gather(materializer.add(batch), found)
             self._gather(materializer.live(now_ns), found)
         return found
 
-    def _open(self) -> Materializer:
+    def open(self) -> Materializer:
+        """A materializer that continues where the last increment was saved."""
         self._scratch.mkdir(parents=True, exist_ok=True)
         saved = None if self._saved is None else pa.BufferReader(self._saved)
         return self.materials.materializer(Continued(self._part, saved, self._scratch, self._moment_ns))

@@ -16,6 +16,7 @@ from .tables.target import JournalTarget
 
 if TYPE_CHECKING:
     from ..core.read.columns import Columns
+    from ..core.read.materializer import Materials
 
 
 class YeltsinFormat(Format):
@@ -63,3 +64,9 @@ class YeltsinFormat(Format):
         from .tables.restore import RESTORE
 
         return RESTORE
+
+    @property
+    def materials(self) -> Materials:
+        from .tables.materializer import MATERIALS
+
+        return MATERIALS
