@@ -17,7 +17,8 @@ Change = tuple[int, str, int]
 
 def changes_of(replay: Replay, operations: list[Operation]) -> list[Change]:
     """Row, what happened, and to which item."""
-    return [(row, EVENTS[what], item) for row, item, what, _ in replay.changes(*as_columns(operations))]
+    changes = zip(*replay.changes(*as_columns(operations)), strict=True)
+    return [(row, EVENTS[what], item) for row, item, what, _ in changes]
 
 
 def as_columns(operations: list[Operation]) -> tuple[bytes, array[int]]:
@@ -59,7 +60,7 @@ def test_changes_end_in_the_state_of_a_replay(seed: int) -> None:
         if file == 1:
             operations += [random_operation(dice, dialect) for _ in range(40)]
         replay.begin_file(file)
-        for _, item, what, xid in replay.changes(*as_columns(operations)):
+        for _, item, what, xid in zip(*replay.changes(*as_columns(operations)), strict=True):
             match EVENTS[what]:
                 case "added":
                     waiting.append(item)

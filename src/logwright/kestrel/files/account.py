@@ -86,7 +86,7 @@ class _Ledger:
         self._replay.begin_file(file)
 
     def add(self, kinds: bytes, numbers: Sequence[int], positions: Sequence[int]) -> None:
-        for row, number, what, _ in self._replay.changes(kinds, numbers):
+        for row, number, what, _ in zip(*self._replay.changes(kinds, numbers), strict=True):
             if EVENTS[what] == "added":
                 self._files.append(self._file)
                 self._positions.append(positions[row])

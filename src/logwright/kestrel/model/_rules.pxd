@@ -35,6 +35,10 @@ cdef enum:
     FINISHED = 4
 
 
+@cython.locals(rows=int64_t[::1], row=Py_ssize_t)
+cpdef numbered(Py_ssize_t count)
+
+
 @cython.final
 cdef class Replay:
     cdef readonly int32_t xid
@@ -46,8 +50,11 @@ cdef class Replay:
     cdef readonly list events
     cdef object _watch
     cdef int64_t _watched
-    cdef list _changes
     cdef bint _is_watching
+    cdef bint _is_noting
+    cdef int64_t[::1] _noted
+    cdef int64_t _noted_count
+    cdef int64_t _most_noted
     cdef int32_t _file
     cdef bint _is_dumped
     cdef int64_t _dumped

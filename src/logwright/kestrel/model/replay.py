@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from ...core.bytes.compiled import COMPILED
+from .rules import Changes as Changes
 
 if TYPE_CHECKING or not COMPILED:
     from .rules import Replay as Replay

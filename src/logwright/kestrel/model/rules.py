@@ -29,9 +29,10 @@ of its own, so that the C compiler inlines the others into the loop.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, TypeAlias
 
+from ...core.bytes.buffers import Buffer
 from ..bytes.ids import MOST_STEPS, OpenIds, following
 
 try:
@@ -51,6 +52,18 @@ if not cython.compiled:
 
 MOST_ANOMALIES: Final = 10_000
 """How many are remembered; the others are only counted, so that a journal of nothing else costs no memory."""
+
+Changes: TypeAlias = tuple[memoryview, memoryview, memoryview, memoryview]
+"""Changes of items in columns of i64: the row of the operation, the number of the item, what happens to it, the id."""
+_NOTHING: Final = memoryview(array("q"))
+
+
+def numbered(count: int) -> memoryview:
+    """The numbers of `count` rows."""
+    rows = memoryview(array("q", bytes(8 * count)))
+    for row in range(count):
+        rows[row] = row
+    return rows
 
 
 class Replay:
@@ -72,8 +85,12 @@ class Replay:
         self.events: list[tuple[int, int, int, int]] = []
         self._watch = watch
         self._watched = -1
-        self._changes: list[tuple[int, int, int, int]] | None = None
         self._is_watching = watch is not None
+        # What `changes` returns: four columns, each with room for `_most_noted` changes.
+        self._is_noting = False
+        self._noted = _NOTHING
+        self._noted_count = 0
+        self._most_noted = 0
         self._file = 0
         self._is_dumped = False
         self._dumped = 0
@@ -126,20 +143,54 @@ class Replay:
             else:
                 self._apply(kind, ids[row], starts[row])
 
-    def changes(self, kinds: bytes, numbers: Sequence[int]) -> list[tuple[int, int, int, int]]:
-        """Apply operations of one file, and say what they do to which items, in order.
-
-        A change is the row of the operation, the number of the item, what happens to it, and under which id.
-        """
-        found: list[tuple[int, int, int, int]] = []
-        self._changes = found
-        self._is_watching = True
+    def changes(self, kinds: Buffer, numbers: Buffer, begins: Iterable[int] = ()) -> Changes:
+        """Apply operations, and return what they do to which items, in order. At each row of `begins` a file begins."""
+        codes, ids = memoryview(kinds), memoryview(numbers)
+        count = len(codes)
+        most = 2 * count  # CONTINUE changes two items
+        rows = numbered(count)
+        noted = memoryview(array("q", bytes(8 * 4 * most)))
+        self._noted, self._noted_count, self._most_noted = noted, 0, most
+        self._is_noting = self._is_watching = True
         try:
-            self.add(kinds, numbers, array("q", range(len(kinds))), len(kinds))
+            start = 0
+            for stop in (*begins, count):
+                self.add(codes[start:stop], ids[start:stop], rows[start:stop], stop)
+                if stop < count:
+                    self.begin_file()
+                start = stop
         finally:
-            self._changes = None
-            self._is_watching = self._watch is not None
-        return found
+            self._is_noting, self._is_watching = False, self._watch is not None
+            self._noted = _NOTHING
+        found = self._noted_count
+        return noted[:found], noted[most : most + found], noted[2 * most :][:found], noted[3 * most :][:found]
+
+    # --- a state that is saved --------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """All that later operations depend on, as JSON can hold it."""
+        return {
+            "xid": self.xid,
+            "first": self.first,
+            "added": self.added,
+            "dumped": self._dumped if self._is_dumped else None,
+            "front": list(self._front),
+            "names": list(self._names.items()),
+            "open": self.open(),
+            "attempts": [(item, self._attempts[item]) for item in self._front if item in self._attempts],
+        }
+
+    def resume(self, state: dict[str, Any]) -> None:
+        """Continue from a state, in a replay that has not begun."""
+        self.xid, self.first, self.added = state["xid"], state["first"], state["added"]
+        self._is_dumped, self._dumped = state["dumped"] is not None, state["dumped"] or 0
+        self._front = list(state["front"])
+        self._names = dict(state["names"])
+        self._attempts = dict(state["attempts"])
+        for xid, item, attempts in state["open"]:
+            self._open(xid, item, 0)
+            if attempts:
+                self._attempts[item] = attempts
 
     # --- the rules --------------------------------------------------------------------------------------------------
 
@@ -249,8 +300,12 @@ class Replay:
             self.anomalies.append((self._file, position, which, xid))
 
     def _note(self, item: int, position: int, what: int, xid: int) -> None:
-        if self._changes is not None:
-            self._changes.append((position, item, what, xid))
+        if self._is_noting:
+            self._noted[self._noted_count] = position
+            self._noted[self._noted_count + self._most_noted] = item
+            self._noted[self._noted_count + 2 * self._most_noted] = what
+            self._noted[self._noted_count + 3 * self._most_noted] = xid
+            self._noted_count += 1
         if item == self._watched:
             self.events.append((self._file, position, what, xid))
 

@@ -40,7 +40,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812  # as everywhere with Spark
 
 from ...kestrel.bytes.records import OP_NAMES
-from ...kestrel.model.replay import EVENTS, Replay
+from ...kestrel.model.replay import EVENTS, Changes, Replay
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -181,7 +181,7 @@ class Replaying:
                 self._sequence = sequences[start]
                 self._replay.begin_file()
             changes = self._replay.changes(bytes(kinds[start:stop]), array("i", numbers[start:stop]))
-            if changes:
+            if len(changes[0]):
                 yield self._batch_of(batch.slice(start, stop - start), changes)
             start = stop
 
@@ -192,8 +192,10 @@ class Replaying:
             return len(sequences)
         return next(row for row in range(start, len(sequences)) if sequences[row] != sequence)
 
-    def _batch_of(self, batch: pa.RecordBatch, changes: list[tuple[int, int, int, int]]) -> pa.RecordBatch:
-        rows, items, whats, xids = (pa.array(column, pa.int64()) for column in zip(*changes, strict=True))
+    def _batch_of(self, batch: pa.RecordBatch, changes: Changes) -> pa.RecordBatch:
+        rows, items, whats, xids = (
+            pa.Array.from_buffers(pa.int64(), len(column), [None, pa.py_buffer(column)]) for column in changes
+        )
         is_added = pc.equal(whats, 0)
         arrays = {name: batch.column(name).take(rows) for name in _PLACE}
         for name in _OF_ITEMS:
