@@ -38,7 +38,7 @@ FOLDERS = ("bytes", "files", "model", "tables")
 """What every format consists of, besides its `format.py`; each may load those before it, and `model/replay.py`."""
 LOADS_LATER = {("kestrel/files/writing.py", "packing")}
 """What loads from a later folder all the same: a queue packs its files by a replay of its own."""
-ARROW_MODULES = {"columns", "materializer", "messages", "spark_columns"}
+ARROW_MODULES = {"backlog", "columns", "materializer", "messages", "spark_columns"}
 """Where, in the folder `tables` of a format, Arrow may be loaded."""
 ARROW_PLACES = {
     "arrow.py",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import json
+import random
 from array import array
 from typing import Any
 
@@ -13,6 +15,7 @@ from logwright.kestrel.bytes.records import Operation
 from logwright.kestrel.model import rules
 from logwright.kestrel.model.replay import ANOMALIES, EVENTS
 from logwright.kestrel.model.rules import MOST_ANOMALIES
+from tests.kestrel.journals import lively_operations, random_operation
 from tests.kestrel.samples import (
     FACTS,
     REMOVE,
@@ -178,6 +181,29 @@ def test_many_reservations_are_found(twin: Any) -> None:
     queue.add(*[unremove(xid) for xid in sorted(queue.open, reverse=True)])
     assert queue.items == [xid - 1 for xid in range(7, 3001, 7)]
     assert queue.replay.anomaly_count == 0
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_replay_that_was_saved_continues_as_if_it_had_never_stopped(twin: Any, seed: int) -> None:
+    dice = random.Random(seed)
+    dialect = dice.choice(("documented", "kestrel2"))
+    operations = lively_operations(dice, dialect, 150) + [random_operation(dice, dialect) for _ in range(50)]
+    kinds = bytes(operation.number for operation in operations)
+    numbers = array("i", map(_number, operations))
+    begins = sorted(dice.sample(range(1, 200), 5))
+    whole = twin()
+    expected = list(zip(*map(list, whole.changes(kinds, numbers, begins)), strict=True))
+    found: list[tuple[int, ...]] = []
+    pieces = twin()
+    for start in range(0, 200, 10):
+        rest, pieces = json.loads(json.dumps(pieces.state())), twin()
+        pieces.resume(rest)
+        rows = [row - start for row in begins if start <= row < start + 10]
+        changes = pieces.changes(kinds[start : start + 10], numbers[start : start + 10], rows)
+        found += [(start + row, *others) for row, *others in zip(*changes, strict=True)]
+    assert found == expected
+    assert (pieces.items(), pieces.open(), pieces.xid) == (whole.items(), whole.open(), whole.xid)
+    assert pieces.front() == whole.front()
 
 
 @pytest.mark.parametrize("scenario", FACTS["scenarios"], ids=lambda scenario: scenario["name"])

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ..core.read.columns import Columns
+    from ..core.read.materializer import Materials
 
 
 class KestrelFormat(Format):
@@ -74,6 +75,12 @@ class KestrelFormat(Format):
         from .tables.restore import RESTORE
 
         return RESTORE
+
+    @property
+    def materials(self) -> Materials:
+        from .tables.materializer import MATERIALS
+
+        return MATERIALS
 
     @property
     def target(self) -> type[Target]:

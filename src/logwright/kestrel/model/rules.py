@@ -113,7 +113,7 @@ class Replay:
         self._file = file
         self._is_dumped = False
 
-    def add(self, kinds: bytes, numbers: Sequence[int], positions: Sequence[int], end: int) -> None:
+    def add(self, kinds: Buffer, numbers: Sequence[int], positions: Sequence[int], end: int) -> None:
         """Apply operations: their kinds, their ids (of a state dump its count), and where they begin in the file.
 
         Numbers and positions are buffers of i32 and i64. The last operation ends at `end`.
@@ -143,9 +143,9 @@ class Replay:
             else:
                 self._apply(kind, ids[row], starts[row])
 
-    def changes(self, kinds: Buffer, numbers: Buffer, begins: Iterable[int] = ()) -> Changes:
+    def changes(self, kinds: Buffer, numbers: Sequence[int], begins: Iterable[int] = ()) -> Changes:
         """Apply operations, and return what they do to which items, in order. At each row of `begins` a file begins."""
-        codes, ids = memoryview(kinds), memoryview(numbers)
+        codes, ids = memoryview(kinds), memoryview(numbers)  # type: ignore[arg-type]
         count = len(codes)
         most = 2 * count  # CONTINUE changes two items
         rows = numbered(count)

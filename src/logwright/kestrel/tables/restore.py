@@ -57,10 +57,11 @@ class FileWriter(RestoredFile):
         from .spark_columns import operations
 
         columns = operations(batch)
-        return _packed(columns)
+        return packed(columns)
 
 
-def _packed(columns: list[Columns]) -> Iterator[bytes]:
+def packed(columns: list[Columns]) -> Iterator[bytes]:
+    """The bytes of operations."""
     for part in columns:
         kinds = bytes(part.kinds or b"")[: part.count]
         dialect = KESTREL2 if any(kind in _OF_KESTREL2 for kind in kinds) else DOCUMENTED

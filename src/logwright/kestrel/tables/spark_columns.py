@@ -43,6 +43,18 @@ TYPED: Final = pa.schema(
         ("data", pa.binary()),
     ]
 )
+RECORDED: Final = pa.schema(
+    [
+        *TYPED,
+        ("added_ms", pa.int64()),
+        ("expires_ms", pa.int64()),
+        ("file", pa.string()),
+        ("position", pa.int64()),
+        ("size", pa.int32()),
+        ("sequence", pa.int64()),
+    ]
+)
+"""The columns of the table `queue_operations`: those of Spark, the time where they cannot hold it, and the place."""
 
 _SOURCES: Final = {
     "value": ("data",),
@@ -119,6 +131,38 @@ def _detail(batch: pa.RecordBatch) -> pa.Array:
         numbers["added"] = pc.if_else(lost, added, pa.scalar(None, pa.int64()))
     fields = [number_detail(name, found) for name, found in numbers.items()]
     return details([named_detail("queue", batch.column("queue")), *fields])
+
+
+# --- the table queue_operations -------------------------------------------------------------------------------------
+
+
+def recorded(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch of `columns.py` as rows of the table `queue_operations`."""
+    found = {name: COLUMNS.column(batch, name) for name in RECORDED.names if not name.endswith("_ms")}
+    for name in ("added", "expires"):
+        found[f"{name}_ms"] = _lost(batch.column(name), found[name])
+    return pa.RecordBatch.from_arrays([found[name] for name in RECORDED.names], schema=RECORDED)
+
+
+def _lost(exact: pa.Array, kept: pa.Array) -> pa.Array:
+    """The times that are not kept, in milliseconds."""
+    if exact.null_count == kept.null_count:
+        return pa.nulls(len(exact), pa.int64())
+    return pc.if_else(pc.is_null(kept), exact.view(pa.int64()), pa.scalar(None, pa.int64()))
+
+
+def recorded_operations(rows: pa.RecordBatch) -> list[Columns]:
+    """Rows of the table `queue_operations` as operations again."""
+    times = {}
+    for name in ("added", "expires"):
+        exact = pc.divide(rows.column(name).view(pa.int64()), 1000)
+        times[name] = pc.coalesce(rows.column(f"{name}_ms"), exact)
+    missing = pc.and_(pc.is_null(times["added"]), pc.is_in(rows.column("op"), _TIMED))
+    if pc.any(missing).as_py():
+        raise WrongUse(f"row {pc.index(missing, True).as_py()} does not say when its item was added")
+    names = ("op", "xid", "count", "added", "expires", "data")
+    arrays = [times.get(name, rows.column(name)) for name in names]
+    return from_arrow(pa.RecordBatch.from_arrays(arrays, names=names))
 
 
 # --- restoring ------------------------------------------------------------------------------------------------------
