@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -195,12 +196,13 @@ def test_smallest_buffer_has_space_for_a_mark() -> None:
     assert read_mark(memory[:-1], LEAST_BYTES - 1) is None
 
 
-def test_zero_sector_counts_only_if_it_is_within_the_range() -> None:
+@pytest.mark.parametrize("found", [has_zero_sector, is_missing_sector])
+def test_zero_sector_counts_only_if_it_is_within_the_range(found: Callable[..., bool]) -> None:
     memory = b"x" * SECTOR_BYTES + bytes(SECTOR_BYTES)
-    assert has_zero_sector(memory, 0, 2 * SECTOR_BYTES)
-    assert not has_zero_sector(memory, 0, 2 * SECTOR_BYTES - 1)
-    assert not has_zero_sector(memory, SECTOR_BYTES + 1, 2 * SECTOR_BYTES)
-    assert has_zero_sector(memory[3:], 0, 2 * SECTOR_BYTES - 3, base=3)
+    assert found(memory, 0, 2 * SECTOR_BYTES)
+    assert not found(memory, 0, 2 * SECTOR_BYTES - 1)
+    assert not found(memory, SECTOR_BYTES + 1, 2 * SECTOR_BYTES)
+    assert found(memory[3:], 0, 2 * SECTOR_BYTES - 3, base=3)
 
 
 @pytest.mark.parametrize(

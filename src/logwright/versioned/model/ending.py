@@ -57,7 +57,7 @@ def find_ending(buffer: Buffer, table: Table) -> Ending:
         raise Malformed(HEADER_BYTES, "the metadata is not there, or not all of it")
     start = metadata[1].end
     mark = read_mark(memory, size)
-    if mark is not None and mark_at(size) < position <= size:
+    if mark_at(size) < position <= size:
         mark = None  # an entry is in its place
     table.attach(memory, start)
     table.last_timestamp = max(table.last_timestamp, metadata[0].initialized)
@@ -84,7 +84,6 @@ def opened_ending(disk: Disk, path: Path) -> Iterator[tuple[Buffer, Table, Endin
             ending = find_ending(buffer, table)
         yield buffer, table, ending
     finally:
-        table.detach_memory()
         buffer.close()
 
 
@@ -114,13 +113,14 @@ def later_entries(buffer: Buffer, start: int, end: int) -> Iterator[Entry | None
 
     That is where too many places look like the beginning of an entry, and are none.
     """
-    at, misses = start, 0
-    while (at := buffer.memory.find(ENTRY_START, at + 1, end)) >= 0:
+    at, misses = start + 1, 0
+    while (at := buffer.memory.find(ENTRY_START, at, end)) != -1:
         found = entry_at(buffer, at, end)
         if found is not None:
             yield found[0]
-            at = found[1] - 1
+            at = found[1]
             continue
+        at += 1
         misses += 1
         if misses == _MOST_ATTEMPTS:
             yield None

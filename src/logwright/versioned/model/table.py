@@ -209,11 +209,6 @@ class Table:
                 slot.value_end += distance
         del before
 
-    def detach_memory(self) -> None:
-        """Release the buffer. What was not decoded yet cannot be read any more."""
-        with self._reading:
-            self._mapped = self.memory = None
-
     def detach(self) -> None:
         """Release the buffer and the keys: the store is closed."""
         with self._reading:
