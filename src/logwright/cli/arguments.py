@@ -29,10 +29,10 @@ from ..core.format import (
     open_journal,
 )
 from ..core.io.disk import REAL_DISK
+from ..core.times import parse_time
 from ..errors import DamagedJournal, StorageFailed, WrongUse
 from ..values import DECODINGS
 from .output import describe, is_terminal, place, warn
-from .times import parse_time
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 Example = tuple[str, str]

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from ..core.format import Cleaning, Consumers
+from ..core.times import NANOSECONDS, parse_duration
 from ..errors import NotFound
 from .arguments import (
     confirmed,
@@ -22,7 +23,7 @@ from .arguments import (
     yes_option,
 )
 from .output import Column, Table, inform, print_json, print_line
-from .times import NANOSECONDS, format_size, parse_duration, parse_size
+from .units import format_size, parse_size
 
 
 @verb(

@@ -16,6 +16,7 @@ from ..core.format import FORMATS, find_format
 from ..core.io.disk import REAL_DISK
 from ..core.read.report import Progress
 from ..core.repair.losses import Loss, add_losses, inherited
+from ..core.times import parse_time
 from ..errors import LogwrightError, NotFound, WrongUse
 from .arguments import (
     DAMAGE_FOUND,
@@ -32,7 +33,7 @@ from .arguments import (
     verb,
 )
 from .output import describe, print_json, print_line, progress_bar, warn
-from .times import format_size, parse_time
+from .units import format_size
 
 if TYPE_CHECKING:
     from ..arrow import Converted

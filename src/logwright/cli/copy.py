@@ -16,7 +16,7 @@ from .arguments import chosen_format, format_option, json_option, naming_path, p
 from .output import print_json, print_line, progress_bar
 from .serve.common import logs_on_stderr, until_stopped
 from .serve.hub import hub_package
-from .times import format_size
+from .units import format_size
 
 
 @verb(

@@ -22,10 +22,10 @@ import click
 from .. import appendfile, kestrel, sej, versioned, yeltsin
 from .. import open as open_journal
 from ..core.format import FORMATS
+from ..core.times import NANOSECONDS, parse_time
 from ..errors import WrongUse
 from .arguments import DAMAGE_FOUND, GOOD, json_option, verb
 from .output import BOLD, Column, Table, escape, print_json, print_line, styled
-from .times import NANOSECONDS, parse_time
 
 MARKER: Final = ".logwright-demo"
 """A file that marks the directory as made by the demo, which may be replaced."""

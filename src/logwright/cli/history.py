@@ -10,10 +10,10 @@ from typing import Any
 import click
 
 from ..core.bytes.outcome import Damage
+from ..core.times import shown_time
 from .arguments import DAMAGE_FOUND, GOOD, format_option, json_option, opened, path_argument, verb, warn_of_torn_tails
 from .output import RED, Column, Table, describe, escape, print_json, warn
 from .rows import in_hex, is_ranges
-from .times import shown_time
 
 
 @verb(

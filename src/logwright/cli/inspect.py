@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from ..core.read.report import Summary
+from ..core.times import shown_time
 from .arguments import DAMAGE_FOUND, GOOD, format_option, json_option, local_option, opened, path_argument, verb
 from .output import print_facts, print_json
-from .times import format_duration, format_size, shown_time
+from .units import format_duration, format_size
 
 
 @verb(

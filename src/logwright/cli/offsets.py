@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from ..core.times import format_time
 from .arguments import (
     DAMAGE_FOUND,
     GOOD,
@@ -18,7 +19,6 @@ from .arguments import (
     verb,
 )
 from .output import Column, Table, print_json, print_line
-from .times import format_time
 
 
 @verb(

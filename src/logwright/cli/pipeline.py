@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from ..core.bytes.outcome import MODES, Mode
+from ..core.times import parse_time
 from ..errors import LogwrightError, WrongUse
 from .arguments import CONTEXT_SETTINGS, DAMAGE_FOUND, GOOD, json_option, verb
 from .output import Column, Table, inform, is_terminal, print_json, print_line, progress_bar, warn
-from .times import format_size, parse_time
+from .units import format_size
 
 if TYPE_CHECKING:
     from ..core.publish.restore import Restored

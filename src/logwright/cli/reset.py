@@ -9,10 +9,10 @@ from typing import Any
 import click
 
 from ..core.format import Consumers
+from ..core.times import parse_time
 from ..errors import DamagedJournal, NotFound, WrongUse
 from .arguments import consumers_of, format_option, json_option, local_option, opened, path_argument, verb
 from .output import inform, print_json, print_line
-from .times import parse_time
 
 
 @verb(

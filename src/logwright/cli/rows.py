@@ -16,10 +16,11 @@ from typing import Any, Final, Self
 from ..core.bytes.outcome import Damage
 from ..core.format import Located, Reader
 from ..core.io.disk import REAL_DISK
+from ..core.times import shown_time
 from ..errors import WrongUse
 from ..values import Decoder, Undecodable, decoder, payload, read_schema
 from .output import DIM, RED, Column, Table, describe, escape, print_json, warn
-from .times import MILLISECONDS, shown_time
+from .units import MILLISECONDS
 
 _HIDDEN: Final = ("file", "shard", "queue", "store", "decoded", "undecodable")
 """Fields that are not columns: the file is on a separate line, and its name contains the part."""

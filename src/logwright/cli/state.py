@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from ..core.bytes.outcome import Damage
+from ..core.times import shown_time
 from .arguments import (
     DAMAGE_FOUND,
     GOOD,
@@ -26,7 +27,7 @@ from .arguments import (
 )
 from .output import Column, Table, describe, escape, listed, print_facts, print_json, print_line, progress_bar, warn
 from .rows import is_ranges, print_pages
-from .times import MILLISECONDS, shown_time
+from .units import MILLISECONDS
 
 
 @verb(

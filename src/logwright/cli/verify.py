@@ -9,7 +9,7 @@ import click
 from ..core.read.report import Report
 from .arguments import DAMAGE_FOUND, GOOD, format_option, json_option, opened, path_argument, verb
 from .output import Column, Table, print_json, print_line, progress_bar
-from .times import format_size
+from .units import format_size
 
 
 @verb(

@@ -17,7 +17,7 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 from typing import Final
 
-from .safety import Address, listening
+from .security import Address, listening
 
 MOST_REQUEST_BYTES: Final = 8192
 MOST_CONNECTIONS: Final = 16

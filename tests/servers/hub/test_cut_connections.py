@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from logwright.servers.hub import Access, Hub, Limits, restore_path, send_path
-from logwright.servers.safety import Address
+from logwright.servers.security import Address
 from tests.servers.hub.support import in_loop, running, unlike, write_journal
 
 _PIECE_BYTES = 500

@@ -12,7 +12,7 @@ from logwright.kestrel.model.limits import Limits
 from logwright.servers.queue.limits import ServerLimits
 from logwright.servers.queue.server import QueueServer, run
 from logwright.servers.queue.service import ServerSettings
-from logwright.servers.safety import Address
+from logwright.servers.security import Address
 
 SMALL = Limits(default_journal_bytes=2000, max_journal_bytes=8000, max_memory_bytes=4000)
 

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from logwright.core.write.closing import Closing
 from logwright.servers.queue.server import QueueServer, run
 from logwright.servers.queue.service import ServerSettings, Service
-from logwright.servers.safety import Address
+from logwright.servers.security import Address
 from tests.support.threads import DEADLINE_SECONDS, in_a_thread
 
 Result = TypeVar("Result")

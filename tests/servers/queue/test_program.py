@@ -21,7 +21,7 @@ from pymemcache.exceptions import MemcacheClientError, MemcacheServerError, Memc
 
 from logwright.cli import every_verb
 from logwright.kestrel.model.queue import Queue
-from logwright.servers.safety import Address, parse_address
+from logwright.servers.security import Address, parse_address
 from tests.cli.support import run as command_line
 from tests.servers.queue.support import Client, serving
 from tests.support.children import held_by

@@ -19,7 +19,7 @@ from logwright.servers.queue.connection import Connection
 from logwright.servers.queue.limits import ServerLimits
 from logwright.servers.queue.server import QueueServer
 from logwright.servers.queue.service import ServerSettings
-from logwright.servers.safety import Address, Protection
+from logwright.servers.security import Address, Protection
 from tests.servers.queue.support import VERSION, Client, serving
 from tests.support.certificates import Authority
 from tests.support.counts import COUNTS

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from logwright.cli.times import parse_size
+from logwright.cli.units import parse_size
 from logwright.core.io.durability import ALWAYS, NONE, Sync
 from logwright.errors import WrongUse
 from logwright.kestrel.model.limits import Limits

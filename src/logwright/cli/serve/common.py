@@ -18,13 +18,13 @@ from typing import Any
 
 import click
 
-from ...servers.safety import Address, Protection, limits_of, parse_address
+from ...servers.security import Address, Protection, limits_of, parse_address
 from ..arguments import Decorated
 from ..output import inform, print_json, print_line, warn
-from ..times import format_size
+from ..units import format_size
 
 
-def safety_options(default_port: int) -> Callable[[Decorated], Decorated]:
+def security_options(default_port: int) -> Callable[[Decorated], Decorated]:
     """`--listen --tls-certificate --tls-key --client-authority --tokens --insecure --metrics`; see `protection_of`."""
     file = click.Path(path_type=Path)
     options = [

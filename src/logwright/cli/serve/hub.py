@@ -14,10 +14,10 @@ import click
 
 from ...errors import WrongUse
 from ...servers.metrics import serve_metrics
-from ...servers.safety import Address, Protection
+from ...servers.security import Address, Protection
 from ..arguments import json_option, verb
-from ..times import parse_size
-from .common import announce, logs_on_stderr, protection_of, raise_file_limit, safety_options, until_stopped
+from ..units import parse_size
+from .common import announce, logs_on_stderr, protection_of, raise_file_limit, security_options, until_stopped
 
 DEFAULT_PORT = 7878
 _FILES_OF_A_COPY = 3
@@ -55,7 +55,7 @@ def hub_package() -> ModuleType:
     ],
 )
 @click.argument("directory", type=click.Path(path_type=Path))
-@safety_options(DEFAULT_PORT)
+@security_options(DEFAULT_PORT)
 @click.option(
     "--max-request", metavar="SIZE", help="The largest request, and so the largest message; 16 MiB by default."
 )
@@ -70,18 +70,18 @@ def hub(
     max_request: str | None,
     segment_size: str | None,
     as_json: bool,
-    **safety: Any,
+    **security: Any,
 ) -> None:
     """Store copies of sej journals that clients send with `logwright copy` or the original client.
 
     Each copy is a journal in DIRECTORY/CLIENT.JOURNAL with the same bytes as its source. A client gets its answer after
     its messages have been synced. SIGTERM or Ctrl-C ends the server without loss.
     """
-    room = hub_package()
-    address, metrics_address, protection = protection_of(listen, metrics, **safety)
-    limits = room.Limits() if max_request is None else room.Limits(request_bytes=parse_size(max_request))
+    package = hub_package()
+    address, metrics_address, protection = protection_of(listen, metrics, **security)
+    limits = package.Limits() if max_request is None else package.Limits(request_bytes=parse_size(max_request))
     options = {} if segment_size is None else {"segment_size": parse_size(segment_size)}
-    server = room.Hub(directory, address, protection=protection, limits=limits, **options)
+    server = package.Hub(directory, address, protection=protection, limits=limits, **options)
     raise_file_limit(limits.connections + _FILES_OF_A_COPY * limits.open_journals + _OTHER_FILES, "clients and copies")
     with logs_on_stderr():
         asyncio.run(_serve(server, metrics_address, protection, as_json))

@@ -13,8 +13,8 @@ from ...core.io.durability import parse_sync
 from ...errors import WrongUse
 from ...servers.queue.limits import ServerLimits
 from ..arguments import Decorated, json_option, verb
-from ..times import parse_size
-from .common import announce, logs_on_stderr, protection_of, raise_file_limit, safety_options, until_stopped
+from ..units import parse_size
+from .common import announce, logs_on_stderr, protection_of, raise_file_limit, security_options, until_stopped
 
 if TYPE_CHECKING:
     from ...kestrel.bytes.records import Dialect
@@ -156,7 +156,7 @@ def _queue_options(function: Decorated) -> Decorated:
     type=click.Path(path_type=Path),
     help="Keep the status that a client has set in this file; otherwise every start is UP.",
 )
-@safety_options(DEFAULT_PORT)
+@security_options(DEFAULT_PORT)
 @_queue_options
 @_limit_options
 @json_option

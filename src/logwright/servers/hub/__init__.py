@@ -19,9 +19,9 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from ..safety import Address, Protection, parse_address
-from .access import Access
+from ..security import Address, Protection, parse_address
 from .client import HubClient
+from .client_access import Access
 from .download import Restored, restore_path
 from .errors import Barred, Conflict, DamagedCopy, HubError, OutOfStep, Refused, TooLargeForHub, Unreachable
 from .limits import Limits

@@ -25,7 +25,7 @@ from ...core.options import NamedOptions
 from ...errors import LogwrightError
 from ...sej.model.copying import Batch
 from . import requests
-from .access import Access, translated, why_unreachable
+from .client_access import Access, translated, why_unreachable
 from .errors import HubError, NotConnected, Unreachable
 from .requests import check_client, check_journal
 

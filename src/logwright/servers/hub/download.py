@@ -21,8 +21,8 @@ from ...sej.files.reader import Reader
 from ...sej.files.shard import parse_shard_name
 from ...sej.model.copying import Batch, CopyWriter, find_difference
 from ...sej.model.journal import looks_like
-from .access import Access
 from .client import HubClient
+from .client_access import Access
 from .errors import Conflict
 from .retry import PATIENCE_SECONDS, Retry, TroubleLog
 

@@ -29,7 +29,7 @@ from ...core.options import NamedOptions
 from ...errors import Closed, DamagedJournal, Locked, LogwrightError, NotFound, WrongUse, is_no_space
 from ...sej.model.copying import SEGMENT_BYTES
 from ..metrics import Metrics
-from ..safety import Address, Protection, check_limits, listening
+from ..security import Address, Protection, check_limits, listening
 from . import requests
 from .copies import Copies
 from .errors import Conflict, OutOfStep, Refused

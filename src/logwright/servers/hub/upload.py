@@ -24,8 +24,8 @@ from ...errors import LogwrightError, NotFound, WrongUse
 from ...sej.files.shard import find_shards
 from ...sej.model.aio import changed
 from ...sej.model.copying import BATCH_BYTES
-from .access import Access
 from .client import HubClient
+from .client_access import Access
 from .errors import Barred
 from .requests import check_journal
 from .retry import PATIENCE_SECONDS

@@ -32,7 +32,7 @@ from ...core.options import NamedOptions
 from ...errors import WrongUse
 from ...kestrel.model.handles import can_open
 from ...kestrel.model.limits import Limits, check_targets, is_like_park, park_of, targets_of
-from ..safety import check_limits, read_bounded
+from ..security import check_limits, read_bounded
 
 logger = logging.getLogger("logwright.servers.queue")
 Named: TypeAlias = Mapping[str, Mapping[str, Any]]

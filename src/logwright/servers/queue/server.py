@@ -20,7 +20,7 @@ from typing import Any, Final, Self
 from ...core.options import NamedOptions
 from ...errors import WrongUse
 from ..metrics import serve_metrics
-from ..safety import Address, Protection, listening
+from ..security import Address, Protection, listening
 from .commands import carry_out
 from .connection import Connection
 from .service import DOWN, ServerSettings, Service

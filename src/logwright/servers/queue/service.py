@@ -24,7 +24,7 @@ from ...kestrel.bytes.records import Dialect
 from ...kestrel.model.engine import Engine
 from ...kestrel.model.handles import Settings
 from ...kestrel.model.limits import Limits
-from ..safety import Address, Protection
+from ..security import Address, Protection
 from . import answers
 from .commits import Commits
 from .limits import Named, QueueLimits, ServerLimits

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from ... import __version__
 from ...kestrel.model.stats import stats_of as stats_of_engine
 from ..metrics import Metrics
-from ..safety import limits_of
+from ..security import limits_of
 from .answers import END
 from .queues import Served
 from .service import Service

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from ..safety import Address
+from ..security import Address
 
 MOST_HANDSHAKES: Final = 256
 GRACE_SECONDS: Final = 1.0

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from logwright.servers.hub import Access, Barred, Protection, Unreachable, parse_address, restore_path, send_path
-from logwright.servers.hub.access import why_unreachable
-from logwright.servers.safety import Address
+from logwright.servers.hub.client_access import why_unreachable
+from logwright.servers.security import Address
 from tests.servers.hub.support import in_loop, running, write_journal
 from tests.support.certificates import Authority
 

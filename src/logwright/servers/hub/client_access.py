@@ -18,7 +18,7 @@ import grpc
 import grpc.aio
 
 from ...errors import LogwrightError, NotFound, WrongUse
-from ..safety import Address, client_context, parse_address, read_bounded, read_secret, read_tokens
+from ..security import Address, client_context, parse_address, read_bounded, read_secret, read_tokens
 from .errors import (
     Barred,
     Broken,

@@ -6,15 +6,8 @@ import time
 
 import pytest
 
-from logwright.cli.times import (
-    format_duration,
-    format_size,
-    format_time,
-    parse_duration,
-    parse_size,
-    parse_time,
-    shown_time,
-)
+from logwright.cli.units import format_duration, format_size, parse_size
+from logwright.core.times import format_time, parse_duration, parse_time, shown_time
 from logwright.errors import WrongUse
 
 SECOND = 1_000_000_000

@@ -1,4 +1,4 @@
-"""The safety of servers: addresses, TLS, tokens and limits.
+"""The security of servers: addresses, TLS, tokens and limits.
 
 A server listens on loopback. Another address needs TLS, and tokens or client certificates; or `insecure`, which leaves
 access control to the network.

@@ -11,7 +11,7 @@ import pytest
 
 from logwright.errors import NotFound, WrongUse
 from logwright.servers.metrics import MOST_REQUEST_BYTES, Metrics, serve_metrics
-from logwright.servers.safety import Address, Protection, check_limits, limits_of, parse_address, read_tokens
+from logwright.servers.security import Address, Protection, check_limits, limits_of, parse_address, read_tokens
 from tests.servers.hub.support import write_secret
 from tests.support.certificates import Authority
 

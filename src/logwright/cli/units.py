@@ -1,24 +1,12 @@
-"""Parse and format times, durations and sizes; times are defined in `core/times.py`."""
+"""Sizes and durations as people write them; `core/times.py` parses times."""
 
 from __future__ import annotations
 
 import re
 from typing import Final
 
-from ..core.times import NANOSECONDS, UNITS, format_time, parse_duration, parse_time, shown_time
+from ..core.times import UNITS
 from ..errors import WrongUse
-
-__all__ = [
-    "MILLISECONDS",
-    "NANOSECONDS",
-    "format_duration",
-    "format_size",
-    "format_time",
-    "parse_duration",
-    "parse_size",
-    "parse_time",
-    "shown_time",
-]
 
 MILLISECONDS: Final = {"added": 1_000_000, "expires": 1_000_000}
 """Fields of records in milliseconds, and that unit in nanoseconds."""
