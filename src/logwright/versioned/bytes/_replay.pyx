@@ -1,10 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """Latest: the last entry of each key among millions of them, compiled; the same class as in codec.py. No I/O.
 
-A table finds the block of a key by its hash, and by probing from there. Key and value are copied into it, for the bytes
-of entries are gone when the next ones come. A value is written over the one before it where it fits; else it gets a new
-block. Blocks that are no longer needed are cleared away when they have become more than half of all: memory goes with
-the state, not with its history.
+Keys and values are copied into blocks (`_blocks.pxd`), for the bytes of entries are gone when the next ones come.
 
 Entries are taken without the GIL: no other thread may do anything with them meanwhile, and none may be taken while
 objects are made of what is there, which runs Python.
@@ -16,16 +13,29 @@ wait its place in the table is fetched, halfway through its block, and in the en
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.dict cimport PyDict_SetItem
 from libc.stdint cimport int32_t, uint64_t
-from libc.stdlib cimport calloc, free, realloc
+from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 
 from ...core.bytes._buffers cimport View, check_count, check_range, not_walked
+from ._blocks cimport (
+    Block,
+    Blocks,
+    Key,
+    Place,
+    close_blocks,
+    find_place,
+    key_of,
+    open_blocks,
+    put_value,
+    remove_block,
+    value_of,
+)
 from ._entries cimport Fields
 from ._growing cimport Growing, drop, make_room, take_bytes
-from ._hashing cimport HASH_SECRETS, are_same, copy_few, fetch, hash_of
+from ._hashing cimport HASH_SECRETS, copy_few, fetch, hash_of
 from ._json cimport append_json
 from ._kernel cimport NO_MEMORY, WHOLE, open_source, take_key, take_next, walk_ending
-from ._segments cimport SPARE_BYTES, Segments, free_blocks, make_block
+from ._segments cimport SPARE_BYTES
 from ._shapes cimport Shape, open_shape
 from .bonjson._kernel cimport Source, Text, read_document, set_range
 
@@ -57,9 +67,6 @@ cdef enum:
     RING = 32  # so many entries are taken before the first of them is applied
     HALFWAY = 16
     LINE_BYTES = 64  # what a processor fetches
-    SMALL_TABLE = 1 << 16  # so many places of a table are made four times as many
-    SMALL_ROOM_BYTES = 256  # so much room for a value is not too much
-    SMALL_WASTE_BYTES = 1 << 20  # so much is not worth clearing away
 
 cdef uint64_t secrets[HASH_SECRETS]
 
@@ -67,26 +74,10 @@ for _number in range(HASH_SECRETS):
     secrets[_number] = int.from_bytes(os.urandom(8), "little")
 
 
-cdef struct Block:
-    # A key and its value, which lie behind this one after the other.
-    uint64_t t
-    Py_ssize_t turn  # when the key came, among all keys that came
-    Py_ssize_t key_size
-    Py_ssize_t value_size
-    Py_ssize_t value_room
-
-
-cdef struct Place:
-    uint64_t hash
-    Block *block  # NULL where there is none
-
-
 cdef struct Pending:
     # An entry that was taken, and waits to be applied.
-    uint64_t hash
+    Key key
     uint64_t t
-    const unsigned char *key
-    Py_ssize_t key_size
     const unsigned char *value
     Py_ssize_t value_size
 
@@ -98,29 +89,10 @@ cdef struct Waiting:
     size_t behind
 
 
-cdef inline unsigned char *key_of(Block *block) noexcept nogil:
-    return <unsigned char *>(block + 1)
-
-
-cdef inline unsigned char *value_of(Block *block) noexcept nogil:
-    return <unsigned char *>(block + 1) + block.key_size
-
-
-cdef inline Py_ssize_t size_of(Block *block) noexcept nogil:
-    return sizeof(Block) + block.key_size + block.value_room
-
-
 cdef class Latest:
     """The last entry of each key; see codec.Latest."""
 
-    cdef Segments segments
-    cdef Py_ssize_t needed  # bytes of the blocks that are
-    cdef Place *table
-    cdef uint64_t mask
-    cdef Block **order  # blocks by their turns; NULL where a key was removed
-    cdef Py_ssize_t turns
-    cdef Py_ssize_t room  # for turns
-    cdef Py_ssize_t there  # keys
+    cdef Blocks blocks
     cdef uint64_t at
     cdef bint taking
     cdef int readers
@@ -129,18 +101,14 @@ cdef class Latest:
         if at is not None and at < 0:
             raise WrongUse(f"no entry has a time before {at}")
         self.at = 0xFFFFFFFFFFFFFFFFULL if at is None else min(at, 0xFFFFFFFFFFFFFFFF)
-        self.mask = 1023
-        self.table = <Place *>calloc(self.mask + 1, sizeof(Place))
-        if self.table == NULL:
+        if open_blocks(&self.blocks) < 0:
             raise MemoryError()
 
     def __dealloc__(self):
-        free_blocks(&self.segments)
-        free(self.order)
-        free(self.table)
+        close_blocks(&self.blocks)
 
     def __len__(self):
-        return self.there
+        return self.blocks.there
 
     # --- entries ------------------------------------------------------------------------------------------------------
 
@@ -196,10 +164,10 @@ cdef class Latest:
                         answer = NO_MEMORY
                         break
                     item = &waiting.items[waiting.behind % RING]
-                    item.hash = hash_of(secrets, key.data, key.size)
+                    item.key.hash = hash_of(secrets, key.data, key.size)
+                    item.key.data = key.data
+                    item.key.size = key.size
                     item.t = fields.t
-                    item.key = key.data
-                    item.key_size = key.size
                     item.value = data + fields.value_start
                     item.value_size = fields.value_end - fields.value_start
                     if self.follow(&waiting, key.gathered != NULL) < 0:
@@ -220,15 +188,15 @@ cdef class Latest:
         """Let an entry wait that was put behind the others, and do for them what is due; or apply them all."""
         cdef Pending *item = &waiting.items[waiting.behind % RING]
         cdef Place *place
-        fetch(&self.table[item.hash & self.mask])
+        fetch(&self.blocks.table[item.key.hash & self.blocks.mask])
         waiting.behind += 1
         if at_once:
             return self.apply_all(waiting)
         if waiting.behind - waiting.first <= HALFWAY:
             return 0
         item = &waiting.items[(waiting.behind - HALFWAY) % RING]
-        place = &self.table[item.hash & self.mask]
-        if place.hash == item.hash:
+        place = &self.blocks.table[item.key.hash & self.blocks.mask]
+        if place.hash == item.key.hash:
             fetch(place.block)
             fetch(<unsigned char *>place.block + LINE_BYTES)
         if waiting.behind - waiting.first < RING:
@@ -245,164 +213,11 @@ cdef class Latest:
         return 0
 
     cdef int apply(self, Pending *item) noexcept nogil:
-        cdef uint64_t place = self.find(item)
-        cdef Block *block = self.table[place].block
-        if item.value[0] == NULL_CODE:
-            return self.remove(place) if block != NULL else 0
-        if block == NULL:
-            block = self.make(item, place)
-        elif not item.value_size <= block.value_room <= 4 * item.value_size + SMALL_ROOM_BYTES:
-            block = self.replace(item, place)
-        if block == NULL:
-            return -1
-        copy_few(value_of(block), item.value, item.value_size)
-        block.value_size = item.value_size
-        block.t = item.t
-        return self.clear_away() if self.segments.used > 2 * self.needed + SMALL_WASTE_BYTES else 0
-
-    # --- the table ----------------------------------------------------------------------------------------------------
-
-    cdef uint64_t find(self, Pending *item) noexcept nogil:
-        """Where in the table a key is, or would be."""
-        cdef uint64_t number = item.hash & self.mask
-        cdef Place *place
-        while True:
-            place = &self.table[number]
-            if place.block == NULL:
-                return number
-            if place.hash == item.hash and place.block.key_size == item.key_size:
-                if are_same(key_of(place.block), item.key, item.key_size):
-                    return number
-            number = (number + 1) & self.mask
-
-    cdef Block *make(self, Pending *item, uint64_t place) noexcept nogil:
-        """A block for a key that has none yet, with room for its value; NULL when there is no memory."""
-        cdef Block *block
-        if self.turns == self.room and self.make_turns() < 0:
-            return NULL
-        if <uint64_t>(2 * self.there) > self.mask:
-            if self.spread((4 if self.mask < SMALL_TABLE else 2) * (self.mask + 1) - 1) < 0:
-                return NULL
-            place = self.find(item)
-        block = self.new_block(item.key, item.key_size, item.value_size)
-        if block != NULL:
-            block.turn = self.turns
-            self.order[self.turns] = block
-            self.turns += 1
-            self.there += 1
-            self.table[place].hash = item.hash
-            self.table[place].block = block
-        return block
-
-    cdef Block *replace(self, Pending *item, uint64_t place) noexcept nogil:
-        """A block with more room in the place of one that is there; NULL when there is no memory."""
-        cdef Block *before = self.table[place].block
-        cdef Block *block = self.new_block(item.key, item.key_size, item.value_size + item.value_size // 4)
-        if block != NULL:
-            block.turn = before.turn
-            self.order[block.turn] = block
-            self.table[place].block = block
-            self.needed -= size_of(before)
-        return block
-
-    cdef Block *new_block(self, const unsigned char *key, Py_ssize_t key_size, Py_ssize_t value_room) noexcept nogil:
-        cdef Block *block = <Block *>make_block(&self.segments, sizeof(Block) + key_size + value_room)
-        if block != NULL:
-            block.key_size = key_size
-            block.value_room = value_room
-            copy_few(key_of(block), key, key_size)
-            self.needed += size_of(block)
-        return block
-
-    cdef int remove(self, uint64_t place) noexcept nogil:
-        """Forget a key, and close the gap in the table: those behind it move up, if they may."""
-        cdef uint64_t other = place
-        cdef Block *block = self.table[place].block
-        self.order[block.turn] = NULL
-        self.there -= 1
-        self.needed -= size_of(block)
-        while True:
-            other = (other + 1) & self.mask
-            if self.table[other].block == NULL:
-                break
-            if (other - self.table[other].hash) & self.mask >= (other - place) & self.mask:
-                self.table[place] = self.table[other]
-                place = other
-        self.table[place].block = NULL
-        return 0
-
-    cdef int make_turns(self) noexcept nogil:
-        """Make room for more turns: where many keys were removed, by taking away theirs."""
-        cdef Py_ssize_t turn
-        cdef Py_ssize_t kept = 0
-        cdef Py_ssize_t room = 2 * self.room + 512
-        cdef Block **order
-        if self.turns <= 2 * self.there + 512:
-            order = <Block **>realloc(self.order, room * sizeof(Block *))
-            if order == NULL:
-                return -1
-            self.order = order
-            self.room = room
-            return 0
-        for turn in range(self.turns):
-            if self.order[turn] != NULL:
-                self.order[kept] = self.order[turn]
-                self.order[kept].turn = kept
-                kept += 1
-        self.turns = kept
-        return 0
-
-    cdef int spread(self, uint64_t mask) noexcept nogil:
-        """A table of another size."""
-        cdef Place *table = <Place *>calloc(mask + 1, sizeof(Place))
-        cdef uint64_t number, place
-        if table == NULL:
-            return -1
-        for number in range(self.mask + 1):
-            if self.table[number].block == NULL:
-                continue
-            place = self.table[number].hash & mask
-            while table[place].block != NULL:
-                place = (place + 1) & mask
-            table[place] = self.table[number]
-        free(self.table)
-        self.table = table
-        self.mask = mask
-        return 0
-
-    cdef int clear_away(self) noexcept nogil:
-        """Copy the blocks that are needed to new segments, and give back the old ones; or leave all as it was."""
-        cdef Segments before = self.segments
-        cdef Py_ssize_t needed = self.needed
-        cdef Block **order = <Block **>calloc(self.room, sizeof(Block *))
-        cdef Block *block
-        cdef Py_ssize_t turn
-        cdef uint64_t place
-        if order == NULL:
-            return -1
-        memset(&self.segments, 0, sizeof(Segments))
-        self.needed = 0
-        for turn in range(self.turns):
-            block = self.order[turn]
-            if block == NULL:
-                continue
-            order[turn] = self.new_block(key_of(block), block.key_size, block.value_size)
-            if order[turn] == NULL:
-                free_blocks(&self.segments)
-                free(order)
-                self.segments = before
-                self.needed = needed
-                return -1
-            order[turn].t = block.t
-            order[turn].turn = turn
-            order[turn].value_size = block.value_size
-            copy_few(value_of(order[turn]), value_of(block), block.value_size)
-        for place in range(self.mask + 1):
-            if self.table[place].block != NULL:
-                self.table[place].block = order[self.table[place].block.turn]
-        free(self.order)
-        self.order = order
-        free_blocks(&before)
+        cdef uint64_t place = find_place(&self.blocks, &item.key)
+        if item.value[0] != NULL_CODE:
+            return put_value(&self.blocks, place, &item.key, item.t, item.value, item.value_size)
+        if self.blocks.table[place].block != NULL:
+            remove_block(&self.blocks, place)
         return 0
 
     # --- what came of it ----------------------------------------------------------------------------------------------
@@ -438,8 +253,8 @@ cdef class Latest:
         cdef Block *block
         cdef Py_ssize_t turn
         open_source(&source)
-        for turn in range(self.turns):
-            block = self.order[turn]
+        for turn in range(self.blocks.turns):
+            block = self.blocks.order[turn]
             if block == NULL:
                 continue
             key = PyUnicode_DecodeUTF8(<const char *>key_of(block), block.key_size, NULL)
@@ -461,7 +276,7 @@ cdef class Latest:
             self.readers -= 1
 
     cdef object gather_columns(self, int want):
-        found = Columns(self.there)
+        found = Columns(self.blocks.there)
         if want & TIMESTAMPS:
             found.timestamps = self.gather_times()
         if want & KEYS:
@@ -471,22 +286,22 @@ cdef class Latest:
         if want & RAW_VALUES:
             found.raw_value_ends, found.raw_values = self.gather(False)
         if want & DELETED:
-            found.deleted = bytes(self.there)
+            found.deleted = bytes(self.blocks.there)
         return found
 
     cdef bytes gather_times(self):
-        cdef bytes gathered = PyBytes_FromStringAndSize(NULL, 8 * self.there)
+        cdef bytes gathered = PyBytes_FromStringAndSize(NULL, 8 * self.blocks.there)
         cdef char *into = PyBytes_AS_STRING(gathered)
         cdef Py_ssize_t turn
-        for turn in range(self.turns):
-            if self.order[turn] != NULL:
-                memcpy(into, &self.order[turn].t, 8)
+        for turn in range(self.blocks.turns):
+            if self.blocks.order[turn] != NULL:
+                memcpy(into, &self.blocks.order[turn].t, 8)
                 into += 8
         return gathered
 
     cdef tuple gather(self, bint keys):
         """All keys, or all values as they are."""
-        cdef bytes ends = PyBytes_FromStringAndSize(NULL, 4 * (self.there + 1))
+        cdef bytes ends = PyBytes_FromStringAndSize(NULL, 4 * (self.blocks.there + 1))
         cdef int32_t *end = <int32_t *>PyBytes_AS_STRING(ends)
         cdef Py_ssize_t total = 0
         cdef Py_ssize_t size, turn
@@ -494,8 +309,8 @@ cdef class Latest:
         cdef bytes gathered
         cdef unsigned char *into
         end[0] = 0
-        for turn in range(self.turns):
-            block = self.order[turn]
+        for turn in range(self.blocks.turns):
+            block = self.blocks.order[turn]
             if block == NULL:
                 continue
             total += block.key_size if keys else block.value_size
@@ -505,8 +320,8 @@ cdef class Latest:
             end[0] = <int32_t>total
         gathered = PyBytes_FromStringAndSize(NULL, total)
         into = <unsigned char *>PyBytes_AS_STRING(gathered)
-        for turn in range(self.turns):
-            block = self.order[turn]
+        for turn in range(self.blocks.turns):
+            block = self.blocks.order[turn]
             if block == NULL:
                 continue
             size = block.key_size if keys else block.value_size
@@ -517,7 +332,7 @@ cdef class Latest:
     cdef tuple gather_json(self):
         cdef Growing text
         cdef Source source
-        cdef bytes ends = PyBytes_FromStringAndSize(NULL, 4 * (self.there + 1))
+        cdef bytes ends = PyBytes_FromStringAndSize(NULL, 4 * (self.blocks.there + 1))
         cdef int32_t *end = <int32_t *>PyBytes_AS_STRING(ends)
         cdef Py_ssize_t turn
         cdef Block *block
@@ -525,9 +340,9 @@ cdef class Latest:
         open_source(&source)
         end[0] = 0
         try:
-            make_room(&text, 128 * self.there)
-            for turn in range(self.turns):
-                block = self.order[turn]
+            make_room(&text, 128 * self.blocks.there)
+            for turn in range(self.blocks.turns):
+                block = self.blocks.order[turn]
                 if block == NULL:
                     continue
                 append_json(&text, &source, value_of(block), 0, block.value_size + SPARE_BYTES)
