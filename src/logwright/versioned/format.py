@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ..core.read.columns import Columns
+    from ..core.read.materializer import Materials
 
 
 class VersionedFormat(Format):
@@ -73,6 +74,12 @@ class VersionedFormat(Format):
         from .tables.restore import RESTORE
 
         return RESTORE
+
+    @property
+    def materials(self) -> Materials:
+        from .tables.materializer import MATERIALS
+
+        return MATERIALS
 
     @property
     def target(self) -> type[Target]:
