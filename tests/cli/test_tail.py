@@ -112,6 +112,30 @@ def test_an_end_that_was_lost_is_reported(tmp_path: Path) -> None:
     assert (outcome.code, [record["offset"] for record in outcome.objects]) == (1, [2, 3])
     assert "jnl/0000000000000000.jnl @ 232: the file ends here; by its checksums it was synced up to" in outcome.err
 
+    warned = run("tail", tmp_path, "-n", 2, "--json", "--mode", "dropmalformed", "-f", "--timeout", 0)
+    assert (warned.code, [record["offset"] for record in warned.objects]) == (1, [2, 3])
+    assert warned.err.count("the file ends here") == 1
+    shown = run("tail", tmp_path, "-n", 2, "--json", "--mode", "permissive", "-f", "--timeout", 0)
+    assert (shown.code, [record.get("offset", record.get("kind")) for record in shown.objects]) == (
+        1,
+        [2, 3, "truncated"],
+    )
+
+
+def test_a_gap_in_a_shard_is_reported_if_enough_messages_are_found(tmp_path: Path) -> None:
+    with ShardedWriter(tmp_path, "web", 1, segment_size=200, hash=lambda message: message.value[0]) as writer:
+        for number in range(60):
+            writer.append(b"%d" % (number % 2), timestamp=number)
+    (tmp_path / "web.1.000/jnl/0000000000000010.jnl").unlink()
+    reason = "web.1.000/jnl/0000000000000018.jnl @ 0: the segment begins with offset 24 where 16 was expected"
+    for mode in ("failfast", "dropmalformed"):
+        outcome = run("tail", tmp_path, "-n", 20, "--json", "--mode", mode)
+        assert (outcome.code, len(outcome.objects)) == (1, 20)
+        assert outcome.err.count(reason) == 1
+    shown = run("tail", tmp_path, "-n", 20, "--json", "--mode", "permissive")
+    assert (shown.code, len(shown.objects), shown.objects[-1]["kind"]) == (1, 21, "gap")
+    assert run("inspect", tmp_path, "--json").code == 1
+
 
 def test_last_records_of_all_shards_are_sorted_by_time(samples: Path) -> None:
     everything = run("dump", samples / "events", "--json").objects

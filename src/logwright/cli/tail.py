@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -90,35 +90,39 @@ def command(
         # Find where following begins first, so that records appended from now on are printed once.
         ends = reader.end if follow else None
         if since is None:
-            found = _last(reader, _DEFAULT_COUNT if count is None else count, mode)
+            found, damages = _last(reader, _DEFAULT_COUNT if count is None else count, mode)
         else:
-            found = _since(reader, since, local, count, mode)
+            found, damages = _since(reader, since, local, count, mode), ()
         for item in found:
             if isinstance(item, Damage) or _is_before(reader, item, ends):
                 _print(printer, item, mode)
-        for damage in reader.damages if since is None and mode == "failfast" else ():
-            printer.damage(damage, show=False)
+        for damage in damages:
+            _print(printer, damage, mode)
         printer.flush()
         warn_of_torn_tails(reader)
         if follow:
             sys.stdout.flush()
-            _follow(format, path, ends, timeout, mode, printer)
+            for item in _follow(format, path, ends, timeout, mode):
+                if item not in damages:
+                    _print(printer, item, mode)
+                    sys.stdout.flush()
     return DAMAGE_FOUND if printer.damaged else GOOD
 
 
-def _last(reader: Reader, count: int, mode: Mode) -> Iterable[Located | Damage]:
+def _last(reader: Reader, count: int, mode: Mode) -> tuple[Iterable[Located | Damage], Sequence[Damage]]:
+    """The last records, and the damage that is not among them."""
     try:
-        return reader.last(count)
+        return reader.last(count), reader.damages
     except Gap as gap:
         if mode == "failfast":
             if not gap.after:
                 raise
-            return gap.after  # the gap itself is in `damages`
+            return gap.after, reader.damages  # the gap itself is in `damages`
     except DamagedJournal:
         if mode == "failfast":
             raise
     # Records cannot be read backwards over damage: read forwards and keep the end.
-    return deque(reader.scan(mode=scan_mode(mode)), maxlen=count)
+    return deque(reader.scan(mode=scan_mode(mode)), maxlen=count), ()
 
 
 def _since(reader: Reader, since: str, local: bool, count: int | None, mode: Mode) -> Iterable[Located | Damage]:
@@ -134,11 +138,9 @@ def _is_before(reader: Reader, item: Located, ends: Any) -> bool:
     return bool(number < (ends.get(part, 0) if isinstance(ends, dict) else ends))
 
 
-def _follow(format: Format, path: Path, ends: Any, timeout: float | None, mode: Mode, printer: Printer) -> None:
+def _follow(format: Format, path: Path, ends: Any, timeout: float | None, mode: Mode) -> Iterator[Located | Damage]:
     with format.follow(path, ends, timeout=timeout, mode=scan_mode(mode)) as scanner:
-        for item in scanner.located():
-            _print(printer, item, mode)
-            sys.stdout.flush()
+        yield from scanner.located()
 
 
 def _print(printer: Printer, item: Located | Damage, mode: Mode) -> None:
