@@ -99,6 +99,15 @@ def test_the_same_batch_of_the_same_query_is_published_once(staging: StagingSubj
 # --- what is refused ------------------------------------------------------------------------------------------------
 
 
+def test_a_record_of_the_last_batch_without_a_version_counts(staging: StagingSubject) -> None:
+    """The first releases wrote it so."""
+    disk = staging.with_journals()
+    path = ROOT / ".logwright" / "published" / "query.json"
+    make_directories(disk, path.parent)
+    write_file(disk, path, b'{"query": "query", "batch": 5}')
+    assert [is_published(ROOT, Batch("query", number), disk=disk) for number in (4, 5, 6)] == [True, True, False]
+
+
 def test_a_journal_that_a_live_writer_holds_is_refused_and_nothing_is_published(staging: StagingSubject) -> None:
     disk = staging.with_journals()
     staged = staging.stage_two(disk)
@@ -198,6 +207,7 @@ WRONG_MANIFESTS: list[Callable[[dict[str, Any]], object]] = [
     lambda found: found | {"run": "other"},
     lambda found: found | {"format": "nothing"},
     lambda found: {name: value for name, value in found.items() if name != "parts"},
+    lambda found: {name: value for name, value in found.items() if name != "version"},
     lambda found: found | {"parts": [found["parts"][0] | {"name": "../x"}]},
     lambda found: found | {"parts": [found["parts"][0] | {"files": [{"name": "run.manifest"}]}]},
     lambda found: with_file(found, name="../x"),

@@ -134,7 +134,9 @@ def test_a_publisher_looks_at_the_lock_from_time_to_time_until_its_patience_is_o
     assert len(looks) == sleeps + 1
 
 
-@pytest.mark.parametrize("data", [b"", b"{", b"[]", b"7", b'{"version": 2, "n": 1}', b"{}", b"[" * 100_000, b"\xff"])
+@pytest.mark.parametrize(
+    "data", [b"", b"{", b"[]", b"7", b'{"version": 2, "n": 1}', b'{"n": 1}', b"{}", b"[" * 100_000, b"\xff"]
+)
 def test_a_file_that_is_damaged_is_an_error_that_says_what_it_is_and_what_to_do(
     disk: SimulatedDisk, data: bytes
 ) -> None:

@@ -586,3 +586,22 @@ def test_repair_that_finds_a_changed_file_undoes_its_steps(
         repair.apply(disk, HOME, PLAN)
     assert differences({**BEFORE, "d/e": b"meddled"}, journal(disk)) == []
     assert is_settled(disk)
+
+
+@pytest.mark.parametrize(
+    ("file", "parts"),
+    [
+        ("a.jrn", ["", "a", "a.jrn"]),
+        ("a.jrn.t5.zz", ["", "a", "a.jrn"]),
+        ("a.b.jrn", ["", "a.b"]),
+        ("a.b.jrn.old", ["", "a.b"]),
+        ("a", ["", "a"]),
+        ("a.17.pack", ["", "a"]),
+        ("a.b/jnl/0000000000000000.jnl", ["", "a.b"]),
+        ("a/jnl/0000000000000000.jnl", ["", "a"]),
+        ("ab.jrn", [""]),
+    ],
+)
+def test_a_repair_concerns_the_parts_whose_files_it_changes(file: str, parts: list[str]) -> None:
+    found = repair.Repair(Path("/home/.logwright/cut/log"), Plan("any", (Remove(file, ""),)), [])
+    assert [part for part in ("", "a", "a.b", "a.jrn") if found.concerns(part)] == parts

@@ -28,6 +28,7 @@ from logwright.pipeline.report.figures import (
 from logwright.pipeline.report.markup import Markup, element, label, shown
 from logwright.pipeline.report.page import render_report, write_report
 from logwright.pipeline.report.reducing import PageRow, SegmentRow, StoreRow
+from logwright.pipeline.report.style import STYLE
 
 START = 1_790_000_040
 HOSTILE = [
@@ -223,6 +224,11 @@ def test_bars_are_proportional_and_never_invisible() -> None:
         "1.5",
         None,
     ]
+
+
+def test_every_kind_of_damage_in_the_key_has_a_colour() -> None:
+    assert [kind for kind in plots.KINDS if f".k-{kind} {{ fill: var(--" not in STYLE] == []
+    assert [plots.kind_class(kind) for kind in ("truncated", "link")] == ["k-truncated", "k-other"]
 
 
 def test_map_shows_the_position_of_damage_in_a_file() -> None:

@@ -493,6 +493,10 @@ def test_entries_after_the_end_of_the_file_are_reported(journal: Journal) -> Non
         message = f"3 entries from here on are for blocks after the end of the file at {2 * BLOCK}"
         assert file.notes() == [Note(32, message)]
         assert len(file.checksums) == 2
+    journal.put(data[: 4 * BLOCK], side_file_of(data))
+    with journal.reading() as file:
+        message = f"the entry here is for a block after the end of the file at {4 * BLOCK}"
+        assert file.notes() == [Note(48, message)]
 
 
 def test_huge_side_file_is_read_only_up_to_the_blocks_of_the_file(tmp_path: Path) -> None:

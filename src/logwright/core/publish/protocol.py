@@ -142,7 +142,9 @@ def replace_json(disk: Disk, path: Path, contents: Mapping[str, Any], temporary:
     replace_file(disk, path, data, temporary or path.with_name(f"{path.name}.tmp"))
 
 
-def read_json(disk: Disk, path: Path, parse: Callable[[Any], Parsed], what: str, hint: str) -> Parsed | None:
+def read_json(
+    disk: Disk, path: Path, parse: Callable[[Any], Parsed], what: str, hint: str, *, may_lack_version: bool = False
+) -> Parsed | None:
     """A file of ours, parsed; None if there is none. `DamagedJournal` says what it is, and with `hint` what to do."""
     try:
         file = disk.open(path, "read")
@@ -154,7 +156,8 @@ def read_json(disk: Disk, path: Path, parse: Callable[[Any], Parsed], what: str,
         file.close()
     try:
         found = json.loads(data)
-        if (version := found.get("version", _VERSION)) != _VERSION:
+        version = found.get("version", _VERSION) if may_lack_version else found["version"]
+        if version != _VERSION:
             raise ValueError(f"version {version} is not known here")
         return parse(found)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, UnknownFormat) as error:

@@ -321,7 +321,8 @@ def _is_published(disk: Disk, root: Path, batch: Batch | None) -> bool:
         return False
     hint = "restore it from a copy: it says which batches are not to be published again"
     path = _published_path(root, batch.query)
-    last = read_json(disk, path, lambda found: int(found["batch"]), "record of the last published batch", hint)
+    what = "record of the last published batch"  # the first releases wrote it without a version
+    last = read_json(disk, path, lambda found: int(found["batch"]), what, hint, may_lack_version=True)
     return last is not None and batch.number <= last
 
 

@@ -243,10 +243,8 @@ class Repair:
         )
 
     def concerns(self, part: str) -> bool:
-        """Whether it changes files of a part, which are `part`, `part.…` or `part/…`. An empty part is all files."""
-        return not part or any(
-            step.file == part or step.file.startswith((f"{part}.", f"{part}/")) for step in self.plan.steps
-        )
+        """Whether it changes files of a part; an empty part is all files."""
+        return not part or any(_is_of(part, step.file) for step in self.plan.steps)
 
     def as_json(self) -> dict[str, Any]:
         return {**self._progress(), "steps": [entry.as_json() for entry in self.entries]}
@@ -337,6 +335,16 @@ def find_interrupted(disk: Disk, home: Path) -> Repair | None:
     """The repair or undo that was begun and not finished."""
     latest = _latest(disk, home)
     return latest if latest is not None and latest.state in (APPLYING, UNDOING) else None
+
+
+def _is_of(part: str, file: str) -> bool:
+    """Whether a file is one of a part: `part`, `part/…` or `part.…`, but not one of the part `part.other`.
+
+    The files of that one have a folder or the suffix of journals later in their name.
+    """
+    rest = file.removeprefix(f"{part}.")
+    is_other = rest == file or "/" in rest or ".jrn" in rest
+    return file == part or file.startswith(f"{part}/") or not is_other
 
 
 def report_repairs(disk: Disk, home: Path, report: Report, part: str | None = None) -> None:

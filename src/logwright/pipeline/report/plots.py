@@ -15,7 +15,7 @@ from .markup import Markup, element, join, shown, svg, text, title
 
 COLOURS: Final = 7
 """The number of journals that have their own colour."""
-KINDS: Final = ("torn_tail", "malformed", "unexpected_offset", "gap", "checksum", "unreadable")
+KINDS: Final = ("torn_tail", "malformed", "unexpected_offset", "gap", "truncated", "checksum", "unreadable")
 """The kinds of damage that have their own colour, in the order of the key."""
 
 _WIDTH: Final = 1000

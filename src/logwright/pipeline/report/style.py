@@ -98,7 +98,7 @@ svg text.strong { fill: var(--ink); font-weight: 600; }
 .s-behind { fill: var(--c0); } .s-overtaken { fill: var(--bad); } .s-ahead { fill: var(--c1); }
 .k-torn_tail { fill: var(--c5); } .k-malformed { fill: var(--bad); } .k-unexpected_offset { fill: var(--c4); }
 .k-gap { fill: var(--c0); } .k-checksum { fill: var(--c3); } .k-unreadable { fill: var(--c1); }
-.k-other { fill: var(--rest); }
+.k-truncated { fill: var(--c2); } .k-other { fill: var(--rest); }
 footer { color: var(--soft); font-size: 13px; margin-top: 24px; }
 @media print {
   :root {

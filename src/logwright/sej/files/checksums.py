@@ -374,6 +374,8 @@ class Checksums:
             ENTRY.pack_into(self._entries, index * ENTRY.size, *_NOT_COVERED)
         if impossible:
             message = f"{len(impossible)} entries claim to cover more bytes than a block has, the first of them here"
+            if len(impossible) == 1:
+                message = "the entry claims to cover more bytes than a block has"
             self.notes.append(Note(_entry_position(impossible[0]), message))
 
     @classmethod
@@ -416,7 +418,10 @@ class Checksums:
         checksums = cls(head + file.read_at(HEADER.size, wanted - HEADER.size), blocks)
         surplus = (side_bytes - _entry_position(blocks)) // ENTRY.size
         if surplus > 0:
-            message = f"{surplus} entries from here on are for blocks after the end of the file at {data_bytes}"
+            entries = (
+                "the entry here is for a block" if surplus == 1 else f"{surplus} entries from here on are for blocks"
+            )
+            message = f"{entries} after the end of the file at {data_bytes}"
             checksums.notes.append(Note(_entry_position(blocks), message))
             for index in (blocks, blocks + surplus - 1):
                 _, covered = ENTRY.unpack(file.read_at(_entry_position(index), ENTRY.size))
