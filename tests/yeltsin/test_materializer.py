@@ -350,6 +350,7 @@ def test_pages_beyond_the_memory_are_in_a_temporary_file(tmp_path: Path) -> None
             if number % 17 == 3:
                 known.ranges = Ranges()
             known.ranges.put(start, data)
+            pages.settle([page])
         assert small.look(page) == large.look(page)
         if number == 2000:
             small.forget(1)

@@ -34,7 +34,8 @@ from __future__ import annotations
 import heapq
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, fields
+from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 import pyarrow as pa
@@ -124,6 +125,7 @@ _SAVED: Final = pa.schema(
     ]
 )
 """The columns of a saved state: the fields of segments."""
+_fields_of: Final = attrgetter(*_SAVED.names)
 assert _SAVED.names == [field.name for field in fields(_Segment)]
 
 
@@ -155,11 +157,13 @@ def _pieces(batch: pa.RecordBatch) -> Iterator[_Piece]:
     firsts = pa.concat_arrays([pa.array([0], pa.uint64()), ends.slice(0, len(ends) - 1)])
     sizes = pc.fill_null(pc.binary_length(batch.column("data")), 0)
     totals = (_totals(array, lasts) for array in (batch.column("data").is_valid(), sizes, batch.column("lost")))
-    taken = (batch.column(name).take(lasts).to_pylist() for name in ("generation", "boundary", "file_id", "file"))
+    taken = (batch.column(name).take(lasts).to_pylist() for name in ("generation", "boundary", "file_id"))
+    names = batch.column("file")
+    names_taken = map(names.dictionary.to_pylist().__getitem__, names.indices.take(lasts).to_pylist())
     places = (batch.column("position").take(index).to_pylist() for index in (firsts, lasts))
     checks = _checks(batch.column("checked"), lasts.to_pylist())
-    columns = zip(segments.take(lasts).to_pylist(), *taken, *places, *totals, checks, strict=True)
-    yield from (_Piece(*piece) for piece in columns)
+    columns = zip(segments.take(lasts).to_pylist(), *taken, names_taken, *places, *totals, checks, strict=True)
+    yield from map(_Piece._make, columns)
 
 
 def _changes(*columns: pa.Array) -> pa.Array:
@@ -290,7 +294,7 @@ class SegmentMaterializer(Materializer):
         numbers = {"label": generation.label, "checked": generation.checked, "last_file": generation.last_file}
         schema = _SAVED.with_metadata({"state": json.dumps(numbers)})
         with pa.ipc.new_stream(sink, schema) as writer:
-            writer.write_batch(batch_of_rows(schema, list(map(astuple, generation))))
+            writer.write_batch(batch_of_rows(schema, list(map(_fields_of, generation))))
 
     def _load(self, saved: pa.NativeFile) -> None:
         generation = self._generation

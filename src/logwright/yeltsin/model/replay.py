@@ -23,11 +23,12 @@ from ..bytes.records import Allocate, Modify, Operation, Remove, Transaction
 
 
 class Ranges:
-    """Bytes of a page that are known, in ranges that do not touch each other."""
+    """Bytes of a page that are known, in ranges that do not touch each other. `size` is the number of these bytes."""
 
-    __slots__ = ("_data", "_starts")
+    __slots__ = ("_data", "_starts", "size")
 
     def __init__(self) -> None:
+        self.size = 0
         self._starts: list[int] = []
         self._data: list[bytes] = []
 
@@ -63,6 +64,7 @@ class Ranges:
         pieces = [(self._starts[row], self._data[row]) for row in range(low, high)]
         for at, piece in [*pieces, (start, data)] if over else [(start, data), *pieces]:
             merged[at - first : at - first + len(piece)] = piece
+        self.size += len(merged) - sum(map(len, self._data[low:high]))
         self._starts[low:high] = [first]
         self._data[low:high] = [bytes(merged)]
 
@@ -76,7 +78,7 @@ class Ranges:
     def copy(self) -> Ranges:
         """The same, to go its own way."""
         found = Ranges()
-        found._starts, found._data = self._starts.copy(), self._data.copy()
+        found._starts, found._data, found.size = self._starts.copy(), self._data.copy(), self.size
         return found
 
     def as_json(self) -> list[dict[str, Any]]:

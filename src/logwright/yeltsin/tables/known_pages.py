@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -51,7 +51,7 @@ class KnownPages:
         self._memory_bytes = memory_bytes
         self._recent: OrderedDict[int, Page] = OrderedDict()
         self._used: dict[int, int] = {}
-        """The known bytes of the pages in memory, when they were counted last."""
+        """The numbers of known bytes of the pages in memory."""
         self._used_bytes = 0
         self._stored: dict[int, _Stored] = {}
         self._file: File | None = None
@@ -60,8 +60,7 @@ class KnownPages:
         """The slots that are free, by the number of bits of their size."""
 
     def take(self, page: int) -> Page:
-        """A page, to be changed until the next one is taken."""
-        self._count_last()
+        """A page, to be changed until `settle` is called with it."""
         found = self._recent.get(page)
         if found is None:
             found = self._recent[page] = self._load(page)
@@ -76,8 +75,19 @@ class KnownPages:
 
     def put(self, page: int, known: Page) -> None:
         """Let this be what is known of a page."""
-        self._count_last()
         self._recent[page] = known
+        self.settle([page])
+
+    def settle(self, taken: Iterable[int]) -> None:
+        """Store pages in the file if there are too many in memory. Those that were taken are not changed any more."""
+        for page in taken:
+            used = self._recent[page].ranges.size
+            self._used_bytes += used - self._used.get(page, 0)
+            self._used[page] = used
+        while self._used_bytes > self._memory_bytes and len(self._recent) > 1:
+            page, known = self._recent.popitem(last=False)
+            self._used_bytes -= self._used.pop(page, 0)
+            self._stored[page] = self._store(known)
 
     def forget(self, gaps: int) -> None:
         """Transactions are lost here: of no page any bytes are known."""
@@ -104,19 +114,6 @@ class KnownPages:
             REAL_DISK.remove(self._path)
 
     # --- the temporary file -------------------------------------------------------------------------------------------
-
-    def _count_last(self) -> None:
-        """Count the bytes of the page that was taken last, and store others if there is too much in memory."""
-        if not self._recent:
-            return
-        last = next(reversed(self._recent))
-        used = sum(len(data) for _, data in self._recent[last].ranges.items())
-        self._used_bytes += used - self._used.get(last, 0)
-        self._used[last] = used
-        while self._used_bytes > self._memory_bytes and len(self._recent) > 1:
-            page, known = self._recent.popitem(last=False)
-            self._used_bytes -= self._used.pop(page, 0)
-            self._stored[page] = self._store(known)
 
     def _store(self, known: Page) -> _Stored:
         items = known.ranges.items()

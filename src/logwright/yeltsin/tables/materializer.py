@@ -244,7 +244,7 @@ def _versions(operations: pa.Table, pages: KnownPages | _PagesLater) -> Iterator
     changes = operations.select(_Change._fields).filter(is_change)
     columns = [_plain(column) for column in changes.columns]
     for number, own in groupby(map(_Change._make, zip(*columns, strict=True)), key=itemgetter(0)):
-        touched: dict[int, _Change] = {}
+        touched: dict[int, tuple[Page, _Change]] = {}
         for change in own:
             if (change.gaps or 0) > pages.gaps:
                 pages.forget(change.gaps or 0)
@@ -253,14 +253,14 @@ def _versions(operations: pa.Table, pages: KnownPages | _PagesLater) -> Iterator
                 page.ranges = Ranges()
             else:
                 page.ranges.put(change.page_offset or 0, change.after)
-            touched[change.page] = change
-        for page_number, last in touched.items():
-            page = pages.take(page_number)
+            touched[change.page] = (page, change)
+        for page, last in touched.values():
             page.version += 1
             is_removed = last.op == "remove"
             text = None if is_removed else _as_json(page.ranges)
-            place = (last.file, page_number, page.version, number, last.timestamp)
+            place = (last.file, last.page, page.version, number, last.timestamp)
             yield (*place, last.op, is_removed, text, pages.gaps)
+        pages.settle(touched)
 
 
 def _plain(column: pa.ChunkedArray) -> list[Any]:
@@ -306,6 +306,9 @@ class _PagesLater:
         if found is None:
             found = self._changed[page] = self._look(page)
         return found
+
+    def settle(self, taken: Iterable[int]) -> None:
+        return
 
     def forget(self, gaps: int) -> None:
         self.gaps = gaps
