@@ -58,16 +58,18 @@ def name_of(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def imports_of(path: Path, *, when_loaded: bool = False) -> set[str]:
+def imports_of(path: Path, *, when_loaded: bool = False, with_types: bool = False) -> set[str]:
     """Everything that a module imports, as absolute names, or only what it imports when it is loaded.
 
-    Imports for type checkers only, in `if TYPE_CHECKING:`, are left out: they load nothing.
+    Imports for type checkers only, in `if TYPE_CHECKING:`, are left out unless `with_types`: they load nothing.
     """
     module = name_of(path)
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
     found: set[str] = set()
     tree = ast.parse(path.read_text())
-    left_out = {child for node in ast.walk(tree) if _is_left_out(node, when_loaded) for child in ast.walk(node)}
+    left_out = {
+        child for node in ast.walk(tree) if _is_left_out(node, when_loaded, with_types) for child in ast.walk(node)
+    }
     for node in ast.walk(tree):
         if node in left_out:
             continue
@@ -78,9 +80,9 @@ def imports_of(path: Path, *, when_loaded: bool = False) -> set[str]:
     return found
 
 
-def _is_left_out(node: ast.AST, when_loaded: bool) -> bool:
+def _is_left_out(node: ast.AST, when_loaded: bool, with_types: bool) -> bool:
     if isinstance(node, ast.If):
-        return isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+        return not with_types and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
     return when_loaded and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
 
 
@@ -262,12 +264,12 @@ def imports_of_compiled(path: Path) -> set[str]:
 
 
 @functools.cache
-def imports_between_modules() -> dict[str, set[str]]:
+def imports_between_modules(*, with_types: bool = False) -> dict[str, set[str]]:
     """Which modules each of our modules imports. One that is interpreted and compiled is one module."""
     compiled = [path for kind in ("*.pyx", "*.pxd") for path in PACKAGE.rglob(kind)]
     found: dict[str, set[str]] = {name_of(path): set() for path in [*MODULES, *compiled]}
     for path in MODULES:
-        found[name_of(path)] |= imports_of(path, when_loaded=place_of(path) in LAZY_PLACES)
+        found[name_of(path)] |= imports_of(path, when_loaded=place_of(path) in LAZY_PLACES, with_types=with_types)
     for path in compiled:
         found[name_of(path)] |= imports_of_compiled(path)
     return {name: set(_modules_of(names, found.keys())) - {name} for name, names in found.items()}
@@ -297,6 +299,31 @@ def circles(imports: dict[str, set[str]]) -> list[set[str]]:
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
     assert circles(imports_between_modules()) == []
+
+
+CIRCLES_OF_TYPES = [
+    {"core.format", "core.publish.manifest", "core.publish.restore"},
+    {"sej.files.check", "sej.files.offset_file", "sej.files.reader", "sej.files.state"},
+    {"kestrel.files.check", "kestrel.files.reader", "kestrel.files.survey"},
+    {"appendfile.files.check", "appendfile.files.reader"},
+    {"versioned.files.check", "versioned.files.reader"},
+    {"yeltsin.files.check", "yeltsin.files.reader"},
+    {"appendfile.files.writer", "appendfile.model.recovery"},
+    {"yeltsin.model.database", "yeltsin.model.transaction"},
+]
+"""Modules that name each other's types, and load each other in one direction only. There are to be no others."""
+
+
+def test_no_other_modules_name_each_others_types() -> None:
+    for circle in circles(imports_between_modules(with_types=True)):
+        names = {name.removeprefix("logwright.") for name in circle}
+        assert any(names <= known for known in CIRCLES_OF_TYPES), f"{sorted(names)} import each other for their types"
+
+
+def test_imports_for_types_are_detected() -> None:
+    check = PACKAGE / "sej" / "files" / "check.py"
+    assert "logwright.sej.files.reader.Reader" not in imports_of(check)
+    assert "logwright.sej.files.reader.Reader" in imports_of(check, with_types=True)
 
 
 def test_circles_within_functions_and_in_kernels_are_detected() -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,9 +28,6 @@ from ..bytes.codec import Columns
 from ..bytes.records import FIELDS
 from . import columns
 from .columns import by_queue, from_arrow
-
-if TYPE_CHECKING:
-    from .staging import QueuesTarget
 
 TYPED: Final = pa.schema(
     [
@@ -209,15 +206,15 @@ def parsed(column: pa.Array) -> pa.StructArray:
 # --- writing ------------------------------------------------------------------------------------------------------
 
 
-def check_writable(schema: pa.Schema, target: QueuesTarget) -> None:
-    """Raise `WrongUse` for columns that cannot be written, before there are any rows."""
+def check_writable(schema: pa.Schema, queue: str | None) -> None:
+    """Raise `WrongUse` for columns that cannot be written, before there are any rows. `queue` is the option."""
     unknown = [name for name in schema.names if name not in _WRITTEN]
     if unknown:
         known = "queue, data, added and expires"
         raise WrongUse(f"an item of a queue has no {', '.join(unknown)}: select {known}, as far as you have them")
     if "data" not in schema.names:
         raise WrongUse("there is no column data, which is what an item holds")
-    if "queue" not in schema.names and target.queue is None:
+    if "queue" not in schema.names and queue is None:
         raise WrongUse("say which queue the items are for: in a column queue, or by option('queue', NAME)")
     empty = writable(pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema))
     for _, rows in [("", empty), *by_queue(empty, "")]:

@@ -4,8 +4,8 @@ A task encodes its items into files of its own, one for each queue: an ADDX each
 those for one queue the publisher makes one file, if there are several, before it commits; then a batch is put in place
 by giving each file its name, and takes no more space: one rotated file for each batch and queue.
 
-Rotated files are replayed before the newest one. So that the items of a batch come behind those that were there, the
-newest file, unless it is empty, is rotated first, under the queue's lock:
+Rotated files are replayed before the newest one. So that the items of a batch come after the existing ones, the newest
+file, unless it is empty, is rotated first, under the queue's lock:
 
     cars.904    cars                        ->      cars.904    cars.950            cars.951        cars
                 (items, removals)                               (what was cars)     (the batch)     (empty, or missing)
@@ -13,8 +13,8 @@ newest file, unless it is empty, is rotated first, under the queue's lock:
 951 is greater than every number before it, also when the clock has gone back. Rotating changes nothing about a queue,
 so it may be done before the commit, and for a batch that is never committed.
 
-What is in place after a crash: a staged file is gone once it has its name; where a power cut has left both names, they
-are the same file. What is not yet in place gets a new number then, behind whatever was written in the meantime.
+After a crash: a staged file is gone once it has its name; if a power cut has left both names, they are the same file.
+A file that is not yet in place gets a new number, greater than those of files written in the meantime.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class QueuesTarget(Target):
     def check_writable(self, schema: pa.Schema) -> None:
         from .spark_columns import check_writable
 
-        check_writable(schema, self)
+        check_writable(schema, self.queue)
 
     def writable(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         from .spark_columns import writable
@@ -185,7 +185,7 @@ class _WayMaker(Writer):
 
 
 def _make_way(disk: Disk, root: Path, queue: str, lock: Lock) -> int:
-    """The number for a file that is to be replayed behind all that there is. The newest file is empty then, or none."""
+    """The number for a file that is replayed after all existing ones. The newest file is then empty or missing."""
     listing = list_files(disk, root, queue)
     last, newest = listing.last_timestamp, listing.newest
     if listing.pack is not None or (newest is not None and disk.file_size(newest.path)):

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 from array import array
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,9 +29,6 @@ from ..bytes import kernel
 from ..bytes.records import check_timestamp
 from . import columns
 from .columns import packed_entries
-
-if TYPE_CHECKING:
-    from .staging import StoresTarget
 
 TYPED: Final = pa.schema(
     [
@@ -163,7 +160,7 @@ def _change(
 def packed(batch: pa.RecordBatch, now: int) -> tuple[list[tuple[int, bytes]], int]:
     """The rows of one store as entries, each with its time, in their order; and the time for the next that has none.
 
-    The first row without a time gets `now`, and each further one the time behind it.
+    The first row without a time gets `now`, and each further one a time that is 1 ns later.
     """
     times: list[int] = []
     for row, time in enumerate(_times_of(batch)):
@@ -198,8 +195,8 @@ def _times_of(batch: pa.RecordBatch) -> list[int | None]:
 # --- writing ------------------------------------------------------------------------------------------------------
 
 
-def check_writable(schema: pa.Schema, target: StoresTarget) -> None:
-    """Raise `WrongUse` for columns that cannot be written, before there are any rows."""
+def check_writable(schema: pa.Schema, store: str | None) -> None:
+    """Raise `WrongUse` for columns that cannot be written, before there are any rows. `store` is the option."""
     unknown = [name for name in schema.names if name not in _WRITTEN]
     if unknown:
         known = "store, k, o, t or timestamp, and deleted"
@@ -207,7 +204,7 @@ def check_writable(schema: pa.Schema, target: StoresTarget) -> None:
     for name, what in (("k", "the key"), ("o", "the value, as JSON")):
         if name not in schema.names:
             raise WrongUse(f"there is no column {name}, which is {what}")
-    if "store" not in schema.names and target.store is None:
+    if "store" not in schema.names and store is None:
         raise WrongUse("say which store the changes are of: in a column store, or by option('store', NAME)")
     if "deleted" in schema.names and not pa.types.is_boolean(schema.field("deleted").type):
         raise WrongUse(f"column deleted is {schema.field('deleted').type}, and must be boolean")

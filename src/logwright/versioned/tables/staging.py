@@ -125,7 +125,7 @@ class StoresTarget(Target):
                     give_name(disk, root, staged, paths[0])
 
     def refuse_live_writers(self, root: Path, *, disk: Disk) -> None:
-        """Raise what publishing the target's own store would raise now: better before the work than behind it.
+        """Raise what publishing the target's own store would raise now: better before the work than after it.
 
         Only its rows say which other stores a batch is for.
         """
@@ -139,7 +139,7 @@ class StoresTarget(Target):
     def check_writable(self, schema: pa.Schema) -> None:
         from .spark_columns import check_writable
 
-        check_writable(schema, self)
+        check_writable(schema, self.store)
 
     def stage(self, root: Path, run: str, order: int, *, disk: Disk = REAL_DISK) -> Stage:
         return Stage(root, run, order, self, disk=disk)
