@@ -9,7 +9,7 @@
 `read`, `batches` and `to_parquet` hold a batch or two at a time, whatever the size of the journal. Columns that are not
 asked for are not decoded. The columns of a format are its `Columns`: see `core/read/columns.py`.
 
-At damage `mode` decides, as in every reader: `failfast` raises, the others go on behind it. In `permissive` each
+At damage `mode` decides, as in every reader: `failfast` raises, the others continue after it. In `permissive` each
 `Damage` is given to `on_damage`, and is in the `damages` of `Batches`. A torn tail ends the reading and raises nothing;
 it is in `torn_tails`.
 """
@@ -255,7 +255,7 @@ def parquet_losses(source: Path | str, *, disk: Disk = REAL_DISK) -> list[Loss]:
 
 
 def _check_parquet(disk: Disk, path: Path, columns: Columns) -> None:
-    """Raise what is wrong with a Parquet file, as far as its footer and its first rows tell."""
+    """Raise an error if the footer or the first rows of a Parquet file are not valid."""
     file = disk.open(path, "read")
     try:
         for batch, _, _ in _parquet_batches(file):

@@ -92,11 +92,11 @@ def command(
         raise WrongUse("--follow does not work with --restore")
     if shards and (not backwards or name is not None):
         raise WrongUse("--shards needs --restore and excludes --name: it restores shards copied without a name")
-    room = hub_package()
+    package = hub_package()
     format = find_format("sej") if backwards and format_name is None else chosen_format(path, format_name)
     if format.name != "sej":
         raise WrongUse(f"{path}: a hub stores sej journals only; this is a {format.name} journal")
-    access = room.Access.load(
+    access = package.Access.load(
         address,
         token=token,
         tls=tls,
@@ -105,31 +105,33 @@ def command(
         key=tls_key,
         insecure=insecure,
     )
-    with _naming_path(path, room), logs_on_stderr():
+    with _naming_path(path, package), logs_on_stderr():
         if backwards:
             with _counting_bar(path) as progress:
                 options = {"client": client, "name": name, "all_shards": shards, "progress": progress}
-                restored = asyncio.run(room.restore_path(access, path, **options))
+                restored = asyncio.run(package.restore_path(access, path, **options))
             for done in restored:
                 _print(done, {"restored": str(done.directory)}, as_json)
         else:
-            asyncio.run(_send(room, access, path, client, name, follow, as_json))
+            asyncio.run(_send(package, access, path, client, name, follow, as_json))
 
 
 @contextlib.contextmanager
-def _naming_path(path: Path, room: Any) -> Iterator[None]:
+def _naming_path(path: Path, package: Any) -> Iterator[None]:
     """Raise damage with the path that the user gave, unless it is in the copy on the hub."""
     in_copy: LogwrightError | None = None
     with naming_path(path):
         try:
             yield
-        except room.DamagedCopy as error:
+        except package.DamagedCopy as error:
             in_copy = error
     if in_copy is not None:
         raise in_copy
 
 
-async def _send(room: Any, access: Any, path: Path, client: str, name: str | None, follow: bool, as_json: bool) -> None:
+async def _send(
+    package: Any, access: Any, path: Path, client: str, name: str | None, follow: bool, as_json: bool
+) -> None:
     """Send until everything is sent, or until a signal stops it; the results so far."""
     failures: list[LogwrightError] = []
 
@@ -140,7 +142,7 @@ async def _send(room: Any, access: Any, path: Path, client: str, name: str | Non
         async with until_stopped() as stopped:
             options = {"progress": bar, "finished": finished, "failed": failures.append}
             sending = asyncio.ensure_future(
-                room.send_path(access, path, client=client, name=name, follow=follow, **options)
+                package.send_path(access, path, client=client, name=name, follow=follow, **options)
             )
             stopping = asyncio.ensure_future(stopped.wait())
             await asyncio.wait([sending, stopping], return_when=asyncio.FIRST_COMPLETED)

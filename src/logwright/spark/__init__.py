@@ -40,7 +40,7 @@ _AT_START: Final = {
 def session(master: str = "local[*]", name: str = "logwright", **settings: Any) -> SparkSession:
     """A Spark session with the journal formats registered.
 
-    `settings` are settings of Spark; `_` in names stands for a dot.
+    `settings` are settings of Spark; a `_` in a name means a dot.
     """
     _require_java()
     from pyspark.sql import SparkSession

@@ -232,7 +232,7 @@ def payloads(buffer, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count):
 
 
 cdef class Run:
-    """The data of records that lie one behind the other; see codec.Run."""
+    """The data of consecutive records; see codec.Run."""
 
     cdef bytes _data
     cdef Py_ssize_t _count
@@ -752,7 +752,7 @@ cdef class AppendBuffer(WriteBuffer):
             self._attend()
 
     def extend(self, columns, Py_ssize_t row, Py_ssize_t enough_bytes):
-        """Add the data of rows from `row` on, up to a checkpoint or until so many bytes wait; the next row."""
+        """Add the data of rows from `row` on, up to a checkpoint or until `enough_bytes` wait; returns the next row."""
         cdef list views = []
         cdef Py_ssize_t count = rows_of(columns)
         cdef int64_t data_bytes = 0

@@ -1,4 +1,4 @@
-"""The tables of appendfile: `segment_records`, a row for every record, and `segments`, what the records stand for.
+"""The tables of appendfile: `segment_records`, a row for every record, and `segments`, what the records add up to.
 
 `segment_records` has the columns
 

@@ -118,7 +118,7 @@ def batches(
 class Part(NamedTuple):
     """A part of what is read, such as a shard: its name, its reader, its share of the progress.
 
-    `within` tells the name of a file of the part as it is seen from the path that is read.
+    `within` returns the name of a file of the part, relative to the path that is read.
     """
 
     name: str

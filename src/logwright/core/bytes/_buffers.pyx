@@ -46,7 +46,7 @@ cdef int check_range(View view, Py_ssize_t start, Py_ssize_t end) except -1:
 
 
 cdef int check_count(Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count, Py_ssize_t least_bytes) except -1:
-    """Before anything is allocated for so many records of at least so many bytes: could they be there at all?"""
+    """Raise if a range is too short for `count` records: called before memory is allocated for them."""
     if count < 0 or count > (stop - start) // least_bytes:
         raise not_walked(start)
     return 0
@@ -63,12 +63,12 @@ cdef Py_ssize_t rows_of(object columns) except -1:
 
 
 cdef object not_walked(Py_ssize_t position):
-    """What to raise for a range that no walk has passed."""
+    """The error for a range that was not walked."""
     return Malformed(position, "the range was not walked")
 
 
 cdef object array_of(str code, bytes items):
-    """The numbers that lie in bytes, as an array of Python's."""
+    """The numbers in bytes, as a Python array."""
     found = array(code)
     found.frombytes(items)
     return found
@@ -98,7 +98,7 @@ cdef const unsigned char *column_bytes(object buffer, int64_t *size, list views)
 
 
 cdef int check_ends(const int32_t *ends, Py_ssize_t count, int64_t have, int64_t limit, str name) except -1:
-    """Raise unless the ends of a column rise, lie within its bytes, and leave no item longer than the limit."""
+    """Raise unless the ends of a column rise, are within its bytes, and leave no item longer than the limit."""
     cdef Py_ssize_t row
     cdef int64_t width
     if ends == NULL or count == 0:

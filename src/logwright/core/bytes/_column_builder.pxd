@@ -6,7 +6,7 @@ from ._bytes cimport copy_bytes
 
 
 cdef struct BytesColumn:
-    # Bytes one behind the other, and where each item ends. Without `ends` the column was not asked for.
+    # The bytes of consecutive items, and where each ends. `ends` is NULL if the column was not asked for.
     int32_t *ends
     unsigned char *data
     int64_t room
@@ -14,7 +14,7 @@ cdef struct BytesColumn:
 
 
 cdef inline bint fits(const BytesColumn *column, int64_t size) noexcept nogil:
-    """Whether one more item of so many bytes fits."""
+    """Whether one more item of this size fits."""
     return column.ends == NULL or size <= column.room - column.used
 
 

@@ -30,7 +30,7 @@ cdef class ColumnBuilder:
     """Columns that are being filled. Their memory stays ours until they are taken."""
 
     cdef int _begin(self, object columns, Py_ssize_t rows, dict room, object allocate) except -1:
-        """Columns for so many rows; `room` is how many bytes fit each column of bytes, by name."""
+        """Columns for `rows` rows; `room` is the capacity in bytes of each column of bytes, by name."""
         if self._views is not None:
             raise WrongUse("these columns were begun before")  # and their memory may be in use
         if not 0 <= rows <= 0x7FFFFFFF:
@@ -46,11 +46,11 @@ cdef class ColumnBuilder:
         return 0
 
     cdef unsigned char *_numbers(self, bint wanted, str name, Py_ssize_t width) except? NULL:
-        """The memory of a column of numbers of so many bytes each; NULL where it is not wanted."""
+        """The memory of a column of numbers of `width` bytes each; NULL if it is not wanted."""
         return self._allocated(name, self._rows * width) if wanted else NULL
 
     cdef int _bytes(self, bint wanted, str name, str ends_name, BytesColumn *column) except -1:
-        """The memory of a column of bytes and of their ends; none where it is not wanted."""
+        """The memory of a column of bytes and of their ends; none if it is not wanted."""
         column.ends = NULL
         column.used = 0
         if wanted:
@@ -70,7 +70,7 @@ cdef class ColumnBuilder:
         return <unsigned char *>view.data
 
     cdef int _check_ours(self) except -1:
-        """Raise when these columns are another's by now, or at this moment."""
+        """Raise if these columns have been taken, or another thread is adding to them."""
         if self._columns is None:
             raise WrongUse("these columns have been taken")
         if self._busy:
@@ -78,7 +78,7 @@ cdef class ColumnBuilder:
         return 0
 
     cdef object _leave(self, Py_ssize_t count):
-        """Hand the columns over, so many rows of them filled."""
+        """Hand over the columns, of which `count` rows are filled."""
         self._check_ours()
         columns, self._columns = self._columns, None
         columns.count = count

@@ -18,7 +18,7 @@ cdef extern from *:
     #define CRC32C_POLYNOMIAL 0x82f63b78u  /* reflected: the lowest bit is the highest power */
     #define CRC32C_LANE_BYTES 512          /* long enough that joining costs little, short enough for one block */
 
-    static uint32_t crc32c_table[8][256];  /* [k][b]: the byte b with k zero bytes behind it */
+    static uint32_t crc32c_table[8][256];  /* [k][b]: the byte b, followed by k zero bytes */
     static uint32_t crc32c_shift[4][256];  /* [k][b]: the byte k of a state, CRC32C_LANE_BYTES zero bytes later */
 
     static void crc32c_prepare(void) {

@@ -22,7 +22,7 @@ cdef class WriteBuffer:
 
 
 cdef inline Py_ssize_t room_left(WriteBuffer buffer) noexcept:
-    """How many bytes fit behind what has gathered, without growing."""
+    """The number of bytes that can be added without growing the buffer."""
     return PyByteArray_GET_SIZE(buffer._buffer) - buffer._used
 
 

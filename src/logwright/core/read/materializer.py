@@ -1,8 +1,8 @@
 """Materializers: the tables of a part of a journal, made from its records in order.
 
-A format has a record table, with a row for every record in typed columns, and state tables, which show what the records
-stand for: the items of queues, the versions of keys, segments, transactions. A `Materializer` makes the rows of all of
-them in one pass over the records of one part (a shard, queue or store; the only part has the empty name).
+A format has a record table, with a row for every record in typed columns, and state tables, which show the state that
+the records describe: the items of queues, the versions of keys, segments, transactions. A `Materializer` makes the rows
+of all of them in one pass over the records of one part (a shard, queue or store; the only part has the empty name).
 
 A row is *closed* if no later record can change it: an item that is done, a version that was superseded. Closed rows are
 given out once, as soon as they are known. All other rows are *live*: they are given out again after each increment, and

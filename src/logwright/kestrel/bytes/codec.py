@@ -311,9 +311,9 @@ def copy_adds(
 def find_add(buffer: Buffer, start: int, end: int, room: int, dialect: int, anytime: bool = False) -> int:
     """The first position from `start` on where an ADDX, ADD_XID or CONTINUE could begin, -1 if none is before `end`.
 
-    Could begin: its head is at hand, it ends within `room` bytes from the beginning of the buffer, which may lie behind
-    `end`, its item was added between 2000 and 2100 and expires then or never. With `anytime` also one that was added
-    between 1970 and 2000.
+    An operation could begin at a position if its head is in the buffer, it ends within `room` bytes from the beginning
+    of the buffer (which may be after `end`), its item was added between 2000 and 2100, and it expires then or never.
+    With `anytime` the item may also have been added between 1970 and 2000.
     """
     check_range(buffer, start, end)
     _check_dialect(dialect)
@@ -348,7 +348,7 @@ class Columns:
     """Operations as columns of plain buffers in the machine's byte order; a column that was not asked for is None.
 
     `kinds` u8; `xids`, `counts` i32; `added`, `expires` i64 in milliseconds; `positions` u64; `sizes` i64. What an
-    operation does not have is 0. The data lie one behind the other in `data`; the n-th is between `data_ends[n]` and
+    operation does not have is 0. The data are consecutive in `data`; the n-th is between `data_ends[n]` and
     `data_ends[n + 1]` (i32). A buffer may be longer than its `count` rows.
     """
 

@@ -57,7 +57,7 @@ class OpenIds:
                 return
 
     def following(self, xid: int) -> int:
-        """The first free id behind one, wrapping as an i32."""
+        """The first free id after one, wrapping as an i32."""
         found = self._free_from((xid + 1) % _IDS)
         if found >= _IDS:
             found = self._free_from(0)
@@ -84,7 +84,7 @@ def _lowest(bits: int) -> int:
 
 
 def following(xid: int) -> int:
-    """The id behind one, which is never 0."""
+    """The id after one, which is never 0."""
     return 1 if xid == -1 else -(2**31) if xid == 2**31 - 1 else xid + 1
 
 

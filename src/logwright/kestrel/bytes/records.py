@@ -10,7 +10,7 @@ unremove                the reserved item goes back to the head
 confirm_remove          the reserved item is done with
 add_xid                 add an item at the tail, to be reserved under this id
 continue                the reserved item is done with, and this one is added          (kestrel2)
-state_dump              state for reading behind:  `count` add_xid follow             (documented)
+state_dump              state for reading after it: `count` add_xid follow            (documented)
 
 Which of them a journal can hold is a question of its dialect: `documented` is what the original describes, `kestrel2`
 what its releases write.

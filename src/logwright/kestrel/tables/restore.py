@@ -1,14 +1,14 @@
 """Restoring queues from tables: the same operations in the same files.
 
-The bytes of an operation follow from its name and its fields, whatever the dialect, and a file is nothing but
-operations, one behind the other. So a journal that was whole comes back byte for byte, with its rotated files, its
-empty ones, and what follows a state dump. What was damaged is not in the tables: the operations after it follow
-those before it directly, as in a replay that continues after damage, so the queue is in the same state.
+The bytes of an operation follow from its name and its fields, whatever the dialect, and a file has only consecutive
+operations. So an undamaged journal is restored byte for byte, with its rotated files, its empty ones, and what follows
+a state dump. What was damaged is not in the tables: the operations after it follow those before it directly, as in a
+replay that continues after damage, so the queue is in the same state.
 
 Tables that grew by increments may have the operations of a file under two names, that of the newest file and the one
 it was rotated to. `settled` says which it has now: the number of the next file is in every operation of that one.
 
-A journal is always a directory: a queue that was found as a file by itself comes back in a directory of that name, with
+A journal is always a directory: a queue that was found as a single file is restored to a directory of that name, with
 its files in it. Locks and what was cut off and kept (`.logwright/`) are not restored. Queues have no consumers.
 """
 

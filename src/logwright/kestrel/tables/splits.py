@@ -65,11 +65,11 @@ class QueueSplits(FileSplits):
             source = source_of(files.files, number)
             position = number & _POSITION
             if source is None:
-                behind = [file.first_number for file in files.files if file.first_number > number]
+                later = [file.first_number for file in files.files if file.first_number > number]
                 last = (files.files[-1].timestamp or 0) << POSITION_BITS if files.files else 0
                 if number == last:  # it was read to the end, and the file that follows is yet to come
                     return number, ""
-                following = min(behind, default=last)
+                following = min(later, default=last)
                 return following, _gone(number, following, "was packed")
             file = files.file(source)
             if file.size() >= position and mark in ("", _mark(file, position)):

@@ -338,7 +338,7 @@ def check_columns(columns):
 
 
 cdef struct Rows:
-    # Columns to be packed; NULL stands for a missing one.
+    # Columns to be packed; NULL for a missing one.
     const int64_t *timestamps
     const uint8_t *types
     const int32_t *key_ends

@@ -399,7 +399,7 @@ cdef int c_check(
 cdef int64_t c_from_wire(
     const unsigned char *data, Py_ssize_t end, uint64_t wanted, unsigned char *out, int64_t room
 ) noexcept nogil:
-    """The second pass: the messages, one behind the other; how many bytes. Never more than there is room for."""
+    """The second pass: write the consecutive messages; returns their size, at most `room`."""
     cdef Py_ssize_t at = 0
     cdef Py_ssize_t start = 0
     cdef Py_ssize_t stop

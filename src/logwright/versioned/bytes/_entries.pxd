@@ -21,7 +21,7 @@ cdef extern from *:
         int plain;
     } EntryFields;
 
-    #define ENTRY_HEAD_BYTES 40 /* up to behind a short key and the name of the value there are 31, and 8 are read */
+    #define ENTRY_HEAD_BYTES 40 /* a short key and the name of the value end within 31, and 8 more are read */
 
     /* In a function of its own, which has all registers for itself. */
     static __attribute__((noinline, unused)) Py_ssize_t take_quickly(

@@ -1,6 +1,6 @@
-"""Bytes that become more, one behind the other, for the kernels of this format. All of it is inline.
+"""A growing buffer of bytes for the kernels of this format. All of it is inline.
 
-They are gathered in the object that they will be in the end: memory that is new costs more than what is written to it.
+The bytes are collected in the object that is returned in the end: new memory costs more than writing to it.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -21,7 +21,7 @@ cdef struct Growing:
 
 
 cdef inline int resize(Growing *growing, Py_ssize_t room) except -1:
-    """Let there be room for so many bytes."""
+    """Change the capacity."""
     cdef bytes made
     if growing.owner == NULL:
         made = PyBytes_FromStringAndSize(NULL, room)
@@ -35,7 +35,7 @@ cdef inline int resize(Growing *growing, Py_ssize_t room) except -1:
 
 
 cdef inline int make_room(Growing *growing, Py_ssize_t more) except -1 nogil:
-    """See to it that so many bytes more have room."""
+    """Make room for `more` bytes."""
     if growing.room - growing.size >= more:
         return 0
     with gil:

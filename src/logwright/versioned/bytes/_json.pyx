@@ -83,7 +83,7 @@ cdef extern from *:
         hash = (hash ^ word) * 0x9E3779B97F4A7C15ULL;
         return hash ^ hash >> 29;
     }
-    /* How many digits behind the point a number has, if they are few and all digits together at most 15; else -1. Then
+    /* The number of digits after the point, if they are few and all digits together at most 15; otherwise -1. Then
        these are the digits that Python prints: the quotient of two integers that doubles hold exactly is rounded once,
        so they mean this number, and no other 15 digits or fewer do. */
     static inline int few_decimals(double number, uint64_t *digits) {
@@ -128,7 +128,7 @@ cdef enum:
     UNSIGNED_CODE = 0x70
     SIGNED_CODE = 0x78
     SHORT_STRING_CODE = 0x80
-    SHORT_BYTES = 15  # strings of so many, whatever their type code, are taken as two words
+    SHORT_BYTES = 15  # strings of up to this size, whatever their type code, are copied as two words
     MOST_LEVELS = 32
     SMALL_BYTES = 40  # whatever is neither a string nor a container has fewer, and a comma
 
@@ -196,7 +196,7 @@ cdef void put_escaped(Growing *growing, const unsigned char *data, Py_ssize_t si
 
 
 cdef int append_string(Growing *growing, const unsigned char *data, Py_ssize_t size) except -1 nogil:
-    """A string, and room for a sign behind it."""
+    """A string, with space for a character after it."""
     if needs_escapes(data, size):
         make_room(growing, 6 * size + SMALL_BYTES)
         put_one(growing, c'"')
@@ -239,7 +239,7 @@ cdef void put_signed(Growing *growing, int64_t number) noexcept nogil:
 
 
 cdef void put_decimal(Growing *growing, uint64_t digits, int decimals) noexcept nogil:
-    """A number of so many digits behind the point, at least one."""
+    """A number with `decimals` digits after the point, at least one."""
     cdef uint64_t power = 1
     cdef int count
     for count in range(decimals):
@@ -278,7 +278,7 @@ cdef int append_float(Growing *growing, double number) except -1:
 
 
 cdef int append_small(Growing *growing, Source *source, int code, Py_ssize_t end) except -1:
-    """A value that is neither a string nor a container, behind its type code; there is room for it."""
+    """A value that is neither a string nor a container, after its type code; there is space for it."""
     cdef const unsigned char *data = source.data + source.position
     cdef Py_ssize_t room = end - source.position
     cdef Py_ssize_t size

@@ -108,7 +108,7 @@ cdef int open_source(Source *source) except -1:
 cdef inline bint take_timestamp(
     const unsigned char *data, Py_ssize_t *position, Py_ssize_t end, uint64_t *number
 ) noexcept nogil:
-    """The integer from 0 to 2^64-1 at a position, which is behind it then; False where there is none."""
+    """Read the integer from 0 to 2^64-1 at a position, and move the position past it; False if there is none."""
     cdef Py_ssize_t at = position[0]
     cdef Py_ssize_t size
     cdef int code
@@ -132,7 +132,7 @@ cdef inline bint take_timestamp(
 cdef inline bint take_name(
     const unsigned char *data, Py_ssize_t *position, Py_ssize_t end, unsigned char letter
 ) noexcept nogil:
-    """Whether the name of one letter is at a position, which is behind it then."""
+    """Read the name of one letter at a position, and move the position past it; False if it is not there."""
     cdef Py_ssize_t at = position[0]
     if end - at < 3 or data[at] != SHORT_STRING_CODE + 1 or data[at + 1] != letter:
         return False
@@ -143,7 +143,7 @@ cdef inline bint take_name(
 cdef bint take_plain(
     Source *source, const unsigned char *data, Py_ssize_t start, Py_ssize_t end, Fields *fields
 ) noexcept nogil:
-    """The entry at `start` if it has the usual fields in their order, and is whole; the source is behind it then."""
+    """Read the entry at `start` if it is whole and has the usual fields in their order, and move the source past it."""
     cdef Py_ssize_t at = start + 1
     cdef int code
     if start >= end or data[start] != OBJECT_CODE or not take_name(data, &at, end, c"t"):
@@ -235,7 +235,7 @@ cdef int take_any(Source *source, const unsigned char *data, Py_ssize_t start, P
 cdef int take_entry(
     Source *source, const unsigned char *data, Py_ssize_t start, Py_ssize_t end, Fields *fields
 ) noexcept nogil:
-    """The entry at `start`; the source is behind it if it is whole."""
+    """Read the entry at `start`; if it is whole, move the source past it."""
     cdef Py_ssize_t stop = take_quickly(data, start, end, fields)
     if stop:
         set_range(source, data, start, end)
@@ -259,7 +259,7 @@ cdef int take_key(Source *source, Fields *fields, Text *text) noexcept nogil:
 
 
 cdef View walked_range(object buffer, Py_ssize_t start, Py_ssize_t end, Py_ssize_t count):
-    """The memory of a range that is said to hold so many entries."""
+    """The memory of a range that should hold `count` entries."""
     cdef View view = View(buffer)
     check_range(view, start, end)
     check_count(start, end, count, LEAST_ENTRY_BYTES)

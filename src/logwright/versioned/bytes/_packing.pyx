@@ -149,7 +149,7 @@ cdef bint take_scalar(Out *out, Parsing *text, int sign) except -1:
 
 
 cdef bint take_key(Out *out, Parsing *text, Level *level) except -1:
-    """The name of a value in an object, and the colon behind it."""
+    """The name of a value in an object, and the colon after it."""
     if next_sign(text) != c'"' or not take_string(out, text, level) or next_sign(text) != c":":
         return False
     text.at += 1
@@ -237,7 +237,7 @@ cdef bint take_row(Out *out, Rooms *rooms, Py_ssize_t row) except -1:
 
 
 def pack(columns):
-    """Rows as entries, one behind the other, and where each of them begins and the last one ends."""
+    """Rows as consecutive entries, and where each of them begins and the last one ends."""
     cdef Py_ssize_t count = rows_of(columns)
     cdef Rooms rooms
     cdef list views = []

@@ -12,7 +12,7 @@ cdef enum:
     FIRST_SEGMENT_BYTES = 4096
     MOST_SEGMENT_BYTES = 1 << 20
     BLOCK_BYTES = 16  # blocks are multiples of this
-    SPARE_BYTES = 16  # behind each block so many may be read, whatever they are
+    SPARE_BYTES = 16  # this many bytes after each block may be read, whatever they are
 
 
 cdef struct Segment:
@@ -28,7 +28,7 @@ cdef struct Segments:
 
 
 cdef inline void *make_block(Segments *segments, Py_ssize_t size) noexcept nogil:
-    """A block of so many bytes, or a few more; NULL when there is no memory. All zeros are segments without blocks."""
+    """A block of at least `size` bytes; NULL if there is no memory. All zeros are segments without blocks."""
     cdef Py_ssize_t room
     cdef bint is_alone
     cdef Segment *segment

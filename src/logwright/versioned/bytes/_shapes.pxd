@@ -1,9 +1,9 @@
 """Entries that look like one before them: compared with it as a whole, instead of being walked through.
 
-Where the parts of an entry lie is decided by a few of its bytes: names, type codes, and the lengths of its strings. An
-entry that has the same bytes in these places, and ASCII where the other has strings, is as whole as that one, and its
-parts lie in the same places, whatever its numbers and texts are. Such a shape is a word of bits for each eight bytes,
-and which of these bits matter; comparing an entry with it takes a fifth of the time that walking through it does.
+A few bytes of an entry decide where its parts are: names, type codes, and the lengths of its strings. An entry that has
+the same bytes in these places, and ASCII where the other has strings, is as whole as that one, and its parts are in the
+same places, whatever its numbers and texts are. Such a shape is a word of bits for each eight bytes, and a mask of the
+bits that matter; comparing an entry with it takes a fifth of the time of walking through it.
 
 Many stores have long runs of one shape, and others none at all. So a shape has credit, which grows with each entry that
 has it and shrinks with each that has not; without credit it is forgotten, and for a while none is learned. `take_next`
@@ -22,7 +22,7 @@ cdef extern from *:
     #define LOGWRIGHT_VERSIONED_SHAPES
     #define SHAPE_WORDS 32 /* of eight bytes; an entry that has more of them has no shape */
     #define SHAPE_WORDS_AT_ONCE 4
-    #define SHAPE_TIME_AT 4 /* behind the object's code, the name, and the code of the number */
+    #define SHAPE_TIME_AT 4 /* after the object's code, the name, and the code of the number */
     #define SHAPE_FIRST_CREDIT 8
     #define SHAPE_MOST_CREDIT 64
     #define SHAPE_PAUSE 256
@@ -116,7 +116,7 @@ cdef extern from *:
         memcpy(bits, p, (size_t)size);
         memset(matter, 0xFF, (size_t)size);
         code = p[SHAPE_TIME_AT - 1];
-        if ((code & 0xF0) != 0x70) return; /* no time that a clock tells is as small as to be its own code */
+        if ((code & 0xF0) != 0x70) return; /* the times of clocks are too large to be their own code */
         at = loosen_part(p, SHAPE_TIME_AT - 1, size, bits, matter);
         if (at == 0) return;
         if (code & 8) { /* signed: no time is negative */

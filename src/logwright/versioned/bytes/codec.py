@@ -284,8 +284,8 @@ def entries(buffer: Buffer, start: int, stop: int, count: int) -> list[Entry]:
 class Columns:
     """Entries as columns of plain buffers in the machine's byte order; a column that was not asked for is None.
 
-    `timestamps` and `positions` u64, `sizes` i64, `deleted` u8. Keys (UTF-8) lie one behind the other in `keys`; the
-    n-th is between `key_ends[n]` and `key_ends[n + 1]` (i32). So do values: in `values` as JSON, in `raw_values` as the
+    `timestamps` and `positions` u64, `sizes` i64, `deleted` u8. Keys (UTF-8) are consecutive in `keys`; the n-th
+    is between `key_ends[n]` and `key_ends[n + 1]` (i32). So do values: in `values` as JSON, in `raw_values` as the
     BONJSON that they are. A deletion has the value null.
     """
 
@@ -432,7 +432,7 @@ def plain_value(value: Any) -> Any:
 
 
 def pack(columns: Columns) -> tuple[bytes, array[int]]:
-    """Rows as entries, one behind the other, and where each of them begins and the last one ends.
+    """Rows as consecutive entries, and where each of them begins and the last one ends.
 
     Columns must have `timestamps`, `keys` and `values`. A row is a deletion where `deleted` says so, whatever its value
     is, or where that is the JSON null.

@@ -216,7 +216,7 @@ def packed_entries(batch: pa.RecordBatch, times: array[int]) -> list[bytes]:
 
 
 def packed(batch: pa.RecordBatch, times: Any) -> Iterator[tuple[bytes, Sequence[int]]]:
-    """The same one behind the other, in as few pieces as can be: where in a piece each begins, and the last one ends.
+    """The same, concatenated in as few pieces as possible: where each begins in its piece, and where the last one ends.
 
     `times` is memory of 64-bit numbers.
     """
@@ -283,6 +283,6 @@ def change_times(batch: pa.RecordBatch, now: int) -> pa.Array:
 
 
 def rising(times: pa.Array, least: int) -> memoryview:
-    """Times that never go back, and not behind another one: where they would, that before is taken again."""
+    """Times that never decrease and are at least `least`: a smaller one is replaced by the preceding one."""
     found = pc.cumulative_max(times, start=pa.scalar(least, pa.uint64()))
     return memoryview(fixed_memory(found, 8)).cast("B").cast("Q")

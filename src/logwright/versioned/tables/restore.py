@@ -1,14 +1,14 @@
 """Restoring stores from tables: the same state at every time, and the same history of every key.
 
 Tables have each change once, and when the journal that it is in became the active one (`sequence`). So the files of a
-store come back one from the other: each journal begins with the copies of the state that the one before it ended with,
-which tables do not have, then come its changes; a journal that another one follows becomes an archive, whose name is
-when that one began. Journals without any change are there again as well, where the table `files` has them.
+store are restored in order: each journal begins with the copies of the state that the previous one ended with, which
+are not in the tables; then its changes follow. A journal that another one follows becomes an archive, named by the time
+at which that one began. Journals without changes are restored if the table `files` has them.
 
-What comes back of a store of ours that was whole: the active journal byte for byte up to its position, behind which
-nothing counts, and archives that hold the same bytes once they are decompressed. Entries that another program has
-written in another form are written in ours; fields that we do not know are not in tables; NaN and the infinities are
-strings there. Where that changes the size of an entry, it is reported.
+Of an undamaged store of ours, the active journal is restored byte for byte up to its position, after which nothing
+counts, and archives have the same bytes once they are decompressed. Entries that another program has written in another
+form are written in ours; fields that we do not know are not in tables; NaN and the infinities are strings there. Where
+that changes the size of an entry, it is reported.
 
 What was damaged is not in the tables, and what they do not know is not guessed. Where the changes of a journal begin
 with the copies themselves, because what was before it is damaged or missing, they are taken as they are, and nothing is
@@ -173,7 +173,7 @@ class FileWriter:
     # --- from journal to journal ------------------------------------------------------------------------------------
 
     def _turn(self, change: Change) -> _Journal:
-        """The journal that begins with a change, behind those that end before it."""
+        """The journal that begins with a change, after those that end before it."""
         begins = change.sequence
         head = head_bytes(max(0, begins))
         copied = sum(live.size for live in self._live.values())

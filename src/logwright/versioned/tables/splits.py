@@ -122,7 +122,7 @@ def _may_hold(source: JournalFile, before: JournalFile | None, times: Times) -> 
 
 
 def _end_number(source: JournalFile) -> int:
-    """A number behind all entries of a file that has ended."""
+    """A number greater than those of all entries of a file that has ended."""
     return source.first_number + (1 << POSITION_BITS)
 
 
@@ -170,15 +170,15 @@ def _chunks(
 ) -> Iterator[Chunk | Damage]:
     """The changes of a split in the file of this number."""
     source = files.files[number]
-    behind = journal.changes_start(files, number) if split.mark == BEHIND else None
-    start = split.start if behind is None else max(split.start, source.first_number + behind)
+    changes_at = journal.changes_start(files, number) if split.mark == BEHIND else None
+    start = split.start if changes_at is None else max(split.start, source.first_number + changes_at)
     at = None if source.compressed or split.position == 0 else split.position
     if split.before is not None:
         yield from journal.report(split.before, mode)
-    is_to_be_told = split.before is None and split.mark == BEHIND and split.position == 0
+    must_report_gap = split.before is None and split.mark == BEHIND and split.position == 0
     for item in journal.file_items(source, files.file(source), start, split.stop, "permissive", at=at):
         if isinstance(item, Head):
-            gap = journal.gap_before(files, number) if is_to_be_told else None
+            gap = journal.gap_before(files, number) if must_report_gap else None
             yield from () if gap is None else journal.report(gap, mode)
         elif isinstance(item, Chunk):
             yield item

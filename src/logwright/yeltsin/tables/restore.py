@@ -1,12 +1,12 @@
 """Restoring journals of page transactions from tables: the same transactions, with the same operations and outcomes.
 
-A table has a row for each operation, and one for a transaction without any. What comes back is every transaction with
-its time, its flags, its end and what that carries (such as a seal, see `seal.py`), consecutively, with new
-links. So a journal whose transactions are consecutive is restored byte for byte. Transactions that are missing
-between others are counted and reported.
+A table has a row for each operation, and one for a transaction without any. Every transaction is restored with its
+time, its flags, its end and what that carries (such as a seal, see `seal.py`), consecutively, with new links. So a
+journal whose transactions are consecutive is restored byte for byte. Transactions that are missing between others are
+counted and reported.
 
-A journal comes back in a directory, under the name of its file. Locks and what was cut off and kept (`.logwright/`) are
-not restored, and no table of pages is. Journals have no consumers.
+A journal is restored to a directory, under the name of its file. Locks and what was cut off and kept (`.logwright/`)
+are not restored, and no table of pages is. Journals have no consumers.
 """
 
 from __future__ import annotations

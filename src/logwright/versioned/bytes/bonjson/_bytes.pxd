@@ -86,7 +86,7 @@ cdef extern from *:
         return -1;
     }
 
-    /* Whether so many bytes, up to 15, are ASCII, where 16 may be read. */
+    /* Whether `size` bytes, at most 15, are ASCII; 16 may be read. */
     static inline int is_short_ascii(const unsigned char *p, int size) {
         static const uint64_t MASKS[17] = {
             0, 0x80, 0x8080, 0x808080, 0x80808080, 0x8080808080, 0x808080808080, 0x80808080808080,

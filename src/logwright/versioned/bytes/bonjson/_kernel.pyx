@@ -323,7 +323,7 @@ cdef inline int check_short_string(Source *source, Py_ssize_t size, Py_ssize_t a
 
 
 cdef inline int check_item(Source *source, int64_t count, Py_ssize_t at) noexcept nogil:
-    """Whether a container that has so many items may have one more."""
+    """Whether a container of `count` items may have one more."""
     if count >= source.container_items:
         return fail(source, CONTAINER_TOO_LARGE, at, 0, <uint64_t>source.container_items)
     return 0
@@ -380,7 +380,7 @@ cdef int skip_scalar(Source *source, int kind, int code, Py_ssize_t at) noexcept
 
 
 cdef int skip_document(Source *source) noexcept nogil:
-    """Go behind the document at the source's position; -1 where there is none, with the problem in the source."""
+    """Move the source past the document at its position; -1 if there is none, with the problem in the source."""
     cdef Level few[FEW]
     cdef Level *levels = few
     cdef Level *more
@@ -604,7 +604,7 @@ cdef inline void pop(Stack *stack) noexcept:
 
 
 cdef object read_document(Source *source):
-    """The value of the document at the source's position, which is behind it afterwards."""
+    """Read the document at the source's position, and move the position past it."""
     cdef Stack stack
     stack.frames = stack.few
     stack.depth = 0
@@ -805,7 +805,7 @@ cdef void close_out(Out *out) noexcept nogil:
 
 
 cdef int grow(Out *out, Py_ssize_t more) except -1:
-    """Make room for so many bytes more."""
+    """Make room for `more` bytes."""
     cdef Py_ssize_t room = max(2 * out.room, out.size + more)
     cdef unsigned char *data
     if out.data == out.small:
@@ -982,9 +982,9 @@ cdef object plain(object container, int kind):
 
 
 cdef int settle(Writing *frames, Py_ssize_t depth) except -1:
-    """Before Python runs, which may change dictionaries that are being written: let copies of their rest stand for them.
+    """Replace dictionaries that are being written by copies of their rest: Python code that runs next may change them.
 
-    Else a key might be met twice. A list may change; what it has when its turn comes is written.
+    Otherwise a key might be written twice. A list may change; the items that it has when its turn comes are written.
     """
     cdef bint collecting = PyGC_Disable()
     cdef Py_ssize_t number
@@ -1013,7 +1013,7 @@ cdef int settle(Writing *frames, Py_ssize_t depth) except -1:
 
 
 cdef bint write_document(Out *out, object value, Writing **frames, Py_ssize_t *depth) except -1:
-    """Write a value. False where it cannot be written; which one the codec will tell.
+    """Write a value; False if it cannot be written: the codec then reports which part.
 
     The caller frees `frames`, and the containers that it holds, `depth` of them.
     """
@@ -1092,7 +1092,7 @@ cdef bint write_document(Out *out, object value, Writing **frames, Py_ssize_t *d
 
 
 cdef bint put_value(Out *out, object value) except -1:
-    """Write a value behind what is written. False where it cannot be written; some of it may be there then."""
+    """Append a value; False if it cannot be written, and then a part of it may have been written."""
     cdef Writing *frames = NULL
     cdef Py_ssize_t depth = 0
     try:

@@ -8,7 +8,7 @@ Read is any width of integers and floats, length fields longer than need be, and
 are joined before they are looked at as UTF-8; a chunk may be empty. NUL is a character like any other. Written is
 always the smallest form, in one chunk; a Python float always as a float (1.0 is `6a 80 3f`), as bd-bonjson does it.
 
-Where the two originals disagree: bytes behind the value are refused by `decode` and left alone by `decode_prefix`; no
+Where the two originals disagree: bytes after the value are refused by `decode` and ignored by `decode_prefix`; no
 bytes at all are an incomplete document; the second of two equal keys is refused unless `last_key_wins`, which is how
 bd-bonjson reads them; NaN and infinities, which bd-bonjson writes and reads, are refused unless `allow_nan`, and never
 written; big numbers are refused. For a journal of bd-bonjson that may hold such values, give both options.
@@ -134,7 +134,7 @@ class _Source:
 
 
 def _read(source: _Source) -> Value:
-    """The value of the document at the source's position, which is behind it afterwards."""
+    """Read the document at the source's position, and move the position past it."""
     document: list[Value] = []
     container: list[Value] | dict[str, Value] = document
     outer: list[tuple[list[Value] | dict[str, Value], int]] = []
