@@ -1,13 +1,13 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """Latest: the last entry of each key among millions of them, compiled; the same class as in codec.py. No I/O.
 
-Keys and values are copied into blocks (`_blocks.pxd`), for the bytes of entries are gone when the next ones come.
+Keys and values are copied into blocks (`_blocks.pxd`), because the bytes of entries are gone when the next ones are read.
 
 Entries are taken without the GIL: no other thread may do anything with them meanwhile, and none may be taken while
 objects are made of what is there, which runs Python.
 
-What an entry needs is spread over memory. So some entries wait while those behind them are taken: when one begins to
-wait its place in the table is fetched, halfway through its block, and in the end it finds both at hand.
+The memory that an entry needs is rarely in the cache. So entries wait while later ones are taken: when an entry begins
+to wait, its place in the table is prefetched, halfway through the wait its block; at the end, both are in the cache.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -64,7 +64,7 @@ cdef unsigned char NULL_CODE = _NULL_CODE
 cdef unsigned char SHORT_STRING_CODE = _SHORT_STRING_CODE
 
 cdef enum:
-    RING = 32  # so many entries are taken before the first of them is applied
+    RING = 32  # the number of entries that are taken before the first of them is applied
     HALFWAY = 16
     LINE_BYTES = 64  # what a processor fetches
 
@@ -128,7 +128,7 @@ cdef class Latest:
             raise not_walked(found[0])
 
     cdef tuple take(self, const unsigned char *data, Py_ssize_t position, Py_ssize_t end, Py_ssize_t most):
-        """Take at most so many entries (-1: any number); what `walk` says of them."""
+        """Take at most `most` entries (-1: any number); returns what `walk` returns."""
         cdef Source source
         cdef Shape shape
         cdef Fields fields
@@ -185,7 +185,7 @@ cdef class Latest:
         return position, count, walk_ending(answer), smallest if count else 0, largest
 
     cdef inline int follow(self, Waiting *waiting, bint at_once) noexcept nogil:
-        """Let an entry wait that was put behind the others, and do for them what is due; or apply them all."""
+        """Let the last entry wait, and do what is due for the others; or apply all of them."""
         cdef Pending *item = &waiting.items[waiting.behind % RING]
         cdef Place *place
         fetch(&self.blocks.table[item.key.hash & self.blocks.mask])
