@@ -206,7 +206,7 @@ class Finder(ast.NodeVisitor):
     def visit_Compare(self, node: ast.Compare) -> None:
         other = {ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">"}.get(type(node.ops[0]))
         if self._logic and self._scope and other is not None and len(node.ops) == 1:
-            changed = f"{ast.unparse(node.left)} {other} {ast.unparse(node.comparators[0])}"
+            changed = f"({ast.unparse(node.left)}) {other} ({ast.unparse(node.comparators[0])})"
             self._add(node, "compare", f"({changed} if {{on}} else ", ")")
         self.generic_visit(node)
 

@@ -9,10 +9,10 @@ import pytest
 from logwright.appendfile import Reader, Writer
 from logwright.appendfile.bytes.layout import MAX_ID
 from logwright.appendfile.bytes.records import Checkpoint, Record
-from logwright.appendfile.files.files import JournalFile
-from logwright.appendfile.files.opening import forget_done, lost_end
+from logwright.appendfile.files.files import JournalFile, list_files
+from logwright.appendfile.files.opening import forget_done, last_pair, lost_end
 from logwright.core.io.disk import REAL_DISK, Buffer, OpenMode, RealDisk, RealFile
-from logwright.errors import LogwrightError, WrongUse
+from logwright.errors import DamagedJournal, Gap, LogwrightError, WrongUse
 from tests.appendfile.samples import HINT, data, encoded, write
 from tests.support.simulated_disk import SimulatedDisk
 from tests.support.trees import write_file
@@ -96,6 +96,81 @@ def test_the_files_that_a_closed_segment_needs_are_known_after_a_reopening(tmp_p
             assert sorted(tmp_path.glob("*.journal")) == [tmp_path / f"{each}.journal" for each in range(first, 4)]
 
 
+def test_file_goes_once_all_segments_that_begin_in_it_or_before_are_checked(tmp_path: Path) -> None:
+    files = {
+        0: [HINT, *data("a")],
+        1: [HINT, *data("b"), Checkpoint(0, 1), *data("c")],
+        2: [Checkpoint(0, 1), *data("d")],
+    }
+    with Writer(write(tmp_path, files)) as writer:
+        writer.check_checkpoint()
+        assert sorted(path.name for path in tmp_path.glob("*.journal")) == ["1.journal", "2.journal"]
+
+
+@pytest.mark.parametrize("wrong", [1, 2])
+def test_hint_that_goes_back_removes_no_file_too_early(tmp_path: Path, wrong: int) -> None:
+    files = {
+        0: [HINT, *data("a"), Checkpoint(0, 1), *data("b"), Checkpoint(0, 2), *data("c"), Checkpoint(0, 3), *data("d")],
+        1: [Checkpoint(0, 3), *data("e")],
+        2: [Checkpoint(0, wrong), *data("f"), Checkpoint(0, 3), *data("g")],
+        3: [Checkpoint(0, 3), *data("h")],
+    }
+    with Writer(write(tmp_path, files)) as writer:
+        left = []
+        for _ in range(3):
+            writer.check_checkpoint()
+            left.append(min(int(path.stem) for path in tmp_path.glob("*.journal")))
+        assert left == [0, 0, 0]
+
+
+def test_file_with_several_ids_may_begin_with_any(tmp_path: Path) -> None:
+    files: dict[int, list[Record]] = {0: [HINT, *data("a")], 1: [Checkpoint(5, 5), *data("b")]}
+    with pytest.raises(Gap, match="it begins with the ids 5, 5, and the file before ends with 0, 0"):
+        Writer(write(tmp_path / "one", files))
+    files[1] += [Checkpoint(5, 6), *data("c")]
+    with Writer(write(tmp_path / "several", files)) as writer:
+        assert (writer.checked, writer.current) == (5, 6)
+
+
+@pytest.mark.parametrize(
+    ("content", "kind"),
+    [
+        (encoded(HINT, *data("a"), Checkpoint(0, 5), *data("b"), Checkpoint(0, 6), *data("c")), Gap),
+        (encoded(HINT, *data("a")) + b"\xff\0\0\0" + encoded(Checkpoint(0, 1), *data("b")), DamagedJournal),
+    ],
+    ids=["a jump of ids", "bytes that are no record"],
+)
+def test_damage_in_the_last_file_is_raised_by_its_kind(
+    tmp_path: Path, content: bytes, kind: type[DamagedJournal]
+) -> None:
+    (tmp_path / "0.journal").write_bytes(content)
+    with pytest.raises(DamagedJournal, match="this is not what a crash leaves, so nothing is cut off") as raised:
+        Writer(tmp_path)
+    assert raised.type is kind
+    assert (tmp_path / "0.journal").read_bytes() == content
+
+
+@pytest.mark.parametrize(
+    ("files", "found"),
+    [
+        ([[HINT, *data("a"), Checkpoint(0, 1)], [Checkpoint(0, 1), *data("b")]], (1, (0, 1))),
+        ([[HINT, *data("a"), Checkpoint(0, 1)], [Checkpoint(0, 2), *data("b")]], (1, (0, 2))),
+        ([[HINT, *data("a"), Checkpoint(0, 1)], [Checkpoint(0, 7), *data("b")]], (0, (0, 1))),
+        ([[HINT, *data("a"), Checkpoint(0, 1)], [Checkpoint(0, 7), *data("b"), Checkpoint(0, 8)]], (1, (0, 8))),
+        ([[HINT, *data("a"), Checkpoint(0, 1)], data("b"), [Checkpoint(0, 1)]], (2, (0, 1))),
+        ([[HINT, *data("a"), Checkpoint(0, 1)], data("b")], (0, (0, 1))),
+        ([data("a"), data("b")], None),
+        ([], None),
+    ],
+)
+def test_ids_at_the_end_are_the_last_that_are_known_to_be_right(
+    tmp_path: Path, files: list[list[Record]], found: tuple[int, tuple[int, int]] | None
+) -> None:
+    write(tmp_path, dict(enumerate(files)))
+    last = last_pair(REAL_DISK, list_files(REAL_DISK, tmp_path).files)
+    assert (last and (last[0].file_id, last[1])) == found
+
+
 def test_journal_with_the_second_largest_id_can_be_moved_aside(tmp_path: Path) -> None:
     write(tmp_path, {MAX_ID - 1: [HINT, *data("a")]})
     with Writer(tmp_path, recovering=True) as writer:
@@ -112,6 +187,8 @@ def test_journal_with_the_second_largest_id_can_be_moved_aside(tmp_path: Path) -
         ((2, 3), (2, 5), 0, (), True),
         ((1, 3), (3, 3), 0, (), True),
         ((2, 3), (1, 6), 0, (), True),
+        ((2, 3), (1, 5), 0, (), True),
+        ((2, 3), (3, 3), 0, (), False),
         ((0, 5), (4, 4), 0, (), True),
         ((2, 3), (2, 5), 1, (), False),
         ((2, 3), (2, 5), 0, ((3, 3),), False),

@@ -269,7 +269,7 @@ def _find_pair(disk: Disk, listing: Listing, end: End, seen: _Seen) -> None:
 
 def _check_hint(disk: Disk, files: list[JournalFile], end: End, seen: _Seen) -> _Seen | None:
     """Raise `Gap` if the last file has only ids that do not follow those of the file before, which was looked at."""
-    if len(files) == 1 or seen.first is None or seen.first != seen.last:
+    if len(files) == 1 or seen.first != seen.last:
         return None
     assert end.file is not None
     before = _look(disk, files[-2])
@@ -280,11 +280,14 @@ def _check_hint(disk: Disk, files: list[JournalFile], end: End, seen: _Seen) -> 
 
 
 def _starts(disk: Disk, files: list[JournalFile], firsts: dict[int, tuple[int, int] | None]) -> list[tuple[int, int]]:
-    """The file that each segment begins in or after, by the hints of the files. A hint that goes back is wrong."""
+    """The file that each segment begins in or after, by the hints of the files.
+
+    A hint that goes back is wrong, but does no harm: no file is given up before those with an earlier place here.
+    """
     found = [(0, files[0].file_id)]
     for file in files:
         hint = firsts[file.file_id] if file.file_id in firsts else hint_of(disk, file)
-        if hint is not None and hint[1] + 1 >= found[-1][0]:
+        if hint is not None:
             found.append((hint[1] + 1, file.file_id))
     return found
 
