@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from logwright.sej.bytes import codec
 from logwright.sej.bytes.layout import OVERHEAD, segment_name
 from logwright.sej.bytes.records import Message
+from logwright.sej.files.checksums import Checksums
 from logwright.sej.files.ending import STEPS_BACK, End, Walked, find_end, plausible_last
-from logwright.sej.files.segment import Segment
+from logwright.sej.files.segment import Segment, damage_of_synced
 from tests.contract.subject import HOME
 from tests.support.simulated_disk import SimulatedDisk
 from tests.support.trees import write_file
@@ -146,3 +148,47 @@ def test_file_of_text_is_not_a_torn_tail(simulated_disk: SimulatedDisk) -> None:
     assert end.torn is None
     assert end.damage is not None
     assert (end.position, end.damage.kind) == (0, "malformed")
+
+
+# --- what checksums show ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("torn_bytes", "missing_bytes", "is_damage"),
+    [
+        (0, 0, False),
+        (0, OVERHEAD - 1, False),
+        (0, OVERHEAD, True),
+        (3, 0, False),
+        (3, 1, True),
+    ],
+)
+def test_end_before_what_was_synced_is_damage(
+    simulated_disk: SimulatedDisk,
+    monkeypatch: pytest.MonkeyPatch,
+    torn_bytes: int,
+    missing_bytes: int,
+    is_damage: bool,
+) -> None:
+    whole = b"".join(message(offset) for offset in range(4))
+    data = whole + message(4)[:torn_bytes]
+    covered_end = len(whole) + missing_bytes
+    plain = end_of(simulated_disk, data)
+    monkeypatch.setattr(Checksums, "load", lambda *_: SimpleNamespace(covered_end=covered_end))
+    end = end_of(simulated_disk, data)
+    if is_damage:
+        assert (end.position, end.next_offset, end.torn, end.was_synced) == (len(whole), 4, None, True)
+        assert end.damage == damage_of_synced(segment_name(0), len(whole), plain.torn, covered_end)
+    else:
+        assert end == plain
+        assert (end.damage, end.was_synced) == (None, False)
+
+
+def test_damage_at_the_end_stays_what_it_is_whatever_was_synced(
+    simulated_disk: SimulatedDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = b"".join(message(offset) for offset in (0, 1, 2, 3)) + b"noise" + message(1) + message(2) + b"noise"
+    plain = end_of(simulated_disk, data)
+    assert plain.damage is not None
+    monkeypatch.setattr(Checksums, "load", lambda *_: SimpleNamespace(covered_end=len(data)))
+    assert end_of(simulated_disk, data) == plain

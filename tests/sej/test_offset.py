@@ -11,7 +11,7 @@ import pytest
 from logwright.core.io.disk import REAL_DISK, Disk
 from logwright.errors import Closed, DamagedJournal, Locked, NotFound, Poisoned, StorageFailed, Truncated, WrongUse
 from logwright.sej.bytes.layout import segment_name
-from logwright.sej.files.offset_file import stored_offset
+from logwright.sej.files.offset_file import forget_ahead, note_ahead, passed_from, stored_offset
 from logwright.sej.files.reader import Reader
 from logwright.sej.model.consumer import Consumer
 from logwright.sej.model.offset import Offset, list_offsets, read_offset, reset
@@ -355,6 +355,16 @@ def shortened(directory: Path) -> Path:
         offset.commit(25)
     damage_file(directory / "jnl" / segment_name(20), cut, 2 * MESSAGE_BYTES)
     return directory
+
+
+def test_note_on_a_consumer_that_was_moved_does_not_return_after_a_power_cut(disk: SimulatedDisk) -> None:
+    note_ahead(disk, JOURNAL, 2)
+    assert passed_from(disk, JOURNAL, "reader", 3) == 2
+    disk.settle()
+    forget_ahead(disk, JOURNAL, "reader")
+    disk.mark("forgotten")
+    found = [passed_from(state, JOURNAL, "reader", 3) for state in disk.crash_states() if state.marks]
+    assert set(found) == {None}
 
 
 def test_a_consumer_ahead_of_its_journal_is_refused_with_both_offsets(journal_directory: Path) -> None:
