@@ -1,4 +1,4 @@
-"""Bytes <-> records, in plain Python: the reference for the kernel, and its stand-in where it is not built.
+"""Bytes <-> records, in plain Python: the reference for the kernel, used if the kernel is not built.
 
 A data record is valid if and only if its type is 0, its size is at most 2^20 - 4, and all of its bytes exist. A
 checkpoint record is valid if and only if its type is 1, its size is 16 or 0, all of its 20 bytes exist, and
@@ -8,7 +8,7 @@ Strategy: the header of four bytes has the type and the size. If the bytes end b
 are needed. Empty data is a record like any other here: only the reader of the file knows that four zeros at the end of
 a journal are not a record.
 
-Nothing here opens a file. Every length is checked against the bytes at hand before it is used.
+Nothing here opens a file. Every length is checked against the bytes in the buffer before it is used.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""Bytes <-> operations, in plain Python: the reference for the kernel, and its stand-in where it is not built.
+"""Bytes <-> operations, in plain Python: the reference for the kernel, used if the kernel is not built.
 
 An operation is valid if and only if its first byte is an opcode of the dialect (0 to 8, in `kestrel2` also 9), its size
-is at least 4 (ADD) or 16 (ADDX, ADD_XID, CONTINUE), its count (STATE_DUMP) is not negative, and all of its bytes are
-there. Any id and any time is valid.
+is at least 4 (ADD) or 16 (ADDX, ADD_XID, CONTINUE), its count (STATE_DUMP) is not negative, and all of its bytes exist.
+Any id and any time is valid.
 
-Strategy: one byte says which operation, and with that where its size is. Where the bytes end before the size, or before
-what the size counts, more are needed: whether more can come, only the caller knows. In the dialect `UNDECIDED` an
-8 or a 9 is not decoded; a walk stops there and says so.
+Strategy: the first byte says which operation it is, and so where its size is. If the bytes end before the end of the
+operation, more bytes are needed; only the caller knows whether there are more. In the dialect `UNDECIDED` an 8 or a 9
+is not decoded: a walk stops there, and returns that reason.
 
-Nothing here opens a file, and no length is believed before the bytes that it counts have been seen.
+Nothing here opens a file. Every length is checked against the bytes in the buffer before it is used.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
 """Journals of queues in splits: a split is within one file, and the part that it belongs to is its queue.
 
-Where operations begin is found by going from one to the next: the format has no other way. A rotated file that is small
-enough is one split without that. Damage belongs to the split that it begins in. The file of a split is found again by
-the numbers of its operations, so it may have been rotated in the meantime.
+The beginnings of operations are found by reading from one to the next: the format has no other means. A rotated file
+that is small enough is one split, and is not read for this. Damage belongs to the split that it begins in. The file of
+a split is found by the numbers of its operations, so it may be rotated in the meantime.
 
-For streams, which continue where they stopped: `extent` says what there is, up to the last operation that is there as a
-whole, `reach` how far a number of bytes goes, and `advance` a number of operations.
+Streams use `extent`, the range of whole operations, `reach`, how far a number of bytes goes, and `advance`, how far a
+number of operations goes.
 
 An operation keeps its number when its file is rotated. But a pack, and a newest file that was rewritten because the
-queue was empty, have other operations under the numbers of what they replace. So a stream notes a `mark` where it
-stops, a digest of the bytes right before that place, and `resume` compares it with what is there now. A split knows by
-its `mark` whether it still is what was planned.
+queue was empty, have other operations under the numbers of those that they replace. So a stream records a `mark` where
+it stops, a digest of the bytes right before that position, and `resume` compares it with the present bytes. The `mark`
+of a split shows whether the split still is what was planned.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """Latest: the last entry of each key among millions of them, compiled; the same class as in codec.py. No I/O.
 
-Keys and values are copied into blocks (`_blocks.pxd`), because the bytes of entries are gone when the next ones are read.
+Keys and values are copied into blocks (`_blocks.pxd`), because the next read overwrites the bytes of entries.
 
 Entries are taken without the GIL: no other thread may do anything with them meanwhile, and none may be taken while
 objects are made of what is there, which runs Python.

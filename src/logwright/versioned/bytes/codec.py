@@ -1,19 +1,19 @@
-"""Bytes <-> header, metadata and entries, in plain Python: the reference for the kernel, and its stand-in.
+"""Bytes <-> header, metadata and entries, in plain Python: the reference for the kernel, used if it is not built.
 
-A header is valid if and only if it has 17 bytes, the version is 2, the position is 17 at least, and an array begins at
+A header is valid if and only if it has 17 bytes, the version is 2, the position is at least 17, and an array begins at
 its last byte. Metadata is valid if and only if it is a BONJSON object with `initialized`, an integer from 0 to 2^64-1,
 and `format_version`, which is 2. An entry is valid if and only if it is a BONJSON object with `t`, an integer from 0 to
-2^64-1, `k`, a string, and `o`, any value. Fields in any order, and others beside them, are valid as well.
+2^64-1, `k`, a string, and `o`, any value. Fields may be in any order, and there may be others.
 
-A row of columns is packed if and only if its key is UTF-8 and its value JSON that BONJSON can hold: no number beyond 64
-bits, none that is no number, no half of a surrogate pair.
+A row of columns is packed if and only if its key is UTF-8 and its value is JSON that BONJSON can hold: no number beyond
+64 bits, no NaN or infinity, no half of a surrogate pair.
 
-BONJSON is read as bd-bonjson does it: the last one of equal keys counts, NaN and infinities are numbers. What is
-written is always the smallest form, `t`, `k` and `o` in this order, and never a NaN.
+BONJSON is read as bd-bonjson reads it: of equal keys the last one wins, and NaN and infinities are numbers. It is
+always written in the smallest form, with `t`, `k` and `o` in this order, and never with a NaN.
 
-Strategy: a document is read as a whole, then its fields are looked at. Where the bytes end before the document does,
-more are needed: whether more can come, only who has the file knows. Nothing here opens a file, and no length is
-believed before the bytes that it counts have been seen.
+Strategy: read a whole document, then check its fields. If the bytes end before the document does, more bytes are
+needed; only the caller knows whether there are more. Nothing here opens a file. Every length is checked against the
+bytes in the buffer before it is used.
 """
 
 from __future__ import annotations

@@ -1,20 +1,20 @@
 """Journals of stores in splits: a split is within one file, and the part that it belongs to is its store.
 
-Each change comes once, without the copies that compaction made (see `reader.changes_start`). How many these are is only
-known from the journal before: so a plan reads no archive, and marks the splits of every file but the first as `BEHIND`
-its copies; the reader of a split looks there. A plan that continues a stream does it itself, as archives may go
-before a split is read.
+Each change is read once, without the copies that compaction made (see `reader.changes_start`). Only the preceding
+journal shows how many copies there are. A plan reads no archive for this: it marks the splits of every file but the
+first as `AFTER_COPIES`, and the reader of a split finds where they end. A plan that continues a stream finds it itself,
+because archives may be removed before a split is read.
 
-A journal that is missing between two others is reported before the changes of the later one: by the plan where it has
-read the head of that, and else by the reader of the split.
+A journal that is missing between two others is reported before the changes of the later one: by the plan if it has read
+the head of that one, otherwise by the reader of the split.
 
-An archive can only be read from its beginning, so it is one split, however large; the active journal is cut at entries
-that were found by going from one to the next. Damage belongs to the split that it begins in. The file of a split is
-found again by the numbers of its entries, so it may have become an archive in the meantime. An archive is opened by its
-name, which no other file ever gets: no directory is listed for it, whatever else is there.
+An archive can only be read from its beginning, so it is one split, however large. The active journal is cut at entries
+that were found by reading from one to the next. Damage belongs to the split that it begins in. The file of a split is
+found by the numbers of its entries, so it may become an archive in the meantime. An archive is opened by its name,
+which no other file ever gets, without listing the directory.
 
-By time whole files are left out: the changes of a file are later than the archive before it, and not later than the
-time in its own name.
+A range of times leaves out whole files: the changes of a file are later than the preceding archive, and not later than
+the time in its own name.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from ..files.files import MOST_TAKEN_NS, POSITION_BITS, JournalFile, Kind, archi
 from ..files.reader import Reader
 from ..files.stores import StoresReader
 
-BEHIND: Final = 1
-"""The mark of a split of which the copies that compaction made are no part."""
+AFTER_COPIES: Final = 1
+"""The mark of a split without the copies that compaction made."""
 
 
 class StoreSplits(FileSplits):
@@ -68,18 +68,18 @@ class StoreSplits(FileSplits):
                 at = reader.changes_start(files, number) if resumed else None
                 low = start if at is None else max(start or 0, first + at)
                 begins = start is None or start <= first
-                is_behind = number > 0 and not resumed
-                if source.compressed and begins and (stop is None or _is_behind(source, stop)):
+                has_copies = number > 0 and not resumed
+                if source.compressed and begins and (stop is None or _ends_before(source, stop)):
                     size = files.size(source)
                     planned = [Split(source.name, at or 0, first + (at or 0), _end_number(source), size)]
-                    is_told = is_behind  # by who reads it: so a plan reads no archive
+                    gap_is_reported = has_copies  # by the reader of the split: so a plan reads no archive
                 else:
                     most = None if source.compressed else target_bytes
                     planned = cut_file(source, _items(reader, files, source, low, stop), most, low, resumed=resumed)
-                    is_told = False
-                if number and begins and not is_told:
+                    gap_is_reported = False
+                if number and begins and not gap_is_reported:
                     planned = _with_gap(reader, files, number, planned)
-                found += [replace(split, mark=BEHIND) for split in planned] if is_behind else planned
+                found += [replace(split, mark=AFTER_COPIES) for split in planned] if has_copies else planned
                 files.done_with(source)
         return found
 
@@ -96,7 +96,7 @@ class StoreSplits(FileSplits):
         with journal.snapshot() as files:
             source = source_of(files.files, split.start)
             number = -1 if source is None else files.files.index(source)
-            if source is None or (number == 0 and split.mark == BEHIND):
+            if source is None or (number == 0 and split.mark == AFTER_COPIES):
                 raise NotFound(f"{journal.path}: {split.file}, or what was before it, is not kept any more")
             yield from _chunks(journal, files, number, split, mode)
 
@@ -126,7 +126,7 @@ def _end_number(source: JournalFile) -> int:
     return source.first_number + (1 << POSITION_BITS)
 
 
-def _is_behind(source: JournalFile, stop: int) -> bool:
+def _ends_before(source: JournalFile, stop: int) -> bool:
     return stop >= _end_number(source)
 
 
@@ -151,7 +151,7 @@ def _open_archive(reader: AnyReader, split: Split) -> tuple[Reader, Snapshot[Jou
     directory = reader.path if isinstance(reader, StoresReader) else reader.path.parent
     before = split.start >> POSITION_BITS
     sources = [JournalFile(store, split.file, directory / split.file, timestamp, before, compressed=True)]
-    if split.mark == BEHIND:
+    if split.mark == AFTER_COPIES:
         name = archive_name(store, before)
         sources.insert(0, JournalFile(store, name, directory / name, before, compressed=True))
     files = Snapshot(reader.disk, sources)
@@ -170,12 +170,12 @@ def _chunks(
 ) -> Iterator[Chunk | Damage]:
     """The changes of a split in the file of this number."""
     source = files.files[number]
-    changes_at = journal.changes_start(files, number) if split.mark == BEHIND else None
+    changes_at = journal.changes_start(files, number) if split.mark == AFTER_COPIES else None
     start = split.start if changes_at is None else max(split.start, source.first_number + changes_at)
     at = None if source.compressed or split.position == 0 else split.position
     if split.before is not None:
         yield from journal.report(split.before, mode)
-    must_report_gap = split.before is None and split.mark == BEHIND and split.position == 0
+    must_report_gap = split.before is None and split.mark == AFTER_COPIES and split.position == 0
     for item in journal.file_items(source, files.file(source), start, split.stop, "permissive", at=at):
         if isinstance(item, Head):
             gap = journal.gap_before(files, number) if must_report_gap else None

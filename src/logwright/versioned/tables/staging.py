@@ -1,21 +1,21 @@
 """New stores that many tasks write and one place publishes: `core.publish.staging` for the stores of a directory.
 
 A task encodes its changes into files of its own, one for each store, and each of them is a whole journal: its entries
-in the order of their times, equal ones in the order in which they came. It keeps what fits its memory, sorts that, and
-writes it as a run; where it has written several, it merges them at the end. So rows may come in any order, and those
-that come in the order of their times are written once.
+in the order of their times, equal ones in the order in which they came. It sorts as many as fit into its memory, and
+writes them as a run; if there are several runs, it merges them at the end. So rows may come in any order, and rows that
+come in the order of their times are written once.
 
 The publisher makes one journal of those that several tasks have staged for a store, by merging them before it commits
 (see `merge.py`). Then a batch is put in place by giving each journal its name, and the store is there:
 
     ROOT/.logwright/staging/RUN.….staged    ->      ROOT/cars.jrn
 
-Only stores that are not there yet are written: one that is there is an error that names it, and nothing is published.
+Only new stores are written: if one exists already, an error names it, and nothing is published.
 A new store was initialized at the time of its first change.
 
-What is in place after a crash: a staged journal is gone once it has its name; where a power cut has left both names,
-they are the same file. What was committed and has no name yet gets it, unless a program that knows nothing of manifests
-has made a store of that name meanwhile: that one is never touched.
+After a crash: a staged journal is gone once it has its name; if a power cut has left both names, they are the same
+file. A committed journal that has no name yet gets it, unless a program that does not know manifests has created a
+store of that name in the meantime: that store is never changed.
 """
 
 from __future__ import annotations

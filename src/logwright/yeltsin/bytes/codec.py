@@ -1,19 +1,19 @@
-"""Bytes <-> transactions, in plain Python: the reference for the kernel, and its stand-in where it is not built.
+"""Bytes <-> transactions, in plain Python: the reference for the kernel, used if the kernel is not built.
 
-A transaction is valid if and only if its operations are of the types 1, 2 and 3, each with data of the size that its
-type has (24; 12 and twice the size of an image, which is in the data itself; 16), up to and with one of the type FE or
-FF, whose data may have any size, and all of its bytes are there. One that has no such end is still valid, and
+A transaction is valid if and only if its operations have the types 1, 2 and 3, each with data of the size of its type
+(24; 12 and twice the size of an image, which is in the data itself; 16), up to and including one of the type FE or FF,
+whose data may have any size, and all of its bytes exist. A transaction without such an end is still valid, but
 incomplete, if its operations end exactly where `next` says that the next transaction begins; none may go beyond that.
 Any flag, any time and any page is valid.
 
-A link is judged when it is followed: `next` must name a place after the end of its transaction, and the
-transaction there must name this one as its `previous`. So a walk along links only ever goes forwards, and ends.
+A link is checked when it is followed: `next` must be a position after the end of its transaction, and the transaction
+there must have this one as its `previous`. So a walk along links only goes forwards, and ends.
 
-Strategy: from head to head, operation by operation, images passed over. Where the bytes end before a head, or before
-what it counts, more are needed: whether more can come, only the caller knows.
+Strategy: read from head to head, operation by operation, and skip the images. If the bytes end before the end of an
+operation, more bytes are needed; only the caller knows whether there are more.
 
 Links are offsets in the file, and buffers are windows into it: `base` is where a buffer begins in its file. Nothing
-here opens a file, and no length is believed before the bytes that it counts have been seen.
+here opens a file. Every length is checked against the bytes in the buffer before it is used.
 """
 
 from __future__ import annotations

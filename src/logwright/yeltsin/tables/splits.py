@@ -1,19 +1,18 @@
 """Journals of page transactions in splits: a split is within one file, and the part that it belongs to is that file.
 
-Where transactions begin is found by going from one to the next along their links, without loading large images. Damage
-belongs to the split that it begins in. A split knows by its `mark` how many transactions come before it.
+The beginnings of transactions are found by following their links, without loading large images. Damage belongs to the
+split that it begins in. The `mark` of a split says how many transactions come before it.
 
-For streams, which go on where they stopped: `extent` says what there is, up to the last transaction that is whole, and
-`reach` how far a number of bytes goes. A transaction that was cut off when a writer opened its journal is none that a
-reader was ever given: it was not the last one, or had no end.
+Streams use `extent`, the range of whole transactions, and `reach`, how far a number of bytes goes. A transaction that
+was cut off when a writer opened its journal was never given to a reader: it was not the last one, or had no end.
 
 Transactions change in place once: their flag is set when they are in the storage. `final` says from where on that may
 still happen: from the first one after the last that is flagged. Writers set the flags in the order of the transactions:
 a database those of all transactions since its last checkpoint, an opening those that it has redone, which are the last
 ones, and a program that follows the format that of the last transaction before it appends another. So one that is not
-flagged stays so once a later one is: it was rolled back, is another program's, or lost its flag in a power cut. In a
-journal whose writer sets no flags all transactions stay provisional, because nothing tells it from one that is about to
-be flagged.
+flagged stays so once a later one is: it was rolled back, is another program's, or lost its flag in a power cut. If a
+writer sets no flags, all transactions of its journal stay provisional, because they look like transactions that are
+about to be flagged.
 """
 
 from __future__ import annotations

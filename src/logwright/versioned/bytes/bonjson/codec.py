@@ -1,26 +1,27 @@
-"""BONJSON <-> Python values, in plain Python: the reference for the kernel, and its stand-in where it is not built.
+"""BONJSON <-> Python values, in plain Python: the reference for the kernel, used if the kernel is not built.
 
 A document is valid if and only if its type codes are known and not reserved, every payload and length is within the
-bytes at hand, strings are UTF-8, numbers are finite, keys are strings and occur once in their object, every container
+buffer, strings are UTF-8, numbers are finite, keys are strings and occur once in their object, every container
 that begins ends, nothing is beyond the limits, and, for `decode`, nothing follows it.
 
-Read is any width of integers and floats, length fields longer than need be, and strings in several chunks, whose bytes
-are joined before they are looked at as UTF-8; a chunk may be empty. NUL is a character like any other. Written is
-always the smallest form, in one chunk; a Python float always as a float (1.0 is `6a 80 3f`), as bd-bonjson does it.
+A reader accepts any width of integers and floats, length fields that are longer than necessary, and strings in several
+chunks, whose bytes are joined before they are decoded as UTF-8; a chunk may be empty. NUL is a character like any
+other. A writer always uses the smallest form, in one chunk; a Python float is always written as a float (1.0 is `6a 80
+3f`), as bd-bonjson does.
 
 Where the two originals disagree: bytes after the value are refused by `decode` and ignored by `decode_prefix`; no
 bytes at all are an incomplete document; the second of two equal keys is refused unless `last_key_wins`, which is how
 bd-bonjson reads them; NaN and infinities, which bd-bonjson writes and reads, are refused unless `allow_nan`, and never
 written; big numbers are refused. For a journal of bd-bonjson that may hold such values, give both options.
 
-Known defect of bd-bonjson: its writer of signed integers drops leading bytes 00 or ff without a look at the sign that
-is left, so that 65535 becomes the bytes of 255, -129 those of 127 and 65280 those of 0. What it wrote is a valid
-document of another number; no reader can notice this, or restore the number. Timestamps go through its other writer and
+Known defect of bd-bonjson: its writer of signed integers drops leading bytes 00 or ff without checking the sign of
+the rest: 65535 becomes the bytes of 255, -129 those of 127, and 65280 those of 0. The result is a valid document of
+another number, so no reader can detect this, or restore the number. Timestamps are written by its other function, and
 are safe.
 
 Strategy: a loop over type codes with the open containers in a list. A container is put into its parent when it begins,
-so nothing recurses and nothing is left to do when it ends. A length is compared with the bytes at hand before they are
-taken. Nothing here opens a file.
+so nothing recurses and nothing is left to do when it ends. A length is checked against the buffer before it is used.
+Nothing here opens a file.
 """
 
 from __future__ import annotations
