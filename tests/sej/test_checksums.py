@@ -293,6 +293,29 @@ def test_flipped_bit_of_a_side_file_loses_at_most_one_block(journal: Path) -> No
             assert {damage.kind for damage in damages} in (set(), {"checksum"}, {"truncated"})
 
 
+def test_flipped_bit_of_the_covered_bytes_is_not_taken_for_a_truncated_end(journal: Path) -> None:
+    side = checksum_path(journal / FIRST)
+    whole, at = side.read_bytes(), HEADER.size + 7 * ENTRY.size
+    crc, covered = ENTRY.unpack(whole[at:])
+    assert covered == 4000 - 7 * SMALL_BLOCK_BYTES
+    larger = [covered ^ 1 << bit for bit in range(9) if covered ^ 1 << bit > covered]
+    for claimed in larger:
+        side.write_bytes(whole[:at] + ENTRY.pack(crc, claimed))
+        assert permissive(journal) == (list(range(100)), [])
+        report = Reader(journal).verify()
+        message = f"the entry claims to cover {claimed} bytes, but its checksum is that of the first {covered}"
+        assert (report.sound, [(note.position, note.message) for note in report.anomalies]) == (True, [(at, message)])
+        with Scanner(journal, 99, timeout=0) as scanner:
+            assert offsets_of(scanner) == [99]
+    damage_file(journal / FIRST, overwrite, 3985, bytes(15))
+    found = plan(journal)
+    apply(journal, found)
+    assert [(loss.at_least, loss.fields["first"]) for loss in found.losses if loss.kind == "lost"] == [(1, 99)]
+    assert Reader(journal).verify().sound
+    write(journal, 1)
+    assert offsets_of(Reader(journal)) == list(range(100))
+
+
 # --- crashes --------------------------------------------------------------------------------------------------------
 
 

@@ -428,7 +428,31 @@ class Checksums:
                 if 0 < covered <= checksums.block_bytes:
                     checksums._surplus_end = index * checksums.block_bytes + covered
         checksums._source = (disk, path)
+        checksums._correct_last(data_bytes)
         return checksums
+
+    def _correct_last(self, data_bytes: int) -> None:
+        """If the last entry covers more than its file has, and a bit of that number is wrong, flip it back.
+
+        Its checksum shows it: it is that of the bytes that it covers then. Otherwise the file would seem truncated.
+        """
+        assert self._source is not None
+        index, have = divmod(data_bytes, self.block_bytes)
+        crc, covered = self.entry(index)
+        fewer = [number for bit in range(covered.bit_length()) if 0 < (number := covered ^ 1 << bit) <= have]
+        if covered <= have or not fewer:
+            return
+        disk, path = self._source
+        file = disk.open(path.with_suffix(""), "read")
+        try:
+            block = file.read_at(index * self.block_bytes, max(fewer))
+        finally:
+            file.close()
+        for number in fewer:
+            if crc32c(block[:number]) == crc:
+                ENTRY.pack_into(self._entries, index * ENTRY.size, crc, number)
+                message = f"the entry claims to cover {covered} bytes, but its checksum is that of the first {number}"
+                self.notes.append(Note(_entry_position(index), message))
 
     def __len__(self) -> int:
         """How many blocks have an entry, covered or not."""
@@ -477,6 +501,16 @@ class Checksums:
         message = f"the entry covers the bytes up to {end}, but the file ends at {size}: its block cannot be judged"
         return [*self.notes, Note(_entry_position(index), message)]
 
+    def stored_entry(self, index: int) -> bytes:
+        """The bytes of an entry as they are in the side file now."""
+        assert self._source is not None
+        disk, path = self._source
+        file = disk.open(path, "read")
+        try:
+            return file.read_at(_entry_position(index), ENTRY.size)
+        finally:
+            file.close()
+
     def reread(self, index: int) -> bool:
         """Read the entry of a block in the side file again; whether it has changed.
 
@@ -484,13 +518,8 @@ class Checksums:
         """
         if self._source is None or not 0 <= index < len(self):
             return False
-        disk, path = self._source
         try:
-            file = disk.open(path, "read")
-            try:
-                now = file.read_at(_entry_position(index), ENTRY.size)
-            finally:
-                file.close()
+            now = self.stored_entry(index)
         except LogwrightError:
             return False
         if len(now) < ENTRY.size or ENTRY.unpack(now)[1] > self.block_bytes:

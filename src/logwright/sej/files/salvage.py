@@ -415,7 +415,7 @@ class Salvage:
     def _replaced(self, block: Span, new: bytes) -> tuple[int, bytes, bytes]:
         assert self.sums is not None
         index = block.start // self.sums.block_bytes
-        return HEADER.size + index * ENTRY.size, ENTRY.pack(*self.sums.entry(index)), new
+        return HEADER.size + index * ENTRY.size, self.sums.stored_entry(index), new
 
 
 # --- after the damage -----------------------------------------------------------------------------------------------
