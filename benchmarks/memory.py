@@ -1,5 +1,7 @@
 """Memory: writing and reading a journal of 4 GiB, each in a process of its own, stays below 200 MiB.
 
+The tables of a queue with a backlog of 10 M items of 100 bytes are made within 500 MiB.
+
 The figure is the peak of resident memory of the whole process, the interpreter and pyarrow included.
 """
 
@@ -43,6 +45,32 @@ rows += rows // 10
     "verifying": "assert Reader(journal).verify().sound",
 }
 
+BACKLOG_LIMIT_MIB = 500.0
+WRITE_BACKLOG = """
+import pyarrow as pa
+from logwright.kestrel.files.writer import Writer as QueueWriter
+items = pa.record_batch({"data": pa.array([VALUE] * 10_000)})
+with QueueWriter(journal / "work") as writer:
+    for _ in range(rows // len(items)):
+        writer.append_batch(items)
+"""
+MAKE_BACKLOG = """
+import pyarrow as pa
+from logwright import arrow
+from logwright.core.format import find_format
+from logwright.core.read.materializer import Continued
+materials = find_format("kestrel").materials
+saved, queue = str(journal / "saved"), journal / "work"
+with materials.materializer(Continued("work", None, journal / "scratch")) as materializer:
+    for batch in arrow.batches(queue, list(materials.sources), format="kestrel"):
+        for _ in materializer.add(batch):
+            pass
+    with pa.OSFile(saved, "wb") as sink:
+        materializer.save(sink)
+with pa.OSFile(saved) as source, materials.materializer(Continued("work", source, journal / "scratch")) as materializer:
+    assert sum(made.num_rows for _, made in materializer.live(0)) == rows
+"""
+
 
 def peak_mib(code: str, *arguments: object) -> float:
     """The peak of a process that runs this code."""
@@ -65,4 +93,18 @@ def run(plan: Plan) -> list[Figure]:
         limit = f"limit of {LIMIT_MIB:g} MiB"
         figures.append(Figure("memory", f"{name}, {size}", peak, LIMIT_MIB, "MiB", limit, 1.0, spread=[peak]))
     shutil.rmtree(journal)
-    return figures
+    return [*figures, backlog(plan)]
+
+
+def backlog(plan: Plan) -> Figure:
+    """The tables of a queue that nobody reads: made, saved, opened again, with all rows live."""
+    rows = plan.amount(10_000_000, 1_000_000)
+    name = f"tables of a queue of {rows / 1e6:g} M waiting items"
+    plan.tell(f"memory: {name}")
+    directory = plan.place / "backlog"
+    directory.mkdir()
+    peak_mib(WRITE_BACKLOG, directory, rows)
+    peak = peak_mib(MAKE_BACKLOG, directory, rows)
+    shutil.rmtree(directory)
+    limit = f"limit of {BACKLOG_LIMIT_MIB:g} MiB"
+    return Figure("memory", name, peak, BACKLOG_LIMIT_MIB, "MiB", limit, 1.0, spread=[peak])

@@ -51,8 +51,9 @@ def scaled(data: pa.Array, factor: int) -> pa.Array:
     """Times in a unit that is `factor` times smaller; null where they do not fit."""
     times = data.view(pa.int64())
     most = MOST_SIGNED // factor
-    fits = pc.and_(pc.less_equal(times, most), pc.greater_equal(times, -most))
-    if len(times) > times.null_count and not pc.all(fits).as_py():
+    extremes = pc.min_max(times).as_py()
+    if len(times) > times.null_count and max(-extremes["min"], extremes["max"]) > most:
+        fits = pc.and_(pc.less_equal(times, most), pc.greater_equal(times, -most))
         times = pc.if_else(fits, times, pa.scalar(None, pa.int64()))
     return pc.multiply(times, factor)
 

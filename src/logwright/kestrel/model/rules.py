@@ -147,7 +147,7 @@ class Replay:
         """Apply operations, and return what they do to which items, in order. At each row of `begins` a file begins."""
         codes, ids = memoryview(kinds), memoryview(numbers)  # type: ignore[arg-type]
         count = len(codes)
-        most = 2 * count  # CONTINUE changes two items
+        most = count + bytes(codes).count(CONTINUE)  # which changes two items
         rows = numbered(count)
         noted = memoryview(array("q", bytes(8 * 4 * most)))
         self._noted, self._noted_count, self._most_noted = noted, 0, most

@@ -93,7 +93,7 @@ class _Segment:
 
     def items(self) -> pa.RecordBatch:
         batches = self._batches if self._path is None else _read(self._path)
-        return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+        return _joined(batches)
 
     def take(self) -> pa.RecordBatch:
         """The items of a segment that is given up."""
@@ -129,6 +129,10 @@ class _Segment:
             REAL_DISK.remove(self._path)
 
 
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
 def _read(path: Path) -> list[pa.RecordBatch]:
     file = REAL_DISK.open(path, "read")
     try:
@@ -151,7 +155,14 @@ class Backlog:
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         """All items, in the order of their numbers."""
-        return (segment.items() for segment in chain(self._held, self._run))
+        found: list[pa.RecordBatch] = []
+        for segment in chain(self._held, self._run):
+            if found and segment.bytes + sum(items.nbytes for items in found) > self._segment_bytes:
+                yield _joined(found)
+                found = []
+            found.append(segment.items())
+        if found:
+            yield _joined(found)
 
     def expiry_after(self, now: int | None) -> int | None:
         """The earliest time after another one at which an item expires that waits; None if none does."""

@@ -160,10 +160,9 @@ class QueueMaterializer(Materializer):
         self._replay.resume(state["replay"])
         for batch in reader:
             items = batch.replace_schema_metadata(None)
-            if items.column("item")[0].as_py() < self._replay.first:
-                self._backlog.hold(items)
-            else:
-                self._backlog.push(items)
+            held = pc.search_sorted(items.column("item"), self._replay.first).as_py()
+            self._backlog.hold(items.slice(0, held))
+            self._backlog.push(items.slice(held))
 
     def close(self) -> None:
         self._backlog.close()
