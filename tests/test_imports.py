@@ -31,6 +31,10 @@ OPTIONAL = {
     "watchfiles",
     "msgpack",
     "duckdb",
+    "deltalake",
+    "pyiceberg",
+    "sqlalchemy",
+    "polars",
     "pandas",
     "numpy",
 }
@@ -232,7 +236,8 @@ def test_optional_packages_are_imported_only_where_they_are_used(path: Path) -> 
         "arrow.py": {"pyarrow"},
         "location.py": {"pyarrow"},
         "spark": {"pyarrow", "pyspark"},
-        "pipeline": {"pyarrow", "pyspark", "py4j"},  # py4j is what pyspark raises the errors of
+        # py4j and sqlalchemy are what pyspark and pyiceberg raise the errors of
+        "pipeline": {"pyarrow", "pyspark", "py4j", "deltalake", "pyiceberg", "sqlalchemy"},
         "servers": {"grpc", "uvloop", "google"},
     }.get(top, set())
     if place_of(path) in ARROW_PLACES or (top in FORMATS and path.stem in ARROW_MODULES):

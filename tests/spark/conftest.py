@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from logwright.spark import session
+from tests.support.s3 import s3_server
+
+__all__ = ["s3_server"]
 
 
 @pytest.fixture(scope="session")
@@ -35,27 +37,3 @@ def _stopped(request: pytest.FixtureRequest) -> Iterator[None]:
     if "spark" in request.fixturenames:
         for query in request.getfixturevalue("spark").streams.active:
             query.stop()
-
-
-@pytest.fixture(scope="session")
-def s3_server() -> Iterator[str]:
-    """The address of an S3 server; its one user may do everything."""
-    from moto.server import ThreadedMotoServer
-
-    names = {
-        "AWS_ACCESS_KEY_ID": "key",
-        "AWS_SECRET_ACCESS_KEY": "secret",
-        "AWS_EC2_METADATA_DISABLED": "true",
-    }
-    before = {name: os.environ.get(name) for name in names}
-    os.environ.update(names)
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    _, port = server.get_host_and_port()
-    yield f"127.0.0.1:{port}"
-    server.stop()
-    for name, value in before.items():
-        if value is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = value
