@@ -94,12 +94,12 @@ def _print_state(state: dict[str, Any]) -> None:
     """Print single values first, then lists as tables, then nested states, each under its name."""
     facts = [(name, _plain(value)) for name, value in state.items() if not isinstance(value, dict | list)]
     print_facts(facts)
-    is_behind_something = bool(facts)
+    needs_gap = bool(facts)
     for name, value in state.items():
         if isinstance(value, list | dict):
-            if is_behind_something:
+            if needs_gap:
                 print_line()
-            is_behind_something = True
+            needs_gap = True
             print_line(f"{name}: none" if not value else f"{name}:")
         if isinstance(value, dict) and value and all(map(is_ranges, value.values())):
             print_pages(value)
