@@ -64,7 +64,7 @@ TESTS = {
         *((f"tests/contract/{file}", "sej") for file in CONTRACT),
     ],
     "servers/": [("tests/servers", "")],
-    "pipeline/": [("tests/pipeline/test_commit.py", ""), ("tests/pipeline/test_ingest.py", "")],
+    "pipeline/": [(f"tests/pipeline/{name}", "") for name in ("publish", "test_commit.py", "test_ingest.py")],
     "pipeline/publish/": [("tests/pipeline/publish", "")],
     "arrow.py": [("tests/test_arrow.py", "")],
     "cli/": [("tests/cli/test_convert.py", "")],
