@@ -384,6 +384,13 @@ def _link_refused(action: str, path: Path, number: int) -> StorageFailed:
     return StorageFailed(action, path, OSError(number, "is a symbolic link, and links in a journal are not followed"))
 
 
+def directory_stamp(path: Path) -> tuple[int, int, int, int]:
+    """What changes when a name in a directory is added, removed or replaced: first the time of the last change."""
+    with translated("list", path):
+        found = os.stat(path)
+    return found.st_mtime_ns, found.st_ctime_ns, found.st_dev, found.st_ino
+
+
 class RealDisk:
     """The file system of this machine."""
 

@@ -7,14 +7,13 @@ time is not kept: clocks of file systems tick in milliseconds, and a later chang
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from bisect import bisect_left
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from .disk import Disk, RealDisk, translated
+from .disk import Disk, RealDisk, directory_stamp
 
 _SETTLED_NS: Final = 1_000_000_000
 """For how long a directory must have been unchanged before its list is kept: many ticks of any clock."""
@@ -44,21 +43,14 @@ def list_beginning(disk: Disk, directory: Path, beginning: str) -> list[str]:
 
 
 def _names(disk: RealDisk, directory: Path) -> list[str]:
-    stamp = _stamp(directory)
+    stamp = directory_stamp(directory)
     kept = _kept.get(directory)
     if kept is not None and kept.stamp == stamp:
         return kept.names
     names = disk.list_directory(directory)
-    if len(names) >= _LEAST_NAMES and time.time_ns() - stamp[0] > _SETTLED_NS and _stamp(directory) == stamp:
+    if len(names) >= _LEAST_NAMES and time.time_ns() - stamp[0] > _SETTLED_NS and directory_stamp(directory) == stamp:
         with _lock:
             if len(_kept) >= _MOST_DIRECTORIES:
                 _kept.clear()
             _kept[directory] = _Kept(stamp, names)
     return names
-
-
-def _stamp(directory: Path) -> tuple[int, int, int, int]:
-    """What changes when a name is added, removed or replaced."""
-    with translated("list", directory):
-        found = os.stat(directory)
-    return found.st_mtime_ns, found.st_ctime_ns, found.st_dev, found.st_ino
