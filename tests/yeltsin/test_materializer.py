@@ -138,7 +138,7 @@ def some_transaction(chance: random.Random, number: int) -> Transaction:
     )
 
 
-def some_journal(path: Path, chance: random.Random, count: int = 40) -> Path:
+def some_journal(path: Path, chance: random.Random, count: int = 25) -> Path:
     items = [some_transaction(chance, number) for number in range(count)]
     write(path, *items)
     if chance.random() < 0.5:
@@ -152,7 +152,7 @@ def some_journal(path: Path, chance: random.Random, count: int = 40) -> Path:
     return path
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(20))
 def test_tables_are_the_same_however_the_records_are_cut(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     path = some_journal(tmp_path / "home" / NAME, chance)

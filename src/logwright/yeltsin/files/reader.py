@@ -132,15 +132,17 @@ class Reader(FilesReader[Chunk, JournalFile, Transaction]):
     @property
     def next(self) -> int:
         """The number after the last transaction: the one that the next transaction will get."""
+        end = HEADER_BYTES
         with self.snapshot() as files:
             for source in files.files:
-                found = _end_of_last(files.file(source))
+                file = files.file(source)
+                found = _end_of_last(file)
                 if found is not None:
                     return found
-        end = HEADER_BYTES
-        for item in self.chunks(mode="dropmalformed", load=False):
-            assert not isinstance(item, Damage)
-            end = item.end
+                at = _start_of_last(file, 2)  # from there on, because others may follow the one that the header names
+                for item in self.file_chunks(source, file, None, None, "dropmalformed", at=at, load=False):
+                    assert not isinstance(item, Damage)
+                    end = item.end
         return end
 
     def find_index(self, index: int) -> int:
