@@ -1,7 +1,8 @@
 """A process that is killed while it publishes to Delta or Iceberg: each table has a whole batch, and in the end all do.
 
 Every call that reaches the disk or the library of the format is a step. The k-th round stops before the k-th step, and
-nothing after it has any effect either, as if the process were gone.
+nothing after it has any effect either, as if the process were gone. A kill before a call that only reads leaves what a
+kill before the next one leaves, so these count only where they fail and the process lives on.
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ STEPS: dict[str, list[tuple[Any, str]]] = {
         (_SyncedStream, "close"),
     ],
 }
+READS = {"load_table", "parts", "read", "transaction_version", "update_incremental"}
 each_format = pytest.mark.parametrize("format", ["delta", "iceberg"])
 
 
@@ -87,6 +89,8 @@ class Killer:
 
 def steps_of(patched: pytest.MonkeyPatch, format: str, killer: Killer) -> None:
     for owner, name in (*STEPS["store"], *STEPS[format]):
+        if name in READS and not killer.once:
+            continue
         plain = owner.__dict__[name]
 
         def step(*arguments: Any, plain: Any = plain, name: str = name, **options: Any) -> Any:
@@ -124,7 +128,7 @@ def kills(
                 except (Killed, LogwrightError):
                     finished = False
             yield f"{number}", (f"before step {number}, {killer.last}", finished)
-        assert number > 10
+        assert number > 3
 
     yield from each(rounds())
 

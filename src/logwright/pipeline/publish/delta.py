@@ -34,6 +34,8 @@ from .transactions import Change, Tables
 
 _APPLICATION: Final = "logwright"
 _AT_ONCE: Final = 8
+_CONFIGURATION: Final = {"delta.checkpointInterval": "20"}
+"""What a commit costs grows with the number of commits since the last checkpoint of the log."""
 _MOST_COLUMNS: Final = 32
 _MOST_TEXT: Final = 32
 """Of how many columns the least and the greatest values are recorded, and how long a text among them may be."""
@@ -133,6 +135,7 @@ class DeltaTables(Tables):
             schema,
             partition_by=list(change.partition_by),
             name=change.table,
+            configuration=_CONFIGURATION,
             storage_options=self._options,
         )
         return self._opened[change.table]

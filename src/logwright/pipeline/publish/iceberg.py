@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar, Final
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 from pyiceberg.catalog import Catalog, load_catalog
@@ -97,6 +98,8 @@ class IcebergTables(Tables):
         self._namespace = namespace
         self._kept = kept_snapshots
         self._opened: dict[str, Table] = {}
+        self._fitting: dict[str, tuple[pa.Schema, int]] = {}
+        """The schema of the last commit to a table, and the one that the table had then: comparing them is slow."""
         with _translated("open the catalog of", store.out):
             catalog.create_namespace_if_not_exists(namespace)
 
@@ -122,6 +125,8 @@ class IcebergTables(Tables):
         columns = tuple(field.name for field in found.spec().fields)
         if columns != change.partition_by:
             raise WrongUse(f"{self._store.uri(change.table)} is partitioned by {columns}, not {change.partition_by}")
+        if self._fits(found, change):
+            return
         try:
             self._add_columns(found.transaction(), change)  # which is not committed
         except (ValidationError, ResolveError, ValueError) as error:
@@ -132,7 +137,8 @@ class IcebergTables(Tables):
             table = self._opened.get(change.table) or self._create(change)
             removed = self._data_files(table) if change.removed else {}
             with table.transaction() as transaction:
-                self._add_columns(transaction, change)
+                if not self._fits(table, change):
+                    self._add_columns(transaction, change)
                 transaction.set_properties({BATCH: str(batch)})
                 metadata = transaction.table_metadata
                 with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -147,6 +153,7 @@ class IcebergTables(Tables):
                         for file in change.removed:
                             snapshot.delete_data_file(removed[file.name])
                 self._forget_snapshots(transaction)
+            self._fitting[change.table] = change.schema, table.metadata.current_schema_id
 
     def seal(self, table: str) -> Any:
         found = self._opened[table].current_snapshot()
@@ -197,6 +204,9 @@ class IcebergTables(Tables):
             new.set_properties({TableProperties.DEFAULT_NAME_MAPPING: _name_mapping(new.table_metadata)})
         self._opened[change.table] = self._catalog.load_table(identifier)
         return self._opened[change.table]
+
+    def _fits(self, table: Table, change: Change) -> bool:
+        return self._fitting.get(change.table) == (change.schema, table.metadata.current_schema_id)
 
     def _add_columns(self, transaction: Transaction, change: Change) -> None:
         """Add the columns that a table does not have. `ValidationError` if one has another type."""
