@@ -73,7 +73,7 @@ def test_lock_is_released_when_the_last_step_fails(disk: SimulatedDisk) -> None:
 
 def test_lock_that_is_given_is_not_taken_again(disk: SimulatedDisk) -> None:
     with Lock.acquire(disk, HOME / "lock") as lock:
-        assert open_for_writing(journal_on(disk), lambda: 7, lambda: lock) == (lock, 7)
+        assert open_for_writing(journal_on(disk), lambda: 7, lock) == (lock, 7)
 
 
 def test_publisher_that_finds_a_writer_says_what_to_do(disk: SimulatedDisk) -> None:

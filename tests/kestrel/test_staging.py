@@ -221,8 +221,9 @@ def test_the_items_of_a_batch_are_packed_like_others() -> None:
 class ForeignWriter(Writer):
     """What a program writes that knows of files and locks, and of no manifests."""
 
-    def _take_lock(self) -> Lock:
-        return Lock.acquire(self._disk, self.directory / ".logwright" / f"{self.queue}.lck")
+    def __init__(self, path: Path, *, disk: Disk) -> None:
+        self._held_lock = Lock.acquire(disk, path.parent / ".logwright" / f"{path.name}.lck")
+        super().__init__(path, disk=disk)
 
 
 def test_foreign_writes_before_recovery_apply_to_the_items_visible_then() -> None:

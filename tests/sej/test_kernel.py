@@ -13,6 +13,7 @@ import threading
 from array import array
 from collections.abc import Callable
 from dataclasses import fields, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from types import ModuleType
@@ -58,16 +59,12 @@ class Both:
 
     def __init__(self, *arguments: int) -> None:
         self.attended = [0, 0]
-        self.buffers = [self._attentive(number, twin)(*arguments) for number, twin in enumerate(TWINS)]
+        self.buffers = [twin.AppendBuffer(*arguments) for twin in TWINS]
+        for number, buffer in enumerate(self.buffers):
+            buffer.attend = partial(self._count, number)
 
-    def _attentive(self, number: int, twin: ModuleType) -> type[Any]:
-        both = self
-
-        class Attentive(twin.AppendBuffer):  # type: ignore[name-defined, misc]
-            def _attend(self) -> None:
-                both.attended[number] += 1
-
-        return Attentive
+    def _count(self, number: int) -> None:
+        self.attended[number] += 1
 
     def ask(self, name: str, *arguments: Any) -> Any:
         answers = [answer_of(getattr(buffer, name), *arguments) for buffer in self.buffers]
@@ -204,7 +201,7 @@ def test_refusing_buffer_accepts_nothing(twin: ModuleType) -> None:
         lambda: buffer.extend(columns_of([]), 0, 1, 100),
     ]
     for use in uses:
-        with pytest.raises(WrongUse, match="takes no messages"):
+        with pytest.raises(WrongUse, match="takes no more records"):
             use()
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from logwright.core.io.disk import REAL_DISK
+from logwright.core.io.disk import REAL_DISK, Disk
 from logwright.core.io.lock import Lock
 from logwright.core.publish.staging import Published, publish, recover_staging
 from logwright.errors import DamagedJournal, WrongUse
@@ -72,8 +72,9 @@ def test_another_number_of_shards_is_refused() -> None:
 class ForeignWriter(Writer):
     """What a program writes that knows of segments and locks, and of nothing else."""
 
-    def _take_lock(self) -> Lock:
-        return Lock.acquire(self._disk, self.directory / "jnl.lck")
+    def __init__(self, home: Path, *, disk: Disk, segment_size: int) -> None:
+        self._held_lock = Lock.acquire(disk, home / "jnl.lck")
+        super().__init__(home, disk=disk, segment_size=segment_size)
 
 
 def test_messages_added_by_a_foreign_writer_before_recovery_do_no_harm() -> None:

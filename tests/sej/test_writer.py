@@ -459,7 +459,7 @@ def test_opening_reads_a_small_part_of_a_large_journal(tmp_path: Path, with_inde
 
 def test_the_defaults_are_those_of_the_original(tmp_path: Path) -> None:
     with Writer(tmp_path) as writer:
-        assert writer.segment_bytes == DEFAULT_SEGMENT_BYTES == 1 << 30
+        assert writer._buffer.segment_bytes == DEFAULT_SEGMENT_BYTES == 1 << 30
         assert str(writer.policy) == "none"
 
 

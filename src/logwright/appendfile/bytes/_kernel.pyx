@@ -4,6 +4,7 @@
 Every advance is checked against the end of the bytes first. Loops that need no Python object release the GIL.
 """
 
+cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -659,7 +660,7 @@ cdef class AppendBuffer(WriteBuffer):
         cdef int64_t whole = size + HEAD_BYTES
         cdef bint collecting
         if self.refusing:
-            self._refuse()
+            self.refuse()
         if self.position == 0 or self.position + whole > self.file_bytes:
             self._make_room(whole)
         out = room_for(self, whole)
@@ -678,11 +679,12 @@ cdef class AppendBuffer(WriteBuffer):
                     PyGC_Enable()
         return 0
 
+    @cython.binding(False)  # a bound method of it is called faster
     def append(self, data):
         """Add one record of data, which must not be empty: at the end of a file it would look like nothing."""
         cdef Py_buffer view
         if self.refusing:
-            self._refuse()
+            self.refuse()
         if isinstance(data, bytes):
             self._check_size(PyBytes_GET_SIZE(data))
             self._put_data(<const unsigned char *>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), PyBytes_GET_SIZE(data))
@@ -694,7 +696,7 @@ cdef class AppendBuffer(WriteBuffer):
             finally:
                 PyBuffer_Release(&view)
         if self._used >= self.attention_bytes:
-            self._attend()
+            self.attend()
 
     cdef inline int _check_size(self, Py_ssize_t size) except -1:
         if size == 0 or size > MAX_DATA_BYTES:
@@ -705,7 +707,7 @@ cdef class AppendBuffer(WriteBuffer):
         """Close the current segment, unless it is empty; the id of the one that is being written from now on."""
         cdef uint64_t current
         if self.refusing:
-            self._refuse()
+            self.refuse()
         if not self.has_data:
             return self.current
         if self.current == MAX_ID:
@@ -716,14 +718,14 @@ cdef class AppendBuffer(WriteBuffer):
         self._put_hint()
         current = self.current
         if self._used >= self.attention_bytes:
-            self._attend()
+            self.attend()
         return current
 
     def check(self):
         """Retire the oldest closed segment; the id of the oldest file that is needed from now on."""
         cdef uint64_t due
         if self.refusing:
-            self._refuse()
+            self.refuse()
         if self.checked == self.current:
             raise WrongUse("there is no checkpoint to check: all that were registered have been")
         self.checked += 1
@@ -731,7 +733,7 @@ cdef class AppendBuffer(WriteBuffer):
         self._put_hint()
         due = self._due = self._oldest_needed()
         if self._used >= self.attention_bytes:
-            self._attend()
+            self.attend()
         return due
 
     cdef uint64_t _oldest_needed(self) except? 0xFFFFFFFFFFFFFFFF:
@@ -745,11 +747,11 @@ cdef class AppendBuffer(WriteBuffer):
     def begin(self):
         """Add the hint of the first file, if nothing was added yet."""
         if self.refusing:
-            self._refuse()
+            self.refuse()
         if self.position == 0:
             self._put_hint()
         if self._used >= self.attention_bytes:
-            self._attend()
+            self.attend()
 
     def extend(self, columns, Py_ssize_t row, Py_ssize_t enough_bytes):
         """Add the data of rows from `row` on, up to a checkpoint or until `enough_bytes` wait; returns the next row."""
@@ -761,7 +763,7 @@ cdef class AppendBuffer(WriteBuffer):
         cdef const int32_t *ends
         cdef const unsigned char *data
         if self.refusing:
-            self._refuse()
+            self.refuse()
         if row < 0:
             raise WrongUse("rows count from 0")
         kinds = <const uint8_t *>column_memory(columns.kinds, count, "kinds", views)

@@ -430,7 +430,7 @@ class AppendBuffer(WriteBuffer):
     """Encoded records that wait to be written to the files of a journal, with a hint at the beginning of each file.
 
     `append`, `register` and `check` add one record each; `take` returns the bytes, and where in them the next file
-    begins. `_attend` is called when `attention_bytes` wait. The next record goes to `position` of the file `file_id`,
+    begins. `attend` is called when `attention_bytes` wait. The next record goes to `position` of the file `file_id`,
     unless it would end after `file_bytes`.
 
     `starts` are pairs of a segment and the id of the file that it, or a later one, begins in or after; files before the
@@ -464,7 +464,7 @@ class AppendBuffer(WriteBuffer):
     def append(self, data: Buffer) -> None:
         """Add one record of data, which must not be empty: at the end of a file it would look like zeros."""
         if self.refusing:
-            self._refuse()
+            self.refuse()
         payload = as_bytes(data)
         check_appendable(len(payload))
         with self._adding:
@@ -474,7 +474,7 @@ class AppendBuffer(WriteBuffer):
     def register(self) -> int:
         """Close the current segment, unless it is empty; the id of the one that is being written from now on."""
         if self.refusing:
-            self._refuse()
+            self.refuse()
         with self._adding:
             if not self.has_data:
                 return self.current
@@ -490,7 +490,7 @@ class AppendBuffer(WriteBuffer):
     def check(self) -> int:
         """Retire the oldest closed segment; the id of the oldest file that is needed from now on."""
         if self.refusing:
-            self._refuse()
+            self.refuse()
         with self._adding:
             if self.checked == self.current:
                 raise WrongUse("there is no checkpoint to check: all that were registered have been")
@@ -503,7 +503,7 @@ class AppendBuffer(WriteBuffer):
     def begin(self) -> None:
         """Add the hint of the first file, if nothing was added yet."""
         if self.refusing:
-            self._refuse()
+            self.refuse()
         with self._adding:
             if self.position == 0:
                 self._put_hint()
@@ -515,7 +515,7 @@ class AppendBuffer(WriteBuffer):
         The columns must have passed `check_columns`.
         """
         if self.refusing:
-            self._refuse()
+            self.refuse()
         rows = _Rows(columns)
         with self._adding:
             while row < columns.count and not rows.is_checkpoint(row) and len(self._buffer) < enough_bytes:
@@ -540,7 +540,7 @@ class AppendBuffer(WriteBuffer):
 
     def _added(self) -> None:
         if len(self._buffer) >= self.attention_bytes:
-            self._attend()
+            self.attend()
 
     def _oldest_needed(self) -> int:
         if self.checked == self.current and not self.has_data:

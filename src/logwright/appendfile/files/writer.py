@@ -38,7 +38,6 @@ from ...core.bytes.buffers import Buffer
 from ...core.bytes.outcome import Damage, Mode
 from ...core.io.disk import REAL_DISK, Disk, File, make_directories
 from ...core.io.durability import SyncLike
-from ...core.io.lock import Lock
 from ...core.write.appending import Appending
 from ...core.write.opening import open_for_writing
 from ...errors import LogwrightError, StorageFailed, WrongUse
@@ -104,7 +103,7 @@ class Writer(Appending, kernel.AppendBuffer):
         make_directories(disk, self.directory / HOME_DIRECTORY)
         try:
             journal = journal_to_write(disk, self.directory)
-            self._lock, end = open_for_writing(journal, self._open_end, self._take_lock)
+            self._lock, end = open_for_writing(journal, self._open_end, self._held_lock)
             self.older = end.older
             """The files to recover when the journal was opened."""
             self.began = (end.file_id, end.current)
@@ -120,6 +119,7 @@ class Writer(Appending, kernel.AppendBuffer):
                 end.has_data,
                 end.starts,
             )
+            self.attend, self.refuse = self._attend, self._refuse
             self._start()
         except BaseException as error:
             self._failure = error
@@ -142,9 +142,6 @@ class Writer(Appending, kernel.AppendBuffer):
         found = Recovery(self, mode=mode)
         self._has_recovery = True
         return found
-
-    def _take_lock(self) -> Lock:
-        return journal_to_write(self._disk, self.directory).lock()
 
     def _open_end(self) -> End:
         end = open_end(self._disk, self.directory, recovering=self._recovering)

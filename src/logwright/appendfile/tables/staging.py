@@ -121,11 +121,8 @@ class _PartWriter(Writer):
     """The writer of a publisher, which holds the lock already and handles manifests itself."""
 
     def __init__(self, disk: Disk, home: Path, lock: Lock) -> None:
-        self._held = lock
+        self._held_lock = lock
         super().__init__(home, disk=disk)
-
-    def _take_lock(self) -> Lock:
-        return self._held
 
 
 def _lock(disk: Disk, root: Path) -> Lock:

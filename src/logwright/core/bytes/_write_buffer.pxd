@@ -12,6 +12,8 @@ cdef extern from "Python.h":
 cdef class WriteBuffer:
     cdef public Py_ssize_t attention_bytes
     cdef public bint refusing
+    cdef public object attend
+    cdef public object refuse
     cdef Py_ssize_t _usual_bytes
     cdef Py_ssize_t _first_bytes
     cdef Py_ssize_t _used

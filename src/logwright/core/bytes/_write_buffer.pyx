@@ -7,7 +7,7 @@ A kernel encodes a record right where it goes, and asks for attention when enoug
     store_little_u32(out, header)
     self._used += size
     if self._used >= self.attention_bytes:
-        self._attend()
+        self.attend()
 
 Nothing interrupts that between two calls of Python, which is what makes it and `take` safe among threads. To allocate a
 container is such a call, for it may start the collector; so is to release a buffer.
@@ -21,10 +21,10 @@ from ...errors import WrongUse
 cdef class WriteBuffer:
     """Bytes on their way to a file. Two buffers take turns: one is filled while the other is written."""
 
-    records_name = "records"
-
     def __cinit__(self, *arguments, **options):
         self._buffer = self._spare = bytearray()
+        self.attend = _ignore
+        self.refuse = _refuse
 
     def __init__(self, Py_ssize_t attention_bytes, *, Py_ssize_t first_bytes=-1):
         """`first_bytes` is how large the buffers are at first, by default what will wait in them."""
@@ -56,9 +56,10 @@ cdef class WriteBuffer:
         self._used = 0
         return taken
 
-    def _attend(self):
-        """Called when `attention_bytes` wait."""
 
-    def _refuse(self):
-        """Called in place of an append while `refusing` is set; must raise."""
-        raise WrongUse(f"this buffer takes no {self.records_name}")
+def _ignore():
+    """The buffer is full, and grows."""
+
+
+def _refuse():
+    raise WrongUse("this buffer takes no more records")

@@ -1,13 +1,14 @@
 """WriteBuffer: the base of every codec's AppendBuffer, which collects the bytes that a writer will write.
 
-Records are encoded one after the other, and `take` returns the bytes so far. A writer derives from this and from
-`Appending`. The buffer calls `_attend` when it holds `attention_bytes`; while `refusing` is set, every append calls
-`_refuse`. `_write_buffer.pyx` is the same for the kernels.
+Records are encoded one after the other, and `take` returns the bytes so far. The writer that owns the buffer sets two
+functions: `attend` is called when the buffer holds `attention_bytes`; while `refusing` is set, every append calls
+`refuse`, which raises. `_write_buffer.pyx` is the same for the kernels.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 from ...errors import WrongUse
 
@@ -15,12 +16,12 @@ from ...errors import WrongUse
 class WriteBuffer:
     """Bytes that wait to be written to a file."""
 
-    records_name = "records"
-
     def __init__(self, attention_bytes: int, *, first_bytes: int = -1) -> None:
         """`first_bytes` is how large a buffer of the kernel is at first; here it grows by itself."""
         self.attention_bytes = attention_bytes
         self.refusing = False
+        self.attend: Callable[[], object] = _ignore
+        self.refuse: Callable[[], object] = _refuse
         self._buffer = bytearray()
         self._adding = threading.Lock()  # the kernel needs none: it holds the GIL throughout
 
@@ -39,9 +40,10 @@ class WriteBuffer:
         buffer, self._buffer = self._buffer, bytearray()
         return buffer, len(buffer)
 
-    def _attend(self) -> None:
-        """Called when the buffer holds `attention_bytes`."""
 
-    def _refuse(self) -> None:
-        """Called instead of an append while `refusing` is set; must raise."""
-        raise WrongUse(f"this buffer takes no {self.records_name}")
+def _ignore() -> None:
+    """The buffer is full, and grows."""
+
+
+def _refuse() -> None:
+    raise WrongUse("this buffer takes no more records")

@@ -20,24 +20,30 @@ import threading
 import weakref
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from ...errors import Closed, LogwrightError, Poisoned, WrongUse
+from ..bytes.write_buffer import WriteBuffer
 from ..io.durability import ALWAYS, GroupCommit, IntervalSync, SyncLike, parse_sync
 from ..io.lock import Lock
 from .closing import Closing, is_failure
+
+Owned = TypeVar("Owned", bound=WriteBuffer)
 
 _writers: weakref.WeakSet[Appending] = weakref.WeakSet()
 
 
 class Appending(Closing):
-    """The base of a writer, named before the buffer that it appends to.
+    """The base of a writer.
 
     A subclass calls `_prepare` before anything can fail and `_start` when it is open. It has `_write_out`, which writes
     what has gathered to the files; `_to_sync`, which gives what makes that durable; and `_release`, which closes files
-    and gives the lock back. `refusing` is the buffer's: while it is set, every append calls `_refuse`.
+    and gives the lock back. While `refusing` is set, every append calls `_refuse`.
     """
 
     refusing: bool
+    _held_lock: Lock | None = None
+    """The journal's lock, if the caller has it: a publisher."""
     _resumes = False
     """Whether `_write_out` can be called again after an interrupt, and writes then what it has not written."""
 
@@ -214,6 +220,35 @@ class Appending(Closing):
     def _report_failure(self) -> None:
         if self._failure is not None and not self._failure_raised:
             self._refuse()
+
+
+class Buffering(Appending):
+    """The base of a writer that owns a buffer of its format, which says when it must be written and whether it refuses.
+
+    The buffer's methods are bound to the writer where they are called for every record: a method of the writer that
+    calls them would take as long as they do.
+    """
+
+    _buffer: WriteBuffer
+
+    def _own(self, buffer: Owned) -> Owned:
+        """Let a buffer call this writer when it is full, and when it refuses a record."""
+        buffer.attend, buffer.refuse = self._attend, self._refuse
+        return buffer
+
+    @property
+    def refusing(self) -> bool:
+        """Whether every append is refused: the writer is closed, or has failed."""
+        return self._buffer.refusing
+
+    @refusing.setter
+    def refusing(self, value: bool) -> None:
+        self._buffer.refusing = value
+
+    @property
+    def buffered_bytes(self) -> int:
+        """The number of bytes that are not written yet."""
+        return self._buffer.buffered_bytes
 
 
 def _reason(failure: BaseException) -> str:

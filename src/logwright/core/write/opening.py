@@ -94,14 +94,13 @@ class JournalToWrite:
 
 
 def open_for_writing(
-    journal: JournalToWrite, recover: Callable[[], Opened], take_lock: Callable[[], Lock] | None = None
+    journal: JournalToWrite, recover: Callable[[], Opened], held: Lock | None = None
 ) -> tuple[Lock, Opened]:
     """Take all steps; the lock, and what `recover` returns, which is step 4.
 
-    What `recover` has opened before it fails is for the caller to close. A publisher that has the lock gives it by
-    `take_lock`.
+    What `recover` has opened before it fails is for the caller to close. A publisher that holds the lock passes it.
     """
-    lock = journal.lock() if take_lock is None else take_lock()
+    lock = journal.lock() if held is None else held
     try:
         journal.refuse_half_repaired()
         return lock, recover()

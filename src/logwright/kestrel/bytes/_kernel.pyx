@@ -590,8 +590,6 @@ cdef int64_t as_time(object moment, bint is_expiry) except? -1:
 cdef class AppendBuffer(WriteBuffer):
     """Operations on their way to a file; see codec.AppendBuffer."""
 
-    records_name = "operations"
-
     cdef public int64_t position
     cdef public int dialect
 
@@ -611,7 +609,7 @@ cdef class AppendBuffer(WriteBuffer):
         """Count `size` bytes that were put, and have them attended to; the position of the operation."""
         cdef int64_t position = self._count(size)
         if self._used >= self.attention_bytes:
-            self._attend()
+            self.attend()
         return position
 
     cdef object _append_item(self, int kind, object xid, object data, object expires, object added):
@@ -623,7 +621,7 @@ cdef class AppendBuffer(WriteBuffer):
         cdef int32_t id_ = 0
         cdef int64_t added_ms, expires_ms
         if self.refusing:
-            self._refuse()
+            self.refuse()
         if kind != ADDX:
             id_ = as_xid(xid)
         added_ms = now_ms() if added is None else as_time(added, False)
@@ -642,7 +640,7 @@ cdef class AppendBuffer(WriteBuffer):
             if size > MAX_DATA_BYTES:
                 check_item(size, None, None)
             if self.refusing:  # since it was asked Python has run, to convert what was given
-                self._refuse()
+                self.refuse()
             whole = size + head_bytes(kind)
             out = room_for(self, whole)
             put_item(out, room_left(self), kind, id_, added_ms, expires_ms, source, size, size)
@@ -651,19 +649,19 @@ cdef class AppendBuffer(WriteBuffer):
             if held:
                 PyBuffer_Release(&view)
         if self._used >= self.attention_bytes:
-            self._attend()
+            self.attend()
         return position
 
     cdef object _append_xid(self, int kind, object xid):
         cdef unsigned char *out
         cdef int32_t id_
         if self.refusing:
-            self._refuse()
+            self.refuse()
         id_ = as_xid(xid)
         if kind == REMOVE_TENTATIVE_XID and self.dialect != KESTREL2:
             self._check_kind(kind)
         if self.refusing:
-            self._refuse()
+            self.refuse()
         out = room_for(self, 5)
         out[0] = <unsigned char>kind
         store_little_u32(out + 1, <uint32_t>id_)
@@ -671,7 +669,7 @@ cdef class AppendBuffer(WriteBuffer):
 
     cdef object _append_byte(self, int kind):
         if self.refusing:
-            self._refuse()
+            self.refuse()
         room_for(self, 1)[0] = <unsigned char>kind
         return self._added(1)
 
@@ -722,7 +720,7 @@ cdef class AppendBuffer(WriteBuffer):
         cdef int64_t latest = 0
         cdef int ending = c_walk(view.data, &at, view.size, self.dialect, -1, &passed, &latest)
         if self.refusing:
-            self._refuse()
+            self.refuse()
         if ending != CLEAN or passed != count:
             raise WrongUse(f"these bytes are not {count} operations: {passed} of them end at {at}")
         memcpy(room_for(self, view.size), view.data, view.size)

@@ -439,11 +439,9 @@ def _data_bytes(buffer: Buffer, start: int, end: int, dialect: int) -> int:
 class AppendBuffer(WriteBuffer):
     """Operations on their way to a file, encoded.
 
-    Each method adds one operation; `take` hands over what is buffered. `_attend` of a subclass is called when more than
+    Each method adds one operation; `take` hands over what is buffered. `attend` of a subclass is called when more than
     `attention_bytes` wait. `position` is where the next operation will be in the file.
     """
-
-    records_name = "operations"
 
     def __init__(self, position: int, attention_bytes: int, dialect: int = DOCUMENTED) -> None:
         super().__init__(attention_bytes)
@@ -496,7 +494,7 @@ class AppendBuffer(WriteBuffer):
 
     def _append_item(self, kind: int, xid: int, data: Buffer, expires: int | None, added: int | None) -> int:
         if self.refusing:
-            self._refuse()
+            self.refuse()
         xid = index(xid)
         added = time.time_ns() // 1_000_000 if added is None else index(added)
         expires = None if expires is None else index(expires)
@@ -512,7 +510,7 @@ class AppendBuffer(WriteBuffer):
 
     def _append_xid(self, kind: int, xid: int) -> int:
         if self.refusing:
-            self._refuse()
+            self.refuse()
         xid = index(xid)
         check_xid(xid)
         self._check_kind(kind)
@@ -524,13 +522,13 @@ class AppendBuffer(WriteBuffer):
 
     def _append(self, data: bytes) -> int:
         if self.refusing:
-            self._refuse()
+            self.refuse()
         with self._adding:
             position = self.position
             self._buffer += data
             self.position = position + len(data)
         if len(self._buffer) >= self.attention_bytes:
-            self._attend()
+            self.attend()
         return position
 
 

@@ -64,6 +64,7 @@ class Writer(QueueFiles, kernel.AppendBuffer):
         self._max_file_bytes = max_file_bytes
         self._open_files(path, sync, dialect, disk)
         kernel.AppendBuffer.__init__(self, self._file_size, 1 if self._always else buffer_bytes, self._dialect)
+        self.attend, self.refuse = self._attend, self._refuse
         self._begin()
 
     # --- appending --------------------------------------------------------------------------------------------------

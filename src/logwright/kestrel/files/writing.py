@@ -17,7 +17,6 @@ from ...core.bytes.outcome import Damage
 from ...core.bytes.text import LOOKED_AT_BYTES, is_text
 from ...core.io.disk import Disk, make_directories
 from ...core.io.durability import SyncLike
-from ...core.io.lock import Lock
 from ...core.io.quarantine import cut_tail
 from ...core.read.snapshot import snapshot
 from ...core.write.appending import Appending
@@ -75,7 +74,7 @@ class QueueFiles(Appending):
         make_directories(disk, self.directory / HOME_DIRECTORY)
         with self._or_released():
             journal = journal_to_write(disk, self.path)
-            self._lock, self._is_ended = open_for_writing(journal, lambda: self._open_newest(wanted), self._take_lock)
+            self._lock, self._is_ended = open_for_writing(journal, lambda: self._open_newest(wanted), self._held_lock)
 
     def _begin(self) -> None:
         """The buffer is there: what is gathered from now on is written."""
@@ -95,9 +94,6 @@ class QueueFiles(Appending):
             raise
 
     # --- opening ----------------------------------------------------------------------------------------------------
-
-    def _take_lock(self) -> Lock:
-        return journal_to_write(self._disk, self.path).lock()
 
     def _open_newest(self, wanted: int) -> bool:
         """Bring the files in order and open the newest where its operations end; whether a state dump has ended it."""

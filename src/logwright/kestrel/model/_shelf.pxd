@@ -148,7 +148,7 @@ cdef inline int put_in_turn(Shelf shelf, object data, object expires) except -1:
     shelf.mutex.acquire()
     try:
         if shelf.unsettled:
-            shelf._refuse()
+            shelf.refuse()
         has_begun = True
         shelf._put_now(data, expires)
     finally:
@@ -163,7 +163,7 @@ cdef inline object get_in_turn(Shelf shelf, bint is_held):
     shelf.mutex.acquire()
     try:
         if shelf.refusing or shelf.unsettled:
-            shelf._refuse()
+            shelf.refuse()
         has_begun = True
         return shelf._get(is_held)
     finally:
@@ -195,7 +195,7 @@ cdef inline int64_t emit_add(Shelf shelf, object data, int64_t size, int64_t add
     shelf.position = position + whole
     shelf._used += whole
     if shelf._used >= shelf.attention_bytes:
-        shelf._attend()
+        shelf.attend()
     return position
 
 

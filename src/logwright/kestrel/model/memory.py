@@ -85,6 +85,7 @@ class Memory(QueueFiles, Shelf):
             is_buffered = buffer_bytes > 0 or self._always  # many callers share the sync, so let them share the write
             self._acknowledged_bytes = self._file_size
             Shelf.__init__(self, self._file_size, buffer_bytes or GATHER_BYTES, self._dialect)
+            self.attend, self.refuse = self._attend, self._refuse
             self._writes_through = not is_buffered
             self._begin()
             self._survey = None

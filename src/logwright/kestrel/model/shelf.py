@@ -17,14 +17,14 @@ interrupted after all of that, the thread `holds` it until it sets that to False
 
 What does not happen every time is done by methods that a subclass has. They are called with the mutex held:
 
-    _refuse()               raise: `refusing` is set
+    refuse()                raise: `refusing` is set
     _deadline(expires, now) what `expires` means, in milliseconds
     _make_room(size)        there are `max_items` or `max_bytes`: discard something, or raise
     _fall_behind(position)  the item added at this position is the first that is not on the shelf
     _ready()                bring an item that may be handed out to the head; whether there is one
     _care()                 the journal has grown to `care_bytes`, or is `erase_bytes` large and the queue is empty
     _wake()                 a caller is `waiting`, and an item has arrived
-    _attend()               `attention_bytes` have gathered
+    attend()                `attention_bytes` have gathered
     _write_rest(data, done) `write` has written only `done` bytes of it
     _write_failed(error)    `write` has raised this
     _interrupted(error)     this has left a call while it was unsettled
@@ -123,7 +123,7 @@ class Shelf(WriteBuffer):
         """Add an item at the tail. `expires` is handed to `_deadline`."""
         content = data if isinstance(data, bytes) else as_bytes(data)
         if self.refusing:
-            self._refuse()
+            self.refuse()
         put_in_turn(self, content, expires)
 
     def _put_now(self, data: bytes, expires: Any) -> None:
@@ -138,7 +138,7 @@ class Shelf(WriteBuffer):
         size = size_of(data)
         is_part = self.unsettled
         if self.refusing:
-            self._refuse()
+            self.refuse()
         if size > self.max_item_bytes:
             raise TooLarge(f"an item of {size} bytes is more than the {self.max_item_bytes} that this queue takes")
         if self.items >= self.max_items or self.data_bytes + size > self.max_bytes:
@@ -165,13 +165,13 @@ class Shelf(WriteBuffer):
     def get(self) -> bytes | None:
         """Remove the head; its data, None when there is nothing."""
         if self.refusing:
-            self._refuse()
+            self.refuse()
         return get_in_turn(self, False)
 
     def hand_out(self) -> bytes | None:
         """The same, and this thread `holds` the item until it says that it does not."""
         if self.refusing:
-            self._refuse()
+            self.refuse()
         return get_in_turn(self, True)
 
     def _get(self, is_held: bool) -> bytes | None:
@@ -411,7 +411,7 @@ class Shelf(WriteBuffer):
             self.position = position + len(data)
             self._write_through(data)
         elif add_to_buffer(self, data) >= self.attention_bytes:
-            self._attend()
+            self.attend()
         return position
 
     def _write_through(self, data: bytes) -> None:
@@ -467,7 +467,7 @@ if not cython.compiled:
         """Put an item when the mutex is free."""
         with shelf.mutex:
             if shelf.unsettled:
-                shelf._refuse()
+                shelf.refuse()
             try:
                 shelf._put_now(data, expires)
             except BaseException as error:
@@ -478,7 +478,7 @@ if not cython.compiled:
         """Remove the head when the mutex is free."""
         with shelf.mutex:
             if shelf.refusing or shelf.unsettled:
-                shelf._refuse()
+                shelf.refuse()
             try:
                 return shelf._get(is_held)
             except BaseException as error:

@@ -173,11 +173,8 @@ class _WayMaker(Writer):
     """A writer for a publisher that has the lock, keeps it, and knows all manifests."""
 
     def __init__(self, disk: Disk, path: Path, lock: Lock) -> None:
-        self._held = lock
+        self._held_lock = lock
         super().__init__(path, disk=disk)
-
-    def _take_lock(self) -> Lock:
-        return self._held
 
     def _release(self) -> None:
         if hasattr(self, "_file"):  # unless opening failed before there was one

@@ -4,9 +4,11 @@
 Every advance is checked against the end of the bytes first. Loops that need no Python object release the GIL.
 """
 
+cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_AS_STRING
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.long cimport PyLong_AsLongAndOverflow, PyLong_AsLongLongAndOverflow
 from cpython.number cimport PyNumber_Index
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
@@ -451,8 +453,6 @@ class _Sized:
 cdef class AppendBuffer(WriteBuffer):
     """Messages on their way to a segment; see codec.AppendBuffer."""
 
-    records_name = "messages"
-
     cdef public uint64_t next_offset
     cdef public int64_t segment_used
     cdef public int64_t segment_bytes
@@ -471,6 +471,7 @@ cdef class AppendBuffer(WriteBuffer):
         self.segment_bytes = segment_bytes
         self._cuts = []
 
+    @cython.binding(False)  # a bound method of it is called faster
     def append(self, value, key=b"", type=0, timestamp=NOW):
         """Add one message at the end; its offset. See `Writer` for when it is durable."""
         cdef Py_buffer value_view
@@ -480,11 +481,12 @@ cdef class AppendBuffer(WriteBuffer):
         cdef Py_ssize_t value_size, key_size
         cdef int64_t when
         cdef long kind
+        cdef int overflow
         cdef uint64_t offset
         cdef bint value_held = False
         cdef bint key_held = False
         if self.refusing:
-            self._refuse()
+            self.refuse()
         if timestamp is NOW:
             when = now_ns()
         elif timestamp is None:
@@ -492,17 +494,13 @@ cdef class AppendBuffer(WriteBuffer):
         else:
             if not isinstance(timestamp, int):
                 timestamp = PyNumber_Index(timestamp)
-            try:
-                when = timestamp
-            except OverflowError:
-                when = NO_TIMESTAMP
-            if when == NO_TIMESTAMP:
+            when = PyLong_AsLongLongAndOverflow(timestamp, &overflow)
+            if overflow or when == NO_TIMESTAMP:
                 check_fields(b"", b"", 0, timestamp)
         if not isinstance(type, int):
             type = PyNumber_Index(type)
-        try:
-            kind = type
-        except OverflowError:
+        kind = PyLong_AsLongAndOverflow(type, &overflow)
+        if overflow:
             kind = -1
         try:
             if isinstance(value, bytes):
@@ -538,7 +536,7 @@ cdef class AppendBuffer(WriteBuffer):
             if key_held:
                 PyBuffer_Release(&key_view)
         if self._used >= self.attention_bytes:
-            self._attend()
+            self.attend()
         return offset
 
     cdef uint64_t _add(
@@ -549,7 +547,7 @@ cdef class AppendBuffer(WriteBuffer):
         cdef uint64_t offset = self.next_offset
         cdef unsigned char *out
         if self.refusing:  # since it was asked Python has run, to convert what was given
-            self._refuse()
+            self.refuse()
         if offset == 0xFFFFFFFFFFFFFFFFULL:
             raise TooLarge("the journal has used up its 64-bit offsets")
         out = room_for(self, size)
@@ -590,12 +588,12 @@ cdef class AppendBuffer(WriteBuffer):
         cdef Rows rows
         cdef Target target
         if self.refusing:
-            self._refuse()
+            self.refuse()
         if start < 0:
             raise WrongUse("rows count from 0")
         _open_rows(&rows, columns, now, views)
         if self.refusing:
-            self._refuse()
+            self.refuse()
         while True:
             # The GIL is held: it is what keeps other threads from appending meanwhile.
             target.buffer = <unsigned char *>PyByteArray_AS_STRING(self._buffer)

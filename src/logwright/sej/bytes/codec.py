@@ -328,12 +328,10 @@ def find_head(buffer: Buffer, start: int, end: int, least: int, most: int, room:
 class AppendBuffer(WriteBuffer):
     """Messages that wait to be written to a segment: encoded and numbered, with the positions where segments end.
 
-    `append` and `extend` add messages, `take` returns them. `_attend` is called when more than `attention_bytes` wait.
+    `append` and `extend` add messages, `take` returns them. `attend` is called when more than `attention_bytes` wait.
     A message that fills its segment is followed by a cut: later messages belong to the next segment.
     `smallest_timestamp` and `largest_timestamp` are those of the messages after the last cut.
     """
-
-    records_name = "messages"
 
     def __init__(self, next_offset: int, segment_used: int, segment_bytes: int, attention_bytes: int) -> None:
         super().__init__(attention_bytes)
@@ -353,7 +351,7 @@ class AppendBuffer(WriteBuffer):
     ) -> int:
         """Add one message at the end; its offset. See `Writer` for when it is durable."""
         if self.refusing:
-            self._refuse()
+            self.refuse()
         when = time.time_ns() if isinstance(timestamp, Now) else timestamp
         when, type = None if when is None else index(when), index(type)
         value, key = as_bytes(value), as_bytes(key)
@@ -361,7 +359,7 @@ class AppendBuffer(WriteBuffer):
         with self._adding:
             offset = self._add(when, type, key, value)
         if len(self._buffer) >= self.attention_bytes:
-            self._attend()
+            self.attend()
         return offset
 
     def _add(self, timestamp: int | None, type: int, key: bytes, value: bytes) -> int:
@@ -392,7 +390,7 @@ class AppendBuffer(WriteBuffer):
         Missing timestamps are `now`, missing types 0, missing keys empty. The messages get new offsets.
         """
         if self.refusing:
-            self._refuse()
+            self.refuse()
         rows = _Rows(columns, now)
         row = start
         with self._adding:

@@ -32,17 +32,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...core.bytes.buffers import Buffer
 from ...core.bytes.outcome import Damage
 from ...core.io.disk import REAL_DISK, Disk, File, make_directories
 from ...core.io.durability import SyncLike
-from ...core.io.lock import Lock
 from ...core.io.quarantine import cut_tail
-from ...core.write.appending import Appending
+from ...core.write.appending import Buffering
 from ...core.write.closing import is_failure
 from ...core.write.opening import JournalToWrite, open_for_writing
 from ...errors import DamagedJournal, LogwrightError, StorageFailed, TooLarge, WrongUse
 from ..bytes import kernel
 from ..bytes.layout import DEFAULT_SEGMENT_BYTES, HEAD, LOCK_NAME, MAX_OFFSET, SEGMENT_DIRECTORY, segment_name
+from ..bytes.records import NOW, Now
 from .checksums import ChecksumWriter, checksum_path
 from .ending import End, find_end
 from .index import STRIDE_BYTES, Index, IndexWriter
@@ -62,7 +63,7 @@ _WALK_BYTES = 16 * STRIDE_BYTES
 """How much of a segment is walked on opening, to find its end reliably and to continue its index."""
 
 
-class Writer(Appending, kernel.AppendBuffer):
+class Writer(Buffering):
     """Appends messages to the journal in a directory, creating it if it is missing.
 
     One writer at a time: a second one gets `Locked`, also in another program. Safe to use from many threads.
@@ -70,6 +71,7 @@ class Writer(Appending, kernel.AppendBuffer):
     """
 
     format = "sej"
+    _buffer: kernel.AppendBuffer
 
     def __init__(
         self,
@@ -95,10 +97,12 @@ class Writer(Appending, kernel.AppendBuffer):
         make_directories(disk, self.directory / SEGMENT_DIRECTORY)
         try:
             journal = journal_to_write(disk, self.directory)
-            self._lock, end = open_for_writing(journal, self._open_last_segment, self._take_lock)
+            self._lock, end = open_for_writing(journal, self._open_last_segment, self._held_lock)
             note_ahead(disk, self.directory, end.next_offset)
             attention_bytes = 1 if self._always else buffer_bytes
-            kernel.AppendBuffer.__init__(self, end.next_offset, end.position, segment_size, attention_bytes)
+            self._buffer = self._own(kernel.AppendBuffer(end.next_offset, end.position, segment_size, attention_bytes))
+            if type(self).append is Writer.append:
+                self.append = self._buffer.append  # type: ignore[method-assign]  # see `Buffering`
             self._start()
         except BaseException as error:
             self._failure = error
@@ -107,9 +111,6 @@ class Writer(Appending, kernel.AppendBuffer):
             raise
 
     # --- opening ----------------------------------------------------------------------------------------------------
-
-    def _take_lock(self) -> Lock:
-        return journal_to_write(self._disk, self.directory).lock()
 
     def _open_last_segment(self) -> End:
         """Open the last segment where its messages end, cutting off a torn tail; that end."""
@@ -189,6 +190,15 @@ class Writer(Appending, kernel.AppendBuffer):
 
     # --- appending --------------------------------------------------------------------------------------------------
 
+    @property
+    def next_offset(self) -> int:
+        """The offset of the next message."""
+        return self._buffer.next_offset
+
+    def append(self, value: Buffer, key: Buffer = b"", type: int = 0, timestamp: int | Now | None = NOW) -> int:
+        """Append one message; its offset."""
+        return self._buffer.append(value, key, type, timestamp)
+
     def append_batch(self, batch: Any) -> int:
         """Append the rows of an Arrow record batch or table; the offset of the first one.
 
@@ -213,7 +223,7 @@ class Writer(Appending, kernel.AppendBuffer):
                 row = 0
                 while row < part.count:
                     left += row
-                    row = self.extend(part, row, now, BUFFER_BYTES)
+                    row = self._buffer.extend(part, row, now, BUFFER_BYTES)
                     left -= row
                     if self.buffered_bytes >= BUFFER_BYTES:
                         self.flush()
@@ -241,7 +251,7 @@ class Writer(Appending, kernel.AppendBuffer):
         return sync
 
     def _write_out(self) -> None:
-        buffer, used, cuts, *times = self.take()
+        buffer, used, cuts, *times = self._buffer.take()
         start = 0
         with memoryview(buffer) as view:
             for position, next_offset, *times_before in cuts:

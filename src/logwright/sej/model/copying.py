@@ -203,12 +203,12 @@ class CopyWriter(Writer):
             self._pass_lost(batch.first_offset)
         elif batch.segment is not None and self._segment.first_offset < batch.segment == batch.first_offset:
             self._roll(batch.segment)
-            self.segment_used = 0
+            self._buffer.segment_used = 0
         with memoryview(batch.frames) as view:
-            if batch.segment is not None or self.segment_used + len(view) < self.segment_bytes:
+            if batch.segment is not None or self._buffer.segment_used + len(view) < self._buffer.segment_bytes:
                 self._write_piece(view, 0, len(view), batch.smallest_timestamp, batch.largest_timestamp)
-                self.segment_used += len(view)
-                self.next_offset = batch.next_offset
+                self._buffer.segment_used += len(view)
+                self._buffer.next_offset = batch.next_offset
             else:
                 self._write_rolling(view, batch)
 
@@ -221,23 +221,23 @@ class CopyWriter(Writer):
             loss = lost_messages(file, 0, 0, reason, first=self.next_offset, after=first_offset)
             add_losses(self._disk, self.directory, [loss])
         self._roll(self.next_offset, first_offset)
-        self.segment_used = 0
-        self.next_offset = first_offset
+        self._buffer.segment_used = 0
+        self._buffer.next_offset = first_offset
 
     def _write_rolling(self, view: memoryview, batch: Batch) -> None:
         """Write messages that fill one or more segments."""
         starts = kernel.spans(view, 0, len(view), batch.count)
         row = 0
         while row < batch.count:
-            full = starts[row] + self.segment_bytes - self.segment_used
+            full = starts[row] + self._buffer.segment_bytes - self._buffer.segment_used
             last = min(batch.count, max(row + 1, bisect_left(starts, full)))
             _, _, _, *times = kernel.walk(view, starts[row], starts[last], self.next_offset)
             self._write_piece(view, starts[row], starts[last], *times)
-            self.segment_used += starts[last] - starts[row]
-            self.next_offset = batch.first_offset + last
-            if self.segment_used >= self.segment_bytes:
+            self._buffer.segment_used += starts[last] - starts[row]
+            self._buffer.next_offset = batch.first_offset + last
+            if self._buffer.segment_used >= self._buffer.segment_bytes:
                 self._roll(self.next_offset)
-                self.segment_used = 0
+                self._buffer.segment_used = 0
             row = last
 
 
