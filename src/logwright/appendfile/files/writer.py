@@ -38,7 +38,7 @@ from ...core.bytes.buffers import Buffer
 from ...core.bytes.outcome import Damage, Mode
 from ...core.io.disk import REAL_DISK, Disk, File, make_directories
 from ...core.io.durability import SyncLike
-from ...core.write.appending import Appending
+from ...core.write.appending import Buffering
 from ...core.write.opening import open_for_writing
 from ...errors import LogwrightError, StorageFailed, WrongUse
 from ..bytes import kernel
@@ -62,7 +62,7 @@ BUFFER_BYTES = 256 * 1024
 """How much is gathered before it is written: few enough calls, and still in the processor's cache."""
 
 
-class Writer(Appending, kernel.AppendBuffer):
+class Writer(Buffering):
     """Appends to the journal in a directory, creating it if it is missing.
 
     One writer at a time: a second one gets `Locked`. Safe to use from many threads. `append` adds one record of data.
@@ -74,6 +74,7 @@ class Writer(Appending, kernel.AppendBuffer):
     """
 
     format = "appendfile"
+    _buffer: kernel.AppendBuffer
 
     def __init__(
         self,
@@ -108,18 +109,11 @@ class Writer(Appending, kernel.AppendBuffer):
             """The files to recover when the journal was opened."""
             self.began = (end.file_id, end.current)
             """The file and the segment after that."""
-            kernel.AppendBuffer.__init__(
-                self,
-                1 if self._always else buffer_bytes,
-                end.file_id,
-                end.position,
-                file_bytes,
-                end.checked,
-                end.current,
-                end.has_data,
-                end.starts,
-            )
-            self.attend, self.refuse = self._attend, self._refuse
+            attention_bytes = 1 if self._always else buffer_bytes
+            place = (end.file_id, end.position, file_bytes, end.checked, end.current, end.has_data, end.starts)
+            self._buffer = self._own(kernel.AppendBuffer(attention_bytes, *place))
+            if type(self).append is Writer.append:
+                self.append = self._buffer.append  # type: ignore[method-assign]  # see `Buffering`
             self._start()
         except BaseException as error:
             self._failure = error
@@ -163,13 +157,33 @@ class Writer(Appending, kernel.AppendBuffer):
 
     # --- segments ---------------------------------------------------------------------------------------------------
 
+    @property
+    def checked(self) -> int:
+        """The id of the oldest unchecked segment; `current` if there is none."""
+        return self._buffer.checked
+
+    @property
+    def current(self) -> int:
+        """The id of the segment that is being written."""
+        return self._buffer.current
+
+    @property
+    def has_data(self) -> bool:
+        """Whether the current segment has records."""
+        return self._buffer.has_data
+
+    @property
+    def file_id(self) -> int:
+        """The id of the file that the next record goes to."""
+        return self._buffer.file_id
+
     def register_checkpoint(self) -> int:
         """Close the current segment; the id of the one that is being written from now on. An empty one stays open."""
-        return self.register()
+        return self._buffer.register()
 
     def check_checkpoint(self) -> None:
         """Retire the oldest closed segment, and remove files that are not needed; `WrongUse` if there is none."""
-        needed = self.check()
+        needed = self._buffer.check()
         if self._paths and self._paths[0][0] < needed:
             self.flush()
 
@@ -190,14 +204,23 @@ class Writer(Appending, kernel.AppendBuffer):
         end = put_aside(self._disk, self.directory, self.current)
         end.cut, end.kept = self.recovered, self.kept
         self._take_over(end)
-        self.file_id, self.position, self.checked, self.has_data = end.file_id, 0, end.checked, False
+        buffer = self._buffer
+        buffer.file_id, buffer.position, buffer.checked, buffer.has_data = end.file_id, 0, end.checked, False
 
     def end_recovery(self, done: Done) -> None:
         """Let go of what there was to recover, in one step; a generation that was begun since then stays."""
         with self._writing, self._syncing:
             drop_older(self._disk, self.directory, done)
 
-    # --- many records -----------------------------------------------------------------------------------------------
+    # --- appending --------------------------------------------------------------------------------------------------
+
+    def append(self, data: Buffer) -> None:
+        """Append one record of data, which must not be empty: at the end of a file it would look like nothing."""
+        self._buffer.append(data)
+
+    def begin(self) -> None:
+        """Begin the first file, if nothing was appended yet."""
+        self._buffer.begin()
 
     def append_many(self, records: Iterable[Buffer]) -> None:
         """Append data, one record each."""
@@ -226,7 +249,7 @@ class Writer(Appending, kernel.AppendBuffer):
             row = 0
             self._rows_lost |= part.lost and not _is_checkpoint(part, 0)
             while row < part.count:
-                row = self.extend(part, row, BUFFER_BYTES)
+                row = self._buffer.extend(part, row, BUFFER_BYTES)
                 if self._rows_lost:
                     self._note_loss()
                 if row < part.count and _is_checkpoint(part, row):
@@ -290,7 +313,7 @@ class Writer(Appending, kernel.AppendBuffer):
             file.sync()
 
     def _write_out(self) -> None:
-        buffer, used, cuts, needed = self.take()
+        buffer, used, cuts, needed = self._take()
         start = 0
         with memoryview(buffer) as view:
             for position, file_id in cuts:
@@ -299,6 +322,9 @@ class Writer(Appending, kernel.AppendBuffer):
                 start = position
             self._write_piece(view, start, used)
         self._remove_before(needed)
+
+    def _take(self) -> tuple[bytearray, int, list[tuple[int, int]], int]:
+        return self._buffer.take()
 
     def _write_piece(self, view: memoryview, start: int, stop: int) -> None:
         if start == stop:
@@ -353,10 +379,10 @@ class Writer(Appending, kernel.AppendBuffer):
     def begin_file(self) -> int:
         """The id after the last file, made durable with what was appended; no file has it yet."""
         if not self._paths:
-            return int(self.file_id)
+            return self.file_id
         self.begin()  # a file of no bytes may only be the last one
         self.sync()
-        return int(self.file_id) + 1
+        return self.file_id + 1
 
     # --- closing ----------------------------------------------------------------------------------------------------
 

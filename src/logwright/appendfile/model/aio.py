@@ -111,20 +111,29 @@ class _LoopWriter(Writer):
             directory, sync=sync, file_bytes=file_bytes, buffer_bytes=most_bytes, recovering=True, disk=disk
         )
 
+    @property
+    def added(self) -> int:
+        """How many records were added since it was opened, checkpoints and hints among them."""
+        return self._buffer.added
+
+    def check(self) -> None:
+        """Retire the oldest closed segment."""
+        self._buffer.check()
+
     def _attend(self) -> None:
         self.is_full = True
 
-    def take(self) -> tuple[bytearray, int, list[tuple[int, int]], int]:  # type: ignore[override]
+    def _take(self) -> tuple[bytearray, int, list[tuple[int, int]], int]:
         """The same; bytes that are being written still count as pending."""
-        found = super().take()
+        found = super()._take()
         self.in_flight_bytes = found[1]
-        self.attention_bytes = max(1, self.most_bytes - found[1])
+        self._buffer.attention_bytes = max(1, self.most_bytes - found[1])
         return found
 
     def make_room(self) -> None:
-        """The bytes of the last `take` were written."""
+        """What was taken last was written."""
         self.in_flight_bytes = 0
-        self.attention_bytes = self.most_bytes
+        self._buffer.attention_bytes = self.most_bytes
         self.is_full = self.buffered_bytes >= self.most_bytes
 
 
@@ -229,17 +238,17 @@ class AppendJournal:
     @property
     def pending_bytes(self) -> int:
         """How many bytes wait to be written, or are being written."""
-        return int(self._writer.buffered_bytes + self._writer.in_flight_bytes)
+        return self._writer.buffered_bytes + self._writer.in_flight_bytes
 
     @property
     def checked(self) -> int:
         """The oldest segment that is not checked; `current` when none waits to be."""
-        return int(self._writer.checked)
+        return self._writer.checked
 
     @property
     def current(self) -> int:
         """The segment that is being written."""
-        return int(self._writer.current)
+        return self._writer.current
 
     @property
     def recovered(self) -> Damage | None:
@@ -255,7 +264,7 @@ class AppendJournal:
 
     def _register(self) -> tuple[int, Appended]:
         added = self._writer.added
-        current = self._writer.register()
+        current = self._writer.register_checkpoint()
         if self._writer.added == added:  # nothing to wait for
             return current, self._finished()
         return current, self._joined()
