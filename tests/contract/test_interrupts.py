@@ -84,7 +84,7 @@ def test_items_keep_their_order_at_whichever_bytecode_a_read_is_interrupted(name
 def test_queue_that_returns_items_to_the_tail_is_detected(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def give_to_tail(self: Engine, hand: Hand) -> None:
         for entry in hand:
-            self.put(entry[0])
+            self.shelf.put(entry[0])
 
     monkeypatch.setattr(Engine, "give_back", give_to_tail)
     with pytest.raises(AssertionError, match="interrupted at bytecode"):

@@ -36,7 +36,7 @@ def state_of(queue: Queue) -> State:
 
 def is_poisoned(queue: Queue) -> bool:
     """Whether every call raises `Poisoned`; either all do or none does."""
-    if not (queue._engine.refusing or queue._engine.unsettled):
+    if not (queue._engine.refusing or queue._engine.shelf.unsettled):
         return False
     calls = (lambda: queue.put(b"no"), queue.get, lambda: queue.get_many(2), queue.reserve, queue.clear, queue.peek)
     for call in calls:

@@ -23,20 +23,20 @@ def size(directory: Path) -> int:
 
 def test_held_writes_are_written_together_in_order(tmp_path: Path) -> None:
     engine = opened(tmp_path)
-    engine.put(b"1")
+    engine.shelf.put(b"1")
     first = size(tmp_path)
     assert first == 22
     engine.hold_writes()
     engine.hold_writes()
-    engine.put(b"2")
-    engine.put(b"3")
-    assert engine.get() == b"1"
+    engine.shelf.put(b"2")
+    engine.shelf.put(b"3")
+    assert engine.shelf.get() == b"1"
     assert engine.reserve_many(2)[1].data == b"3"
     assert size(tmp_path) == first
     engine.release_writes()
     removed, reserved = 1, 2 * 5
     assert size(tmp_path) == 3 * first + removed + reserved
-    engine.put(b"4")
+    engine.shelf.put(b"4")
     assert size(tmp_path) == 4 * first + removed + reserved
     engine.release_writes()
     engine.close()
@@ -47,9 +47,9 @@ def test_held_writes_are_written_together_in_order(tmp_path: Path) -> None:
 def test_journal_rotated_while_writes_are_held_has_everything(tmp_path: Path) -> None:
     engine = opened(tmp_path)
     engine.hold_writes()
-    engine.put(b"1")
+    engine.shelf.put(b"1")
     engine.rotate()
-    engine.put(b"2")
+    engine.shelf.put(b"2")
     assert size(tmp_path) == 0
     engine.release_writes()
     assert size(tmp_path) == 22
@@ -61,7 +61,7 @@ def test_journal_rotated_while_writes_are_held_has_everything(tmp_path: Path) ->
 def test_closing_writes_held_operations(tmp_path: Path) -> None:
     engine = opened(tmp_path)
     engine.hold_writes()
-    engine.put(b"1")
+    engine.shelf.put(b"1")
     engine.close()
     assert size(tmp_path) == 22
     with pytest.raises(Closed):

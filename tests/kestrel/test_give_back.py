@@ -134,19 +134,19 @@ def test_reserved_items_return_in_the_order_of_their_reservations(queue: Queue) 
 
 def test_undelivered_item_is_found_even_if_other_threads_read_more(queue: Queue) -> None:
     engine = queue._engine
-    assert not engine.holds
-    assert engine.hand_out() == b"0"
-    other = threading.Thread(target=lambda: [queue.get(), engine.hand_out()])
+    assert not engine.shelf.holds
+    assert engine.shelf.hand_out() == b"0"
+    other = threading.Thread(target=lambda: [queue.get(), engine.shelf.hand_out()])
     other.start()
     other.join()
-    assert engine.holds
+    assert engine.shelf.holds
     assert [entry[0] for entry in engine.hand()] == [b"0"]
-    assert not engine.holds
+    assert not engine.shelf.holds
     assert engine.hand() == []
 
 
 def test_delivered_item_is_not_retained(queue: Queue) -> None:
     assert queue.get() == b"0"
-    assert not queue._engine.holds
-    assert queue._engine.get() == b"1"
+    assert not queue._engine.shelf.holds
+    assert queue._engine.shelf.get() == b"1"
     assert queue._engine.hand() == []

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -304,7 +305,7 @@ def test_background_thread_syncs_before_callers_wait_for_its_rotation(monkeypatc
         part = queue._engine.compaction
         part.limits = replace(part.limits, max_memory_bytes=300)
         assert part._run_once()
-        assert (unsynced, queue._engine.position) == ([False], 0)
+        assert (unsynced, queue._engine.shelf.position) == ([False], 0)
 
 
 def test_closing_does_not_wait_for_a_pack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -381,10 +382,10 @@ def test_a_write_that_fails_ends_the_queue_and_loses_nothing(tmp_path: Path) -> 
         def broken(position: int, data: bytes) -> int:
             raise StorageFailed("write", tmp_path, OSError(5, "Input/output error"))
 
-        queue._engine.write = broken
+        queue._engine.shelf.write = broken
         with pytest.raises(StorageFailed):
             queue.put(b"two")
-        queue._engine.write = file.write_at
+        queue._engine.shelf.write = file.write_at
         for call in (lambda: queue.put(b"three"), queue.get, queue.reserve, queue.sync):
             with pytest.raises(Poisoned, match="Input/output error"):
                 call()
@@ -396,10 +397,8 @@ def test_a_write_that_fails_ends_the_queue_and_loses_nothing(tmp_path: Path) -> 
 def test_failed_write_is_reported_with_the_path(kind: Any, tmp_path: Path) -> None:
     """The file is asked for its descriptor at every write: when it is closed, that number may be another file's."""
     failures: list[BaseException] = []
-    reporting = type("Reporting", (kind,), {"_write_failed": lambda self, error: failures.append(error)})
-    shelf = reporting(0, 1, DOCUMENTED)
+    shelf = kind(0, 1, DOCUMENTED, SimpleNamespace(write_failed=failures.append))
     file = REAL_DISK.open(tmp_path / "cars", "create")
-    shelf._file_size = 0
     shelf.write = file.write_at
     shelf.emit(b"\x01\x01")
     file.close()
@@ -429,7 +428,7 @@ def test_write_of_a_file_is_not_bypassed(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_short_write_is_finished(tmp_path: Path) -> None:
     with Queue(tmp_path, "cars") as queue:
         file = queue._engine._file
-        queue._engine.write = lambda position, data: file.write_at(position, data[:7])
+        queue._engine.shelf.write = lambda position, data: file.write_at(position, data[:7])
         queue.put(b"one")
         queue.put(b"two")
         queue.get()

@@ -204,7 +204,7 @@ def forget(disk: Any) -> None:
     for key, engine in list(handles._engines.items()):
         if key[0] == id(disk):
             del handles._engines[key]
-            engine.refusing = True
+            engine.shelf.refusing = True
 
 
 SMALL = {"max_journal_bytes": 120, "default_journal_bytes": 60}

@@ -289,7 +289,7 @@ class QueueMachine(RuleBasedStateMachine):
     def forget(self) -> None:
         """As if the process were gone: nothing of it writes any more."""
         for key in [key for key in handles._engines if key[0] == id(self.disk)]:
-            handles._engines.pop(key).refusing = True
+            handles._engines.pop(key).shelf.refusing = True
 
     @rule()
     def unpark(self) -> None:

@@ -51,7 +51,7 @@ def fail(served: Serving, queue: bytes, times: int) -> None:
 def moved(served: Serving, queue: bytes, count: int) -> None:
     """Wait until a queue has `count` items, and none is being moved."""
     queues = served.service.queues.by_key
-    served.until(lambda: queue in queues and queues[queue].engine.items == count)
+    served.until(lambda: queue in queues and queues[queue].engine.shelf.items == count)
     served.until(lambda: not any(found.is_moving for found in queues.values()))
 
 
@@ -66,12 +66,12 @@ def test_expired_items_are_removed_without_requests(sync: Sync, tmp_path: Path) 
         put(client, b"b", 2, expiry=10)
         client.ask(b"set b 0 0 1\r\n1\r\n")
         clock.now += 10
-        served.until(lambda: served.service.queues.by_key[b"a"].engine.items == 0)
-        served.until(lambda: served.service.queues.by_key[b"b"].engine.items == 1)
+        served.until(lambda: served.service.queues.by_key[b"a"].engine.shelf.items == 0)
+        served.until(lambda: served.service.queues.by_key[b"b"].engine.shelf.items == 1)
         assert served.state() == {"a": ([], 0), "b": ([b"1"], 0)}
         assert b"STAT queue_a_expired_items 3001\r\n" in client.ask(b"stats\r\n")
     with serving(tmp_path, limits=SELDOM) as served:
-        assert served.call(lambda: served.service.queues.by_key[b"a"].engine.items) == 0
+        assert served.call(lambda: served.service.queues.by_key[b"a"].engine.shelf.items) == 0
 
 
 def test_one_loop_iteration_sweeps_a_limited_number_of_items(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_one_loop_iteration_sweeps_a_limited_number_of_items(tmp_path: Path) -> 
         queue = served.service.queues.by_key[b"a"]
 
         def sweep() -> tuple[bool, int]:
-            return served.service.sweeper.sweep(queue), queue.engine.items
+            return served.service.sweeper.sweep(queue), queue.engine.shelf.items
 
         assert served.call(sweep) == (True, MOST_SWEPT + 1)
         assert served.call(sweep) == (True, 1)
@@ -105,7 +105,7 @@ def test_a_sweep_that_the_disk_refuses_loses_nothing_and_is_done_later(
         served.until(lambda: before.phase is Phase.FAILED)
         disk.failing = {}
         served.until(lambda: b"q" in served.service.queues.by_key)
-        served.until(lambda: served.service.queues.by_key[b"q"].engine.items == 1)
+        served.until(lambda: served.service.queues.by_key[b"q"].engine.shelf.items == 1)
         assert served.items("q") == [b"1"]
 
 
@@ -157,7 +157,7 @@ def test_item_that_failed_too_often_is_parked_in_a_readable_queue(tmp_path: Path
         assert served.state() == {"mail": ([b"0001"], 0), "mail_parked": ([b"0000"], 0)}
         with Client(served) as gone:  # a disconnect counts as a failure
             assert gone.ask(b"get mail/open\r\n").startswith(b"VALUE")
-        served.until(lambda: served.service.queues.by_key[b"mail"].engine.items)
+        served.until(lambda: served.service.queues.by_key[b"mail"].engine.shelf.items)
     with serving(tmp_path, **settings) as served, Client(served) as client:
         fail(served, b"mail", 1)
         moved(served, b"mail_parked", 2)
@@ -220,7 +220,7 @@ def test_failed_moves_are_logged_once(tmp_path: Path, caplog: pytest.LogCaptureF
 
         def attempts() -> int:
             with engine.mutex:
-                return engine.head()[3] if engine.items else 0
+                return engine.shelf.head()[3] if engine.shelf.items else 0
 
         served.until(lambda: attempts() > 5)
         assert sum("could not be moved" in record.message for record in caplog.records) == 1

@@ -20,17 +20,25 @@ import threading
 import weakref
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from ...errors import Closed, LogwrightError, Poisoned, WrongUse
-from ..bytes.write_buffer import WriteBuffer
 from ..io.durability import ALWAYS, GroupCommit, IntervalSync, SyncLike, parse_sync
 from ..io.lock import Lock
 from .closing import Closing, is_failure
 
-Owned = TypeVar("Owned", bound=WriteBuffer)
+Owned = TypeVar("Owned", bound="GatheringBuffer")
 
 _writers: weakref.WeakSet[Appending] = weakref.WeakSet()
+
+
+class Gate(Protocol):
+    """What refuses the appends of a writer: the writer, or the buffer that it owns.
+
+    It is set as an attribute, which nothing can interrupt; a call, as that of a property, can be.
+    """
+
+    refusing: bool
 
 
 class Appending(Closing):
@@ -66,7 +74,14 @@ class Appending(Closing):
         """Whether the files are closed, which is the last step of closing."""
         self._process = os.getpid()
         self._interval: IntervalSync | None = None
+        self._gate: Gate = self
         _writers.add(self)
+
+    def _own(self, buffer: Owned) -> Owned:
+        """Let a buffer call this writer when it is full, and when it refuses a record."""
+        buffer.attend, buffer.refuse = self._attend, self._refuse
+        self._gate = buffer
+        return buffer
 
     def _start(self) -> None:
         self._group = GroupCommit(self.sync)
@@ -176,7 +191,7 @@ class Appending(Closing):
         """
         self._failure = error
         self._failure_raised = not loses or is_failure(error)
-        self.refusing = True
+        self._gate.refusing = True
 
     def _refuse(self) -> None:
         if self._failure is not None:
@@ -196,7 +211,7 @@ class Appending(Closing):
             if self._is_released:
                 self._report_failure()
                 return
-            self._closed = self.refusing = True  # what is in the buffer now is all that will ever be
+            self._closed = self._gate.refusing = True  # what is in the buffer now is all that will ever be
         self._end_sync()
         try:
             if not self._is_finished:
@@ -222,6 +237,16 @@ class Appending(Closing):
             self._refuse()
 
 
+class GatheringBuffer(Gate, Protocol):
+    """What a `WriteBuffer` is to the writer that owns it."""
+
+    attend: Callable[[], object]
+    refuse: Callable[[], object]
+
+    @property
+    def buffered_bytes(self) -> int: ...
+
+
 class Buffering(Appending):
     """The base of a writer that owns a buffer of its format, which says when it must be written and whether it refuses.
 
@@ -229,21 +254,12 @@ class Buffering(Appending):
     calls them would take as long as they do.
     """
 
-    _buffer: WriteBuffer
-
-    def _own(self, buffer: Owned) -> Owned:
-        """Let a buffer call this writer when it is full, and when it refuses a record."""
-        buffer.attend, buffer.refuse = self._attend, self._refuse
-        return buffer
+    _buffer: GatheringBuffer
 
     @property
-    def refusing(self) -> bool:
+    def refusing(self) -> bool:  # type: ignore[override]
         """Whether every append is refused: the writer is closed, or has failed."""
         return self._buffer.refusing
-
-    @refusing.setter
-    def refusing(self, value: bool) -> None:
-        self._buffer.refusing = value
 
     @property
     def buffered_bytes(self) -> int:

@@ -54,7 +54,7 @@ from ._operations cimport (
 from ...errors import TooLarge, WrongUse
 from . import layout as _layout
 from .codec import Columns
-from .records import OP_NAMES, OPS, Operation, check_item, check_xid
+from .records import OP_NAMES, OPS, Operation, check_item, check_xid, refuse_kestrel2
 
 check_agreement(OPS, _layout.DATA_HEAD_BYTES)
 
@@ -592,11 +592,13 @@ cdef class AppendBuffer(WriteBuffer):
 
     cdef public int64_t position
     cdef public int dialect
+    cdef public object meet_other_dialect
 
     def __init__(self, int64_t position, Py_ssize_t attention_bytes, int dialect=DOCUMENTED):
         WriteBuffer.__init__(self, attention_bytes)
         self.position = position
         self.dialect = dialect
+        self.meet_other_dialect = refuse_kestrel2
 
     cdef int64_t _count(self, int64_t size) noexcept:
         """Count `size` bytes that were put; the position of the operation."""
@@ -627,7 +629,7 @@ cdef class AppendBuffer(WriteBuffer):
         added_ms = now_ms() if added is None else as_time(added, False)
         expires_ms = 0 if expires is None else as_time(expires, True)
         if kind == CONTINUE and self.dialect != KESTREL2:
-            self._check_kind(kind)
+            self.meet_other_dialect(kind)
         try:
             if isinstance(data, bytes):
                 source = <const unsigned char *>PyBytes_AS_STRING(data)
@@ -659,7 +661,7 @@ cdef class AppendBuffer(WriteBuffer):
             self.refuse()
         id_ = as_xid(xid)
         if kind == REMOVE_TENTATIVE_XID and self.dialect != KESTREL2:
-            self._check_kind(kind)
+            self.meet_other_dialect(kind)
         if self.refusing:
             self.refuse()
         out = room_for(self, 5)
@@ -672,9 +674,6 @@ cdef class AppendBuffer(WriteBuffer):
             self.refuse()
         room_for(self, 1)[0] = <unsigned char>kind
         return self._added(1)
-
-    def _check_kind(self, int kind):
-        raise WrongUse(f"the operation {OP_NAMES[kind]} is of the dialect kestrel2, which this journal is not in")
 
     def addx(self, data, expires=None, added=None):
         """Add an item at the tail, by default now; the position of the operation. Times are milliseconds."""

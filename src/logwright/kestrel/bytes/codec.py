@@ -63,7 +63,7 @@ from .layout import (
     XID,
     XID_HEAD,
 )
-from .records import FIELDS, OP_NAMES, OPS, Operation, check_item, check_xid
+from .records import FIELDS, OP_NAMES, OPS, Operation, check_item, check_xid, refuse_kestrel2
 
 CLEAN, INCOMPLETE, MALFORMED, DIALECT_NEEDED = range(4)
 """How a walk ends: at the end of its bytes, inside an operation, at bytes that are none, where the dialect decides."""
@@ -439,14 +439,16 @@ def _data_bytes(buffer: Buffer, start: int, end: int, dialect: int) -> int:
 class AppendBuffer(WriteBuffer):
     """Operations on their way to a file, encoded.
 
-    Each method adds one operation; `take` hands over what is buffered. `attend` of a subclass is called when more than
-    `attention_bytes` wait. `position` is where the next operation will be in the file.
+    Each method adds one operation; `take` returns what is buffered. `position` is where the next operation will be in
+    the file. `meet_other_dialect` is called for an operation of kestrel2 while the buffer is not in that dialect: it
+    changes the dialect, or raises.
     """
 
     def __init__(self, position: int, attention_bytes: int, dialect: int = DOCUMENTED) -> None:
         super().__init__(attention_bytes)
         self.position = position
         self.dialect = dialect
+        self.meet_other_dialect: Callable[[int], object] = refuse_kestrel2
 
     def addx(self, data: Buffer, expires: int | None = None, added: int | None = None) -> int:
         """Add an item at the tail, by default now; the position of the operation. Times are milliseconds."""
@@ -518,7 +520,7 @@ class AppendBuffer(WriteBuffer):
 
     def _check_kind(self, kind: int) -> None:
         if kind in (CONTINUE, REMOVE_TENTATIVE_XID) and self.dialect != KESTREL2:
-            raise WrongUse(f"the operation {OP_NAMES[kind]} is of the dialect kestrel2, which this journal is not in")
+            self.meet_other_dialect(kind)
 
     def _append(self, data: bytes) -> int:
         if self.refusing:

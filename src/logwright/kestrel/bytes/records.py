@@ -96,6 +96,11 @@ def check_dialect(dialect: str) -> Dialect:
     return dialect  # type: ignore[return-value]
 
 
+def refuse_kestrel2(kind: int) -> None:
+    """Raise `WrongUse`: this operation is of kestrel2, and the journal is not."""
+    raise WrongUse(f"the operation {OP_NAMES[kind]} is of the dialect kestrel2, which this journal is not in")
+
+
 def check_xid(xid: int) -> None:
     """Raise `WrongUse` for a transaction id that does not fit its field."""
     if not -(2**31) <= xid < 2**31:

@@ -47,6 +47,7 @@ class Writer(QueueFiles, kernel.AppendBuffer):
     """
 
     format = "kestrel"
+    refusing: bool
 
     def __init__(
         self,
@@ -64,7 +65,8 @@ class Writer(QueueFiles, kernel.AppendBuffer):
         self._max_file_bytes = max_file_bytes
         self._open_files(path, sync, dialect, disk)
         kernel.AppendBuffer.__init__(self, self._file_size, 1 if self._always else buffer_bytes, self._dialect)
-        self.attend, self.refuse = self._attend, self._refuse
+        self._operations = self._own(self)  # a method of the writer that calls one of the buffer would be slower
+        self.meet_other_dialect = self._check_kind
         self._begin()
 
     # --- appending --------------------------------------------------------------------------------------------------

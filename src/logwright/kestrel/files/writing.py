@@ -12,6 +12,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Protocol
 
 from ...core.bytes.outcome import Damage
 from ...core.bytes.text import LOOKED_AT_BYTES, is_text
@@ -19,7 +20,7 @@ from ...core.io.disk import Disk, make_directories
 from ...core.io.durability import SyncLike
 from ...core.io.quarantine import cut_tail
 from ...core.read.snapshot import snapshot
-from ...core.write.appending import Appending
+from ...core.write.appending import Appending, GatheringBuffer
 from ...core.write.opening import JournalToWrite, open_for_writing
 from ...errors import DamagedJournal, LogwrightError, StorageFailed, WrongUse
 from ..bytes import codec, kernel
@@ -46,17 +47,23 @@ from .reader import Reader
 logger = logging.getLogger("logwright.kestrel")
 
 
-class QueueFiles(Appending):
-    """The base of what writes to a queue's journal, named before the buffer that gathers the operations.
-
-    A subclass calls `_open_files`, then makes its buffer for a file of `_file_size` bytes in the dialect `_dialect`,
-    and then calls `_begin`. The buffer has `take`, `position`, `buffered_bytes` and `dialect`.
-    """
+class OperationBuffer(GatheringBuffer, Protocol):
+    """The buffer of a queue's journal: `position` is where the next operation will be in the newest file."""
 
     position: int
     dialect: int
-    buffered_bytes: int
-    take: Callable[[], tuple[bytearray, int]]
+
+    def take(self) -> tuple[bytearray, int]: ...
+
+
+class QueueFiles(Appending):
+    """The base of what writes to a queue's journal.
+
+    A subclass calls `_open_files`, then has its buffer of `_operations` for a file of `_file_size` bytes in the dialect
+    `_dialect`, and then calls `_begin`.
+    """
+
+    _operations: OperationBuffer
     _file_size: int
     _max_file_bytes: int | None = None
 
@@ -224,7 +231,7 @@ class QueueFiles(Appending):
     # --- writing ----------------------------------------------------------------------------------------------------
 
     def _write_out(self) -> None:
-        buffer, used = self.take()
+        buffer, used = self._operations.take()
         if not used:
             return
         with memoryview(buffer) as view:
@@ -242,7 +249,7 @@ class QueueFiles(Appending):
 
     def _roll_back(self, view: memoryview, written: int) -> None:
         """After a write that failed half-way: leave whole operations only, as far as the system lets us."""
-        whole = kernel.walk(view, 0, written, self.dialect)[0]
+        whole = kernel.walk(view, 0, written, self._operations.dialect)[0]
         with contextlib.suppress(LogwrightError):
             self._file.truncate(self._file_size + whole)
 
@@ -265,7 +272,7 @@ class QueueFiles(Appending):
     @property
     def file_bytes(self) -> int:
         """How large the newest file is, with what waits to be written to it."""
-        return self._file_size + self.buffered_bytes
+        return self._file_size + self._operations.buffered_bytes
 
     def rotate(self) -> int:
         """Finish the newest file and begin another; the number of the latest rotated file, 0 when there is none.
@@ -302,7 +309,7 @@ class QueueFiles(Appending):
         self._file = self._disk.open(self.path, "create")
         self._disk.sync_directory(self.directory)
         note_rotated(self._disk, self.directory, self.queue, rotated_name(self.queue, timestamp), self._file_size)
-        self.position -= self._file_size
+        self._operations.position -= self._file_size
         self._file_size = 0
 
     def _replace(self, pieces: Iterable[bytes]) -> None:
@@ -330,7 +337,7 @@ class QueueFiles(Appending):
         self._disk.sync_directory(self.directory)
         self._file.close()
         self._file = self._disk.open(self.path, "update")
-        self._file_size = self.position = self._file.size()
+        self._file_size = self._operations.position = self._file.size()
 
     def pack(self, upto: int | None = None) -> bool:
         """Put one file in the place of the rotated ones, all or those up to a number; False when there are none.
@@ -340,7 +347,7 @@ class QueueFiles(Appending):
         self._check_process()
         if self.refusing:
             self._refuse()
-        name: Dialect = "kestrel2" if self.dialect == KESTREL2 else "documented"
+        name: Dialect = "kestrel2" if self._operations.dialect == KESTREL2 else "documented"
         reader = Reader(self.path, dialect=name, disk=self._disk)
         return pack(self._disk, reader, self._last_timestamp if upto is None else upto)
 

@@ -19,10 +19,11 @@ cdef object REAL_WRITE, PWRITE, WRITE_ERROR, exc_info
 
 
 cdef class Shelf(WriteBuffer):
+    cdef object owner
     cdef readonly Mutex mutex
     # operations on their way
     cdef public int64_t position
-    cdef public int64_t _file_size
+    cdef public int64_t file_size
     cdef public int dialect
     cdef public object write
     cdef public tuple leaving

@@ -135,7 +135,7 @@ class AsyncQueue(AsyncOpening):
             await self._put_to_all(handle, [as_bytes(data)], expires)
             return
         engine = handle.engine
-        engine.put(data, expires)
+        engine.shelf.put(data, expires)
         if self._is_always:
             await self._commit(engine)
         if engine.moves:
@@ -162,7 +162,7 @@ class AsyncQueue(AsyncOpening):
             check_timeout(timeout)
         engine = self._engine_here()
         if not self._is_always and not engine.can_move:  # then nothing is waited for once there is an item
-            data = engine.get()
+            data = engine.shelf.get()
             if data is not None:
                 return data
         found = await self._taken(engine, _removing(engine, 1), timeout)
@@ -296,7 +296,7 @@ class AsyncQueue(AsyncOpening):
     def __len__(self) -> int:
         """How many items wait. Those that are open do not."""
         self.handle.engine.check_process()
-        return self.handle.engine.items
+        return self.handle.engine.shelf.items
 
     def __bool__(self) -> bool:
         """A queue is a queue, even when it is empty."""

@@ -70,35 +70,35 @@ class Compaction:
         """
         queue = self._queue
         if not self._is_possible:
-            queue.care_bytes = queue.erase_bytes = NO_LIMIT
+            queue.shelf.care_bytes = queue.shelf.erase_bytes = NO_LIMIT
             return
-        rotated, most = queue.journal_bytes - queue.position, self.limits.max_journal_bytes
-        again = queue.position + max(_STEP_BYTES, min(queue.position, most) // 16)
+        rotated, most = queue.journal_bytes - queue.shelf.position, self.limits.max_journal_bytes
+        again = queue.shelf.position + max(_STEP_BYTES, min(queue.shelf.position, most) // 16)
         sizes = most - rotated, self.limits.max_memory_bytes
-        queue.care_bytes = min(again if size < queue.position else size for size in sizes)
-        queue.erase_bytes = max(0, self.limits.default_journal_bytes - rotated)
+        queue.shelf.care_bytes = min(again if size < queue.shelf.position else size for size in sizes)
+        queue.shelf.erase_bytes = max(0, self.limits.default_journal_bytes - rotated)
         if later:
-            queue.erase_bytes = max(queue.erase_bytes, queue.position + _STEP_BYTES)
+            queue.shelf.erase_bytes = max(queue.shelf.erase_bytes, queue.shelf.position + _STEP_BYTES)
 
     def _due(self) -> Callable[[], None] | None:
         """What has to be done to the journal, if anything."""
         queue = self._queue
         total, live = queue.journal_bytes, queue.live_bytes()
-        is_idle = not queue.items and (self._is_pressed or total >= self.limits.default_journal_bytes)
+        is_idle = not queue.shelf.items and (self._is_pressed or total >= self.limits.default_journal_bytes)
         if is_idle and total >= 2 * min(live, self._restated_bytes):  # so that it is not done again and again
             return self.restate if self._is_small(live) else self.rewrite
         if total > self.limits.max_journal_bytes and total >= 2 * live:
             return self.restate if self._is_small(live) else self.rewrite
-        return self._rotate if queue.position > self.limits.max_memory_bytes else None
+        return self._rotate if queue.shelf.position > self.limits.max_memory_bytes else None
 
     def _is_small(self, live: int) -> bool:
         return live <= SMALL_BYTES and not self._queue.behind_items and not self._queue.rotated
 
     def run_if_due(self) -> None:
         """Called at the end of a call that has taken items."""
-        queue = self._queue
+        shelf = self._queue.shelf
         self.run_if_refilled()
-        if queue.position > queue.care_bytes or (not queue.items and queue.position >= queue.erase_bytes):
+        if shelf.position > shelf.care_bytes or (not shelf.items and shelf.position >= shelf.erase_bytes):
             self.run()
 
     def note_refill(self) -> None:
@@ -109,10 +109,10 @@ class Compaction:
     def run_if_refilled(self) -> None:
         """Compact the journal if reading behind has made that worthwhile."""
         queue = self._queue
-        if self._has_refilled and not queue.unsettled:  # else the enclosing call does it
+        if self._has_refilled and not queue.shelf.unsettled:  # else the enclosing call does it
             self._has_refilled = False
             most = max(self.limits.max_journal_bytes, 2 * queue.live_bytes())
-            if queue.care_bytes < NO_LIMIT and queue.journal_bytes > most:
+            if queue.shelf.care_bytes < NO_LIMIT and queue.journal_bytes > most:
                 self.run()
 
     def run(self) -> None:
@@ -121,7 +121,7 @@ class Compaction:
         if due is None:
             self.set_thresholds(later=True)
         elif self.thread is not None and self._takes_time(due):
-            self._queue.care_bytes = self._queue.erase_bytes = NO_LIMIT  # until it is done
+            self._queue.shelf.care_bytes = self._queue.shelf.erase_bytes = NO_LIMIT  # until it is done
             self.thread.request()
         else:
             self._attempt(due)
@@ -130,7 +130,7 @@ class Compaction:
         """Whether the thread should do it."""
         if due == self.restate:
             return False
-        return (self._queue.position if due == self._rotate else self._queue.journal_bytes) > SMALL_BYTES
+        return (self._queue.shelf.position if due == self._rotate else self._queue.journal_bytes) > SMALL_BYTES
 
     def _attempt(self, action: Callable[[], None]) -> None:
         """Compact the journal; try again later if that fails and nothing has changed."""
@@ -150,8 +150,8 @@ class Compaction:
     def can_shrink(self) -> bool:
         """Whether the queue is empty and its journal is not, so that erasing it frees space on the disk."""
         queue = self._queue
-        if queue.items or queue.refusing or queue.care_bytes == NO_LIMIT:  # in the last case the thread works on it
-            return False
+        if queue.shelf.items or queue.refusing or queue.shelf.care_bytes == NO_LIMIT:
+            return False  # in the last case the thread works on it
         total = queue.journal_bytes
         return total != self._restated_bytes and total > 2 * queue.live_bytes() + _PAGE_BYTES
 
@@ -163,14 +163,14 @@ class Compaction:
                 try:
                     self.run()
                 finally:
-                    self._is_pressed &= self._queue.care_bytes == NO_LIMIT  # then the thread was asked to do it
+                    self._is_pressed &= self._queue.shelf.care_bytes == NO_LIMIT  # then the thread was asked to do it
 
     # --- restating --------------------------------------------------------------------------------------------------
 
     def restate(self) -> None:
         """Replace the journal by one new file with the state of the queue, all of which is in memory."""
         self._queue.replace()
-        self._restated_bytes = self._queue.position
+        self._restated_bytes = self._queue.shelf.position
 
     def restate_with(self, entries: Sequence[Entry]) -> bool:
         """Put items to the head and rewrite the journal accordingly; False if that is not done."""
@@ -178,10 +178,10 @@ class Compaction:
         if queue.live_bytes() > _RESTATED_BYTES or self._is_packing:
             return False
         # Items that were put back are before all others, and so are these.
-        least = queue.head()[3] if queue.memory_items else 0
+        least = queue.shelf.head()[3] if queue.shelf.memory_items else 0
         first = [(*entry[:3], max(entry[3], min(least, 1)), entry[4]) for entry in entries]
         for entry in reversed(first):
-            queue.put_back(entry)
+            queue.shelf.put_back(entry)
         try:
             if queue.rotated or queue.behind_items:
                 self._pack(contextlib.nullcontext(), first)
@@ -191,7 +191,7 @@ class Compaction:
             if queue.has_failed:
                 raise
             for _ in first:
-                queue.pop()
+                queue.shelf.pop()
             return False
         except BaseException as error:  # the journal may differ from the memory
             queue.poison(error)
@@ -252,8 +252,8 @@ class Compaction:
         with mutex:
             self._is_pressed = False
             upto = queue.rotate()
-            added = queue.added
-        name: Dialect = "kestrel2" if queue.dialect == KESTREL2 else "documented"
+            added = queue.shelf.added
+        name: Dialect = "kestrel2" if queue.shelf.dialect == KESTREL2 else "documented"
         pack_path = queue.path.with_name(rotated_name(queue.queue, upto) + PACK_SUFFIX)
         self._is_possible = False  # if what follows ends half-way, the next opening finishes it
         try:
@@ -298,8 +298,8 @@ class Compaction:
 
     def _remove_from_files(self) -> None:
         queue = self._queue
-        queue.emit(bytes([REMOVE]) * queue.items)
-        queue.emit(b"".join(XID_HEAD.pack(CONFIRM_REMOVE, xid) for xid in queue.open_items))
+        queue.shelf.emit(bytes([REMOVE]) * queue.shelf.items)
+        queue.shelf.emit(b"".join(XID_HEAD.pack(CONFIRM_REMOVE, xid) for xid in queue.open_items))
 
 
 class Caretaker:

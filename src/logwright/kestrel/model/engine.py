@@ -86,7 +86,7 @@ class Engine(Memory):
         """Set when closing is done, and with it the last sync."""
         self._interval = None
         try:
-            self._open_journal(path, sync, dialect, buffer_bytes, disk)
+            self._open_journal(path, sync, dialect, buffer_bytes, disk, self)
             is_open(self)  # the last step: an engine that no caller knows could not be closed
         except BaseException:
             self._let_go()
@@ -112,11 +112,11 @@ class Engine(Memory):
         with self.mutex:  # items that move here may be let in at this moment
             self.limits = self.compaction.limits = limits
             self._limit()
-        self.max_memory_bytes, self.max_memory_items = limits.max_memory_bytes, limits.max_memory_items
-        self.max_age = limits.max_age_ms
-        self.max_attempts = 2**31 - 1 if limits.max_attempts is None else limits.max_attempts
+        self.shelf.max_memory_bytes, self.shelf.max_memory_items = limits.max_memory_bytes, limits.max_memory_items
+        self.shelf.max_age = limits.max_age_ms
+        self.shelf.max_attempts = 2**31 - 1 if limits.max_attempts is None else limits.max_attempts
         clock = self._clock_seconds
-        self.clock = None if clock is None else lambda: int(clock() * 1000)
+        self.shelf.clock = None if clock is None else lambda: int(clock() * 1000)
         self.compaction.set_thresholds()
         if limits.sweep_seconds is not None and self.compaction.thread is not None:
             self.compaction.thread.repeat(limits.sweep_seconds, self.sweep)
@@ -124,9 +124,9 @@ class Engine(Memory):
     def _limit(self) -> None:
         """Let no more in than the limits say."""
         limits = self.limits
-        self.max_items = NO_LIMIT if limits.max_items is None else limits.max_items
-        self.max_bytes = NO_LIMIT if limits.max_bytes is None else limits.max_bytes
-        self.max_item_bytes = MAX_DATA_BYTES if limits.max_item_bytes is None else limits.max_item_bytes
+        self.shelf.max_items = NO_LIMIT if limits.max_items is None else limits.max_items
+        self.shelf.max_bytes = NO_LIMIT if limits.max_bytes is None else limits.max_bytes
+        self.shelf.max_item_bytes = MAX_DATA_BYTES if limits.max_item_bytes is None else limits.max_item_bytes
 
     def keep_promises(self, policy: Sync, buffer_bytes: int) -> None:
         """Be as durable as this policy asks for: the engine may have been opened with a weaker one."""
@@ -165,23 +165,23 @@ class Engine(Memory):
         """The queue that items move to which have failed too often."""
         return park_of(self.queue, self.limits)
 
-    def _deadline(self, expires: Any, now: int) -> int:
+    def deadline(self, expires: Any, now: int) -> int:
         return deadline_ms(expires, now)
 
     # --- putting ----------------------------------------------------------------------------------------------------
 
     def prepare_to_put(self) -> None:
         """Care for the journal if that is due, and note where what is put from now on begins. The mutex is held."""
-        if self.position > self.care_bytes:
-            self._care()
-        self.began = self.position
+        if self.shelf.position > self.shelf.care_bytes:
+            self.care()
+        self.shelf.began = self.shelf.position
 
     def put_many_held(self, contents: Sequence[bytes], added: int, expires: int) -> None:
         """Add items at the tail that there is room for; the mutex is held."""
 
         def put() -> None:
             for data in contents:
-                self.put_held(data, added, expires)
+                self.shelf.put_held(data, added, expires)
 
         self.settled(put)
 
@@ -189,38 +189,39 @@ class Engine(Memory):
         """Raise what adding these would raise. The mutex is held."""
         self.check()
         for data in contents:
-            if len(data) > self.max_item_bytes:
+            if len(data) > self.shelf.max_item_bytes:
                 raise TooLarge(
-                    f"an item of {len(data)} bytes is more than the {self.max_item_bytes} that this queue takes"
+                    f"an item of {len(data)} bytes is more than the {self.shelf.max_item_bytes} that this queue takes"
                 )
         if self.limits.discard_old_when_full:
             return
         size = sum(map(len, contents))
         if self._is_too_much(len(contents), size):
-            self._ready()  # what has expired makes room
+            self.ready()  # what has expired makes room
             if self._is_too_much(len(contents), size):
                 self._refuse_more()
 
     def _is_too_much(self, items: int, size: int) -> bool:
-        return self.items + items > self.max_items or self.data_bytes + size > self.max_bytes
+        return self.shelf.items + items > self.shelf.max_items or self.shelf.data_bytes + size > self.shelf.max_bytes
 
-    def _make_room(self, size: int) -> None:
-        self._ready()
-        if self.limits.discard_old_when_full and size <= self.max_bytes:
-            if not self.unsettled:  # until the new one is in: `put_held` sees to that
-                self.unsettled = True
-                self.began = self.position
-            while self.items and self._is_too_much(1, size):
-                if not self.memory_items:
+    def make_room(self, size: int) -> None:
+        self.ready()
+        if self.limits.discard_old_when_full and size <= self.shelf.max_bytes:
+            if not self.shelf.unsettled:  # until the new one is in: `put_held` sees to that
+                self.shelf.unsettled = True
+                self.shelf.began = self.shelf.position
+            while self.shelf.items and self._is_too_much(1, size):
+                if not self.shelf.memory_items:
                     self._refill()
-                self.emit(_REMOVE)
-                self.pop()
+                self.shelf.emit(_REMOVE)
+                self.shelf.pop()
                 self.discarded += 1
         if self._is_too_much(1, size):
             self._refuse_more()
 
     def _refuse_more(self) -> None:
-        raise Full(f"{self.path}: {self.items} items of {self.data_bytes} bytes wait, and more are not taken")
+        waiting = f"{self.shelf.items} items of {self.shelf.data_bytes} bytes wait"
+        raise Full(f"{self.path}: {waiting}, and more are not taken")
 
     def put_moved(self, items: Sequence[Item], arrived: list[Item], *, within_limits: bool) -> None:
         """Add items that come from another queue, all of them or none, and make that durable. Then they have `arrived`.
@@ -232,10 +233,10 @@ class Engine(Memory):
 
         def put() -> None:
             for item in items:
-                size = len(item.data)
-                discards = self.limits.discard_old_when_full and size <= min(self.max_bytes, self.max_item_bytes)
+                most = min(self.shelf.max_bytes, self.shelf.max_item_bytes)
+                discards = self.limits.discard_old_when_full and len(item.data) <= most
                 with contextlib.nullcontext() if within_limits or discards else self._unlimited():
-                    self.put_held(item.data, item.added or self.now(), 0)
+                    self.shelf.put_held(item.data, item.added or self.shelf.now(), 0)
 
         with self.mutex:
             self.check()
@@ -248,8 +249,8 @@ class Engine(Memory):
     @contextlib.contextmanager
     def _unlimited(self) -> Iterator[None]:
         """Let items in, whatever the limits are. The mutex is held."""
-        self.max_items = self.max_bytes = NO_LIMIT
-        self.max_item_bytes = MAX_DATA_BYTES
+        self.shelf.max_items = self.shelf.max_bytes = NO_LIMIT
+        self.shelf.max_item_bytes = MAX_DATA_BYTES
         try:
             yield
         finally:
@@ -257,15 +258,15 @@ class Engine(Memory):
 
     # --- what is at the head ----------------------------------------------------------------------------------------
 
-    def _ready(self) -> bool:
+    def ready(self) -> bool:
         return self._is_deliverable() or self._reach(NO_LIMIT)
 
     def _reach(self, most: int) -> bool:
         """Take away up to `most` items that may not be delivered; whether the head may be delivered then."""
 
         def reach(most: int) -> bool:
-            while self.items and len(self.moves) < MOST_MOVES:
-                if not self.memory_items:
+            while self.shelf.items and len(self.moves) < MOST_MOVES:
+                if not self.shelf.memory_items:
                     self._refill()
                 if self._is_deliverable():
                     return True
@@ -281,25 +282,25 @@ class Engine(Memory):
 
     def _is_deliverable(self) -> bool:
         """Whether there is something at the head that may be handed out."""
-        if not self.memory_items:
+        if not self.shelf.memory_items:
             return False
-        head = self.head()
-        return head[3] < self.max_attempts and not self._is_expired(head)
+        head = self.shelf.head()
+        return head[3] < self.shelf.max_attempts and not self._is_expired(head)
 
     def _is_expired(self, entry: Entry) -> bool:
         _, added, expires, _, _ = entry
-        if not expires and not self.max_age:
+        if not expires and not self.shelf.max_age:
             return False
-        now = self.now()
-        return bool(expires and expires <= now) or bool(self.max_age and (added or self.opened) + self.max_age <= now)
+        now, max_age = self.shelf.now(), self.shelf.max_age
+        return bool(expires and expires <= now) or bool(max_age and (added or self.opened) + max_age <= now)
 
     def _drop_head(self) -> None:
         """Take away what has expired, or let it move where it belongs."""
-        has_expired = self._is_expired(self.head())
+        has_expired = self._is_expired(self.shelf.head())
         target = self.limits.expire_to if has_expired else self.park
         if target is None:
-            self.emit(_REMOVE)
-            self.pop()
+            self.shelf.emit(_REMOVE)
+            self.shelf.pop()
             self.expired += 1
         else:
             xid = self._reserve_head()
@@ -309,18 +310,18 @@ class Engine(Memory):
         """The head, which stays."""
         with self.mutex:
             self.check()
-            return as_item(self.head()) if self._ready() else None
+            return as_item(self.shelf.head()) if self.ready() else None
 
     def take_many(self, most: int, hand: Hand) -> Hand:
         """Remove up to `most` items from the head on; all that is known of them. Then they are in the `hand`."""
 
         def take() -> None:
             while len(found) < most and self._another(found):
-                serials.append(self.serial)
-                self.emit(_REMOVE)
-                found.append(self.pop())
-            if found and self.serial - serials[0] == len(found):
-                hand.serial = self.serial
+                serials.append(self.shelf.serial)
+                self.shelf.emit(_REMOVE)
+                found.append(self.shelf.pop())
+            if found and self.shelf.serial - serials[0] == len(found):
+                hand.serial = self.shelf.serial
 
         found: list[Entry] = []
         serials: list[int] = []
@@ -328,23 +329,23 @@ class Engine(Memory):
             self.check()
             self.settled(take)
             hand += found  # no call: an interrupt comes before the end of `settled` or after this
-            self.taken += len(found)
+            self.shelf.taken += len(found)
             self.compact_if_due()
         return hand
 
     def hand(self) -> Hand:
         """The item that this thread holds by `hand_out`; it is in the hand then."""
-        hand, held = Hand(), self.held()
+        hand, held = Hand(), self.shelf.held()
         if held is not None:
             entry, hand.serial = held
             hand.append(entry)
-            self.holds = False
+            self.shelf.holds = False
         return hand
 
     def _another(self, found: Sequence[object]) -> bool:
         """Whether there is one more after those that were found. An error of reading it is raised by the next call."""
         try:
-            return self._ready()
+            return self.ready()
         except LogwrightError:
             if self.refusing or not found:
                 raise
@@ -361,7 +362,7 @@ class Engine(Memory):
         with self.mutex:
             if self.is_usable:
                 self._return(hand)
-                self.taken -= len(hand)
+                self.shelf.taken -= len(hand)
                 return
         if self._failure is not None and not isinstance(self._failure, LogwrightError):
             self._give_to_another(hand)
@@ -373,22 +374,22 @@ class Engine(Memory):
         def take_back() -> None:
             self._take_back(len(hand))
             for entry in reversed(hand):
-                self.put_back(entry)
+                self.shelf.put_back(entry)
 
         def put() -> None:
             with self._unlimited():
                 for data, added, expires, _, _ in hand:
-                    self.put_held(data, added or self.now(), expires)
+                    self.shelf.put_held(data, added or self.shelf.now(), expires)
 
-        if hand.serial == self.serial:
+        if hand.serial == self.shelf.serial:
             self.settled(take_back, together=False)
         elif not self.compaction.restate_with(hand):
             logger.warning("%s: a call was interrupted, and its %d items go to the tail", self.path, len(hand))
             self.settled(put)
             self.added_before += len(hand)
         for _ in hand:
-            if self.waiting:
-                self._wake()
+            if self.shelf.waiting:
+                self.wake()
 
     def _give_to_another(self, hand: Hand) -> None:
         self.close()
@@ -404,13 +405,13 @@ class Engine(Memory):
 
         def remove() -> None:
             for start in range(0, count, 1 << 16):
-                self.emit(_REMOVE * min(1 << 16, count - start))
-            self.clear()
+                self.shelf.emit(_REMOVE * min(1 << 16, count - start))
+            self.shelf.clear()
             self.end_behind()
 
         with self.mutex:
             self.check()
-            count = self.items
+            count = self.shelf.items
             self.settled(remove)
             self.compact_if_due()
         return count
@@ -448,16 +449,16 @@ class Engine(Memory):
 
     def _reserve_head(self) -> int:
         """Reserve the head as a replay of the journal will: under the id that it is named by, else the next one."""
-        name = self.head()[4]
-        if self.dialect != KESTREL2 and name and name not in self.open_items:
+        name = self.shelf.head()[4]
+        if self.shelf.dialect != KESTREL2 and name and name not in self.open_items:
             xid = name
         else:
             xid = following(self.xid)
             while xid in self.open_items:
                 xid = following(xid)
             self.xid = xid
-        self.emit(XID_HEAD.pack(REMOVE_TENTATIVE_XID, xid) if self.dialect == KESTREL2 else _RESERVE)
-        entry = self.open_items[xid] = self.pop()
+        self.shelf.emit(XID_HEAD.pack(REMOVE_TENTATIVE_XID, xid) if self.shelf.dialect == KESTREL2 else _RESERVE)
+        entry = self.open_items[xid] = self.shelf.pop()
         self.open_bytes += len(entry[0])
         return xid
 
@@ -471,19 +472,19 @@ class Engine(Memory):
     def confirm_held(self, xids: Sequence[int]) -> None:
         """Finish reserved items. The mutex is held."""
         operations = b"".join(XID_HEAD.pack(CONFIRM_REMOVE, xid) for xid in xids)
-        before = self.began = self.position
-        self.unsettled = True
+        before = self.shelf.began = self.shelf.position
+        self.shelf.unsettled = True
         try:
-            self.emit(operations)
+            self.shelf.emit(operations)
             self._close_items(xids)
         except BaseException:
             if not self.refusing:
-                if self.position > before:  # the journal says it, so it is done
+                if self.shelf.position > before:  # the journal says it, so it is done
                     self._close_items(xids)
-                self.unsettled = False
+                self.shelf.unsettled = False
             raise
-        self.unsettled = False
-        self.taken += len(xids)
+        self.shelf.unsettled = False
+        self.shelf.taken += len(xids)
 
     def _close_items(self, xids: Sequence[int]) -> None:
         for xid in xids:
@@ -494,7 +495,7 @@ class Engine(Memory):
         """Put reserved items back to the head, the one with the lowest id first. Those that failed too often move."""
 
         def put_back() -> None:
-            failed = [xid for xid in xids if self.open_items[xid][3] + 1 >= self.max_attempts]
+            failed = [xid for xid in xids if self.open_items[xid][3] + 1 >= self.shelf.max_attempts]
             self.moving.add([Move(self.park, xid, self.open_items[xid], False) for xid in failed])
             self.put_back_held(xid for xid in xids if xid not in self.moving.xids)
 
@@ -520,11 +521,11 @@ class Engine(Memory):
     def _put_back_as_listed(self, xids: Sequence[int]) -> None:
         def put_back() -> None:
             for xid in reversed(xids):
-                self.emit(XID_HEAD.pack(UNREMOVE, xid))
+                self.shelf.emit(XID_HEAD.pack(UNREMOVE, xid))
                 data, added, expires, attempts, _ = self._close_item(xid)
-                self.put_back((data, added, expires, attempts + 1, 0))
-                if self.waiting:
-                    self._wake()
+                self.shelf.put_back((data, added, expires, attempts + 1, 0))
+                if self.shelf.waiting:
+                    self.wake()
 
         self.settled(put_back)
 
@@ -557,7 +558,7 @@ class Engine(Memory):
         with self.mutex:
             self.check()
             self.waiters.add(wake)
-            self.waiting = len(self.waiters)
+            self.shelf.waiting = len(self.waiters)
 
     def stop_waiting(self, wake: Callable[[], None]) -> bool:
         """Forget a function; False if it has been called."""
@@ -565,29 +566,29 @@ class Engine(Memory):
             try:
                 return self.waiters.remove(wake)
             finally:
-                self.waiting = len(self.waiters)
+                self.shelf.waiting = len(self.waiters)
 
     def pass_on(self) -> None:
         """A caller was woken and takes nothing: wake another one."""
         with self.mutex:
-            if self.waiting and self.items:
-                self._wake()
+            if self.shelf.waiting and self.shelf.items:
+                self.wake()
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
         self.waiters.wake_first()
-        self.waiting = len(self.waiters)
+        self.shelf.waiting = len(self.waiters)
 
     def _wake_all(self) -> None:
         """Let all callers that wait find out that the queue is closed."""
-        self.refusing = True
-        while self.waiting:
-            self._wake()
+        self.shelf.refusing = True
+        while self.shelf.waiting:
+            self.wake()
 
     def _poison(self, error: BaseException, *, loses: bool = False) -> None:
         super()._poison(error, loses=loses)
         self.waiters.alarm()
 
-    def _care(self) -> None:
+    def care(self) -> None:
         self.compaction.run()
 
     def compact_if_due(self) -> None:
@@ -611,7 +612,7 @@ class Engine(Memory):
             self.check()
             has_reached = self._is_deliverable() or self._reach(most)
             self.compact_if_due()
-            return not has_reached and self.items > 0
+            return not has_reached and self.shelf.items > 0
 
     def commit(self) -> None:
         """Make durable what this thread has done; threads that call at the same time share one sync.
@@ -636,8 +637,8 @@ class Engine(Memory):
         with self.mutex:
             if self.is_usable:
                 self.put_back_held([xid for xid in self.open_items if self.is_open(xid)])
-            while self.waiting:
-                self._wake()
+            while self.shelf.waiting:
+                self.wake()
 
     def close(self) -> None:
         """Let items that are on their way to other queues get there, or come back; then close.
@@ -653,7 +654,7 @@ class Engine(Memory):
     def _close(self) -> None:
         try:
             with self.mutex:
-                if not self._closed and self._failure is None and not self.items:
+                if not self._closed and self._failure is None and not self.shelf.items:
                     self.compaction.shorten()
                 self._wake_all()
         finally:

@@ -269,8 +269,8 @@ class Handle:
             with family[held].mutex:
                 self._put_with_each(family, held + 1, contents, expires)
             return
-        now = self.engine.now()
-        deadline = 0 if expires is None else self.engine._deadline(expires, now)
+        now = self.engine.shelf.now()
+        deadline = 0 if expires is None else self.engine.deadline(expires, now)
         for engine in family:
             engine.check_room(contents)
         for engine in family:
@@ -281,8 +281,8 @@ class Handle:
         except BaseException as error:
             if not isinstance(error, LogwrightError):
                 for engine in family:
-                    engine.refusing = True
-                    engine._interrupted(error)
+                    engine.shelf.refusing = True
+                    engine.interrupted(error)
             raise
 
     # --- the end ----------------------------------------------------------------------------------------------------
@@ -322,7 +322,7 @@ def _after_fork() -> None:
     _lock = threading.RLock()
     _attempt = _attempt_at(_lock)
     for engine in _engines.values():
-        engine.refusing = True
+        engine.shelf.refusing = True
     _engines.clear()
 
 

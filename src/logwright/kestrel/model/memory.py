@@ -42,7 +42,7 @@ from ..files.survey import Survey, turns_of
 from ..files.writing import QueueFiles
 from .packing import Packed, finish_pack, state_operations
 from .read_behind import ReadBehind
-from .shelf import NO_LIMIT, Entry
+from .shelf import NO_LIMIT, Entry, ShelfOwner
 
 if TYPE_CHECKING or not COMPILED:
     from .shelf import Shelf as Shelf
@@ -55,12 +55,19 @@ GATHER_BYTES: Final = 1 << 20
 """How much a call with many operations buffers before it is written."""
 
 
-class Memory(QueueFiles, Shelf):
-    """The journal and the memory of a queue. `xid` is the last used id, `open_items` what is reserved, by its id."""
+class Memory(QueueFiles):
+    """The journal and the memory of a queue, which is its `shelf`; both are changed with the `mutex` held.
 
-    def _open_journal(self, path: Path, sync: SyncLike, dialect: Dialect, buffer_bytes: int, disk: Disk) -> None:
+    `xid` is the last used id, `open_items` what is reserved, by its id.
+    """
+
+    def _open_journal(
+        self, path: Path, sync: SyncLike, dialect: Dialect, buffer_bytes: int, disk: Disk, owner: ShelfOwner
+    ) -> None:
         if not isinstance(buffer_bytes, int) or not 0 <= buffer_bytes < 2**62:
             raise WrongUse(f"a buffer of {buffer_bytes} bytes makes no sense")
+        self.shelf = self._operations = Shelf(0, buffer_bytes or GATHER_BYTES, UNDECIDED, owner)
+        self.mutex = self.shelf.mutex
         self.disk = disk
         self.xid = 0
         self.added_before = 0
@@ -84,8 +91,8 @@ class Memory(QueueFiles, Shelf):
             self._open_files(path, sync, dialect, disk)
             is_buffered = buffer_bytes > 0 or self._always  # many callers share the sync, so let them share the write
             self._acknowledged_bytes = self._file_size
-            Shelf.__init__(self, self._file_size, buffer_bytes or GATHER_BYTES, self._dialect)
-            self.attend, self.refuse = self._attend, self._refuse
+            self._own(self.shelf)
+            self.shelf.position, self.shelf.dialect = self._file_size, self._dialect
             self._writes_through = not is_buffered
             self._begin()
             self._survey = None
@@ -95,6 +102,20 @@ class Memory(QueueFiles, Shelf):
                 with contextlib.suppress(LogwrightError):
                     self.close()
                 raise
+
+    @property
+    def refusing(self) -> bool:  # type: ignore[override]
+        """Whether every call is refused: the queue is closed, or has failed."""
+        return self.shelf.refusing
+
+    @property
+    def _file_size(self) -> int:
+        """The size of the newest file: the shelf writes to it as well."""
+        return self.shelf.file_size
+
+    @_file_size.setter
+    def _file_size(self, size: int) -> None:
+        self.shelf.file_size = size
 
     def _configure(self) -> None:
         """Set the limits: called when the shelf is there, and before anything is put on it."""
@@ -135,7 +156,7 @@ class Memory(QueueFiles, Shelf):
         with self._or_released():
             self._configure()
             self._rewire()
-            self.opened = self.now()
+            self.opened = self.shelf.now()
             """When that was, in milliseconds: an item of unknown age is as old as this."""
             if self._survey is not None:
                 self._load(self._survey)
@@ -146,16 +167,16 @@ class Memory(QueueFiles, Shelf):
     def _load(self, survey: Survey) -> None:
         replay = survey.replay
         self.xid = replay.xid
-        self.added = self.added_before = replay.added
+        self.shelf.added = self.added_before = replay.added
         front, reserved = replay.front(), replay.open()
         loaded = survey.load([item for item, _ in front] + [item for _, item, _ in reserved])
         for item, attempts in reversed(front):
-            self.put_back(_entry(loaded[item], attempts))
+            self.shelf.put_back(_entry(loaded[item], attempts))
 
         def put_back() -> None:
             for xid, item, attempts in sorted(reserved, reverse=True):  # the lowest id ends at the head
-                self.emit(XID_HEAD.pack(UNREMOVE, xid))
-                self.put_back(_entry(loaded[item], attempts + 1))
+                self.shelf.emit(XID_HEAD.pack(UNREMOVE, xid))
+                self.shelf.put_back(_entry(loaded[item], attempts + 1))
 
         self.settled(put_back)
         self._load_run(survey)
@@ -170,9 +191,9 @@ class Memory(QueueFiles, Shelf):
         if timestamp is None and self._is_ended:  # a state dump was in it, so it was rotated
             timestamp = self._last_timestamp
         self._behind = self._reader_at(timestamp, place.position)
-        self.items += replay.added - replay.first
-        self.data_bytes += replay.added_bytes - place.bytes_before
-        if self.items <= self.max_memory_items and self.data_bytes <= self.max_memory_bytes:
+        self.shelf.items += replay.added - replay.first
+        self.shelf.data_bytes += replay.added_bytes - place.bytes_before
+        if self.shelf.items <= self.shelf.max_memory_items and self.shelf.data_bytes <= self.shelf.max_memory_bytes:
             while self._behind is not None:
                 self._refill()
 
@@ -180,11 +201,11 @@ class Memory(QueueFiles, Shelf):
 
     def _rewire(self) -> None:
         """The newest file is another one, or it is time to write to it at once again."""
-        self.write = self._file.write_at if self._writes_through and not self._holds_writes else None
+        self.shelf.write = self._file.write_at if self._writes_through and not self._holds_writes else None
 
     def check(self) -> None:
         """Raise if nothing is taken any more. The mutex is held."""
-        if self.refusing or self.unsettled:
+        if self.refusing or self.shelf.unsettled:
             self._refuse()
 
     def settled(self, work: Callable[[], Result], *, together: bool = True) -> Result:
@@ -193,16 +214,16 @@ class Memory(QueueFiles, Shelf):
         What is refused half-way is done as far as it has come. If anything else is raised, such as an exception of
         a signal handler, none of its operations counts, and the queue is poisoned: memory is not what it was.
         """
-        if self.unsettled:  # it is a part of something larger
+        if self.shelf.unsettled:  # it is a part of something larger
             return work()
-        self.unsettled = True
-        self.began = self.position
+        self.shelf.unsettled = True
+        self.shelf.began = self.shelf.position
         together = together and self._writes_through and not self._holds_writes
         try:
             try:
                 if together:
                     self._holds_writes = True
-                    self._acknowledged_bytes = self._file_size
+                    self._acknowledged_bytes = self.shelf.file_size
                     self._rewire()
                 result = work()
             except LogwrightError:
@@ -212,9 +233,9 @@ class Memory(QueueFiles, Shelf):
             self._settle(together)
             return result
         except BaseException as error:
-            if self.unsettled:
-                self.refusing = True
-                self._interrupted(error)
+            if self.shelf.unsettled:
+                self.shelf.refusing = True
+                self.interrupted(error)
             raise
 
     def _settle(self, together: bool) -> None:
@@ -222,23 +243,23 @@ class Memory(QueueFiles, Shelf):
             self._holds_writes = False
             self._write_buffered()
             self._rewire()
-        self.unsettled = False
+        self.shelf.unsettled = False
 
-    def _interrupted(self, error: BaseException) -> None:
+    def interrupted(self, error: BaseException) -> None:
         """Take nothing more, and leave nothing in the journal of a call that has not come to its end."""
         if is_failure(self._failure):
             return
         self._poison(error)
         with contextlib.suppress(LogwrightError), self._writing:
-            buffer, used = self.take()
-            before = self.began - self._file_size  # what others had done and is not written yet
+            buffer, used = self.shelf.take()
+            before = self.shelf.began - self.shelf.file_size  # what others had done and is not written yet
             if 0 < before <= used:
-                write_all(self._file, self._file_size, memoryview(buffer)[:before])
-            if self._file.size() > self.began:
-                self._file.truncate(self.began)
+                write_all(self._file, self.shelf.file_size, memoryview(buffer)[:before])
+            if self._file.size() > self.shelf.began:
+                self._file.truncate(self.shelf.began)
 
     def _refuse(self) -> None:
-        if self._failure is None and self.unsettled:
+        if self._failure is None and self.shelf.unsettled:
             raise Poisoned(f"{self.path}: a call was interrupted half-way; open the queue again")
         super()._refuse()
 
@@ -247,7 +268,7 @@ class Memory(QueueFiles, Shelf):
         with self.mutex:
             if self._writes_through and not self._holds_writes:
                 self._holds_writes = True
-                self._acknowledged_bytes = self._file_size
+                self._acknowledged_bytes = self.shelf.file_size
                 self._rewire()
 
     def release_writes(self) -> None:
@@ -273,32 +294,32 @@ class Memory(QueueFiles, Shelf):
     def _write_out(self) -> None:
         is_left = True
         while is_left:
-            is_left = self.leaving is not None  # the call that was about to write it was interrupted
-            buffer, used = self.take()
+            is_left = self.shelf.leaving is not None  # the call that was about to write it was interrupted
+            buffer, used = self.shelf.take()
             written = 0
             with memoryview(buffer) as view:
                 try:
                     while written < used:
-                        written += self._file.write_at(self._file_size + written, view[written:used])
+                        written += self._file.write_at(self.shelf.file_size + written, view[written:used])
                 except StorageFailed:
                     self._roll_back(view, written)
                     raise
-            self._file_size += used
-            self.leaving = None
+            self.shelf.file_size += used
+            self.shelf.leaving = None
 
     def _take_back(self, size: int) -> None:
         """Remove the last bytes of the journal again: operations of which no one knows. The mutex is held."""
         self._write_buffered()
         with self._writing:
-            self._file.truncate(self._file_size - size)
-            self._file_size = self.position = self._file_size - size
-            self._acknowledged_bytes = min(self._acknowledged_bytes, self._file_size)
-            self.serial += 1
+            self._file.truncate(self.shelf.file_size - size)
+            self.shelf.file_size = self.shelf.position = self.shelf.file_size - size
+            self._acknowledged_bytes = min(self._acknowledged_bytes, self.shelf.file_size)
+            self.shelf.serial += 1
 
     def _attend(self) -> None:
         self._write_buffered()
 
-    def _write_failed(self, error: BaseException) -> None:
+    def write_failed(self, error: BaseException) -> None:
         self._poison(error)
 
     def poison(self, error: BaseException) -> None:
@@ -312,21 +333,21 @@ class Memory(QueueFiles, Shelf):
     @property
     def is_usable(self) -> bool:
         """Whether the queue takes calls. The mutex is held."""
-        return not self.refusing and not self.unsettled
+        return not self.refusing and not self.shelf.unsettled
 
     @property
     def syncs_always(self) -> bool:
         return self._always
 
-    def _write_rest(self, data: bytes, done: int) -> None:
+    def write_rest(self, data: bytes, done: int) -> None:
         with memoryview(data) as view:
             try:
                 while done < len(data):
-                    done += self._file.write_at(self._file_size + done, view[done:])
+                    done += self._file.write_at(self.shelf.file_size + done, view[done:])
             except BaseException as error:
                 if isinstance(error, StorageFailed):
-                    self._cut_back(self._file_size)
-                self._write_failed(error)
+                    self._cut_back(self.shelf.file_size)
+                self.write_failed(error)
                 raise
 
     def _roll_back(self, view: memoryview, written: int) -> None:
@@ -344,13 +365,13 @@ class Memory(QueueFiles, Shelf):
             self._file.truncate(size)
 
     def _to_sync(self) -> Callable[[], None]:
-        self._acknowledged_bytes = self._file_size
+        self._acknowledged_bytes = self.shelf.file_size
         return super()._to_sync()
 
     def _rotate(self) -> None:
-        size = self._file_size
+        size = self.shelf.file_size
         super()._rotate()
-        self.serial += 1
+        self.shelf.serial += 1
         self._acknowledged_bytes = 0
         self.rotated[self._last_timestamp] = size
         if self._behind is not None and self._behind.timestamp is None:
@@ -359,8 +380,8 @@ class Memory(QueueFiles, Shelf):
 
     def _open_replaced(self) -> None:
         super()._open_replaced()
-        self.serial += 1
-        self._acknowledged_bytes = self._file_size
+        self.shelf.serial += 1
+        self._acknowledged_bytes = self.shelf.file_size
         self._rewire()
 
     # --- replacing the files by others of the same queue ----------------------------------------------------------
@@ -368,11 +389,11 @@ class Memory(QueueFiles, Shelf):
     @property
     def journal_bytes(self) -> int:
         """The size of all files, with what is still to be written."""
-        return sum(self.rotated.values()) + self.position
+        return sum(self.rotated.values()) + self.shelf.position
 
     def live_bytes(self) -> int:
         """About the size of a journal with the state of the queue and nothing else."""
-        waiting = self.data_bytes + ADDX_HEAD.size * self.items
+        waiting = self.shelf.data_bytes + ADDX_HEAD.size * self.shelf.items
         return waiting + self.open_bytes + (ADD_XID_HEAD.size + 1) * len(self.open_items)
 
     def replace(self) -> None:
@@ -383,7 +404,7 @@ class Memory(QueueFiles, Shelf):
                 self._replace(self._statement())
 
     def _statement(self) -> Iterator[bytes]:
-        entries = self.entries()
+        entries = self.shelf.entries()
         tried = [entry for entry in entries if entry[3]]  # those that were put back are the first ones
         items = zip(
             operations_of([*self.open_items.values(), *tried]), [*self.open_items.values(), *tried], strict=True
@@ -417,7 +438,7 @@ class Memory(QueueFiles, Shelf):
         rotated = {timestamp: size for timestamp, size in self.rotated.items() if timestamp > packed.timestamp}
         behind = self._behind
         if behind is not None and behind.timestamp is not None and behind.timestamp <= packed.timestamp:
-            left = added - (self.added - self.behind_items)
+            left = added - (self.shelf.added - self.behind_items)
             if left > 0:
                 near, position = packed.near(packed.run_items - left)
                 fresh = self._reader_at(packed.timestamp, position)
@@ -432,7 +453,7 @@ class Memory(QueueFiles, Shelf):
 
     def forget_items(self) -> None:
         """Forget all items, waiting and reserved ones. The journal is not changed."""
-        self.clear()
+        self.shelf.clear()
         self.end_behind()
         self.open_items, self.open_bytes, self.xid = {}, 0, 0
 
@@ -452,7 +473,7 @@ class Memory(QueueFiles, Shelf):
     @property
     def behind_items(self) -> int:
         """How many items are not in memory."""
-        return self.items - self.memory_items
+        return self.shelf.items - self.shelf.memory_items
 
     @property
     def journal_files(self) -> int:
@@ -473,7 +494,7 @@ class Memory(QueueFiles, Shelf):
         places = self._file_behind, self.path_of
         return ReadBehind(self._disk, self.queue, self._dialect, *places, timestamp, position)
 
-    def _fall_behind(self, position: int) -> None:
+    def fall_behind(self, position: int) -> None:
         self._behind = self._reader_at(None, position)
 
     def end_behind(self) -> None:
@@ -488,9 +509,9 @@ class Memory(QueueFiles, Shelf):
 
     def _stock_shelf(self) -> None:
         assert self._behind is not None
-        before, is_flushed = self.memory_items, False
-        while self.memory_items == before:
-            if self._behind.stock(self.stock, self.max_memory_items, self.max_memory_bytes):
+        before, is_flushed = self.shelf.memory_items, False
+        while self.shelf.memory_items == before:
+            if self._behind.stock(self.shelf.stock, self.shelf.max_memory_items, self.shelf.max_memory_bytes):
                 continue
             if is_flushed:
                 reason = f"{self.behind_items} more items were to be here; was the file changed by another program?"
@@ -502,10 +523,10 @@ class Memory(QueueFiles, Shelf):
 
     def head_added(self) -> int:
         """When the head was added, in milliseconds; 0 if nothing waits or it is unknown. The mutex is held."""
-        if not self.memory_items and self.behind_items and not self.refusing:
+        if not self.shelf.memory_items and self.behind_items and not self.refusing:
             with contextlib.suppress(LogwrightError):  # the next call that takes an item raises it
                 self._refill()
-        return self.head()[1] if self.memory_items else 0
+        return self.shelf.head()[1] if self.shelf.memory_items else 0
 
     # --- looking at all of it ---------------------------------------------------------------------------------------
 
@@ -514,7 +535,7 @@ class Memory(QueueFiles, Shelf):
         self._names_in_order.wait()
         with self.mutex:
             self.check()
-            entries, behind = self.entries(), self._behind
+            entries, behind = self.shelf.entries(), self._behind
             if behind is None:
                 return iter(entries)
             self._write_buffered()

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from ...errors import LogwrightError, WrongUse
 from .items import Item, as_item
-from .shelf import Entry
+from .shelf import Entry, Shelf
 
 logger = logging.getLogger("logwright.kestrel")
 
@@ -41,7 +41,7 @@ class MovableQueue(Protocol):
     open_items: dict[int, Entry]
     expired: int
     moved: int
-    taken: int
+    shelf: Shelf
 
     @property
     def is_usable(self) -> bool: ...
@@ -138,7 +138,7 @@ class Moving:
             self._forget([move.xid for move in moves])
             queue.check()
             queue.confirm_held([move.xid for move in left])
-            queue.taken -= len(left)
+            queue.shelf.taken -= len(left)
             queue.moved += len(left)
             queue.expired += sum(move.has_expired for move in left)  # not earlier: one that is put back is tried again
             queue.compact_if_due()

@@ -57,9 +57,9 @@ def unpark(path: Path | str, to: str | None = None, *, most: int | None = None, 
     if most is not None:
         check_count(most)
     with _opened(source, disk) as parked, _opened(target, disk) as queue:
-        doubled = _count_doubled(parked.entries()[:most], queue)
+        doubled = _count_doubled(parked.shelf.entries()[:most], queue)
         moved = queue.moving.take_over(parked, most)
-        return Unparked(source, target, moved, parked.items, doubled)
+        return Unparked(source, target, moved, parked.shelf.items, doubled)
 
 
 def plan_unpark(

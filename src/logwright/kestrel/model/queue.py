@@ -89,8 +89,9 @@ class Queue(Closing):
         self._handle = Handle(Path(directory), name, Limits(**options), settings)
         with self._handle.opening():
             self._engine: Engine = self._handle.engine
-            self._put: Callable[[Buffer, Expires | None], None] = self._engine.put  # looked up once: it is called all
-            self._get: Callable[[], bytes | None] = self._engine.hand_out  # the time, and so is this
+            shelf = self._engine.shelf  # its methods are looked up once, as they are called all the time
+            self._put: Callable[[Buffer, Expires | None], None] = shelf.put
+            self._get: Callable[[], bytes | None] = shelf.hand_out
 
     @property
     def name(self) -> str:
@@ -170,7 +171,7 @@ class Queue(Closing):
                 data = self._settled(engine, data, self._get, timeout)
             if self._is_always and data is not None:
                 engine.commit()
-            engine.holds = False  # no call: an interrupt can come before this or after the return
+            engine.shelf.holds = False  # no call: an interrupt can come before this or after the return
             return data
         except Closed:
             raise
@@ -337,7 +338,7 @@ class Queue(Closing):
     def __len__(self) -> int:
         """How many items wait. Those that are open do not."""
         self._engine.check_process()
-        return self._engine.items
+        return self._engine.shelf.items
 
     def __bool__(self) -> bool:
         """A queue is a queue, even when it is empty."""
@@ -443,7 +444,7 @@ class _Turnstile:
 
 def describe(kind: type, path: Path, engine: Engine | None) -> str:
     """A queue in a line, for people."""
-    state = "closed" if engine is None else f"{engine.items} items, {len(engine.open_items)} open"
+    state = "closed" if engine is None else f"{engine.shelf.items} items, {len(engine.open_items)} open"
     return f"<{kind.__name__} {path}: {state}>"
 
 

@@ -15,19 +15,18 @@ from then on. `serial` counts the operations, and every change of the newest fil
 knows that its own operations are the last ones. So that an item is not lost when the caller of `hand_out` is
 interrupted after all of that, the thread `holds` it until it sets that to False: before that it can be put back.
 
-What does not happen every time is done by methods that a subclass has. They are called with the mutex held:
+What does not happen every time is done by the `owner` of the shelf, besides `attend` and `refuse` (see `WriteBuffer`).
+It is called with the mutex held:
 
-    refuse()                raise: `refusing` is set
-    _deadline(expires, now) what `expires` means, in milliseconds
-    _make_room(size)        there are `max_items` or `max_bytes`: discard something, or raise
-    _fall_behind(position)  the item added at this position is the first that is not on the shelf
-    _ready()                bring an item that may be handed out to the head; whether there is one
-    _care()                 the journal has grown to `care_bytes`, or is `erase_bytes` large and the queue is empty
-    _wake()                 a caller is `waiting`, and an item has arrived
-    attend()                `attention_bytes` have gathered
-    _write_rest(data, done) `write` has written only `done` bytes of it
-    _write_failed(error)    `write` has raised this
-    _interrupted(error)     this has left a call while it was unsettled
+    deadline(expires, now) what `expires` means, in milliseconds
+    make_room(size)        there are `max_items` or `max_bytes`: discard something, or raise
+    fall_behind(position)  the item added at this position is the first that is not on the shelf
+    ready()                bring an item that may be handed out to the head; whether there is one
+    care()                 the journal has grown to `care_bytes`, or is `erase_bytes` large and the queue is empty
+    wake()                 a caller is `waiting`, and an item has arrived
+    write_rest(data, done) `write` has written only `done` bytes of it
+    write_failed(error)    `write` has raised this
+    interrupted(error)     this has left a call while it was unsettled
 
 Items are in a ring: a list of their data, and an array with four numbers of each. The n-th of them is at
 `(first + n) & (capacity - 1)`.
@@ -44,7 +43,7 @@ from array import array
 from collections.abc import Callable, Sequence
 from os import pwrite
 from sys import exc_info as exc_info  # for `_shelf.pxd`
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias, cast
 
 from ...core.bytes.buffers import Buffer, as_bytes
 from ...core.io.disk import RealFile
@@ -77,15 +76,31 @@ PWRITE: Final = pwrite
 WRITE_ERROR: Final = StorageFailed
 
 
+class ShelfOwner(Protocol):
+    """What a shelf calls: see above."""
+
+    def deadline(self, expires: Any, now: int) -> int: ...
+    def make_room(self, size: int) -> None: ...
+    def fall_behind(self, position: int) -> None: ...
+    def ready(self) -> bool: ...
+    def care(self) -> None: ...
+    def wake(self) -> None: ...
+    def write_rest(self, data: bytes, done: int) -> None: ...
+    def write_failed(self, error: BaseException) -> None: ...
+    def interrupted(self, error: BaseException) -> None: ...
+
+
 class Shelf(WriteBuffer):
     """Items and operations of one queue. Limits are plain numbers, `NO_LIMIT` for none; times are milliseconds."""
 
-    def __init__(self, position: int, attention_bytes: int, dialect: int) -> None:
+    def __init__(self, position: int, attention_bytes: int, dialect: int, owner: ShelfOwner | None = None) -> None:
+        """A shelf that is only stocked and emptied needs no owner."""
         WriteBuffer.__init__(self, attention_bytes, first_bytes=4096)  # a program may have thousands of queues
+        self.owner = cast(ShelfOwner, owner)
         self.mutex = Mutex()
         # operations on their way
         self.position = position
-        self._file_size = position
+        self.file_size = position
         self.dialect = dialect
         self.write: Callable[[int, bytes], int] | None = None
         self.leaving: tuple[bytearray, int] | None = None
@@ -128,7 +143,7 @@ class Shelf(WriteBuffer):
 
     def _put_now(self, data: bytes, expires: Any) -> None:
         now = self._now()
-        self._put(data, now, 0 if expires is None else self._deadline(expires, now))
+        self._put(data, now, 0 if expires is None else self.owner.deadline(expires, now))
 
     def put_held(self, data: bytes, added: int, expires: int) -> None:
         """Add an item at the tail; the mutex is held."""
@@ -142,10 +157,10 @@ class Shelf(WriteBuffer):
         if size > self.max_item_bytes:
             raise TooLarge(f"an item of {size} bytes is more than the {self.max_item_bytes} that this queue takes")
         if self.items >= self.max_items or self.data_bytes + size > self.max_bytes:
-            self._make_room(size)
+            self.owner.make_room(size)
         if not self.unsettled:
             if self.position > self.care_bytes:
-                self._care()
+                self.owner.care()
             self.unsettled = True
             self.began = self.position
         position = emit_add(self, data, size, added, expires)
@@ -155,12 +170,12 @@ class Shelf(WriteBuffer):
                 self._push(data, added, expires, 0)
                 self.memory_bytes += size
             else:
-                self._fall_behind(position)
+                self.owner.fall_behind(position)
         self.items += 1
         self.data_bytes += size
         self.unsettled = is_part
         if self.waiting:
-            self._wake()
+            self.owner.wake()
 
     def get(self) -> bytes | None:
         """Remove the head; its data, None when there is nothing."""
@@ -179,7 +194,7 @@ class Shelf(WriteBuffer):
             return None
         at = 4 * self._first
         if not self.memory_items or self.max_age or self._numbers[at + 1] or self._numbers[at + 2]:
-            if not self._ready():
+            if not self.owner.ready():
                 return None
             if not self.memory_items:
                 raise IndexError("the shelf is empty")
@@ -202,14 +217,14 @@ class Shelf(WriteBuffer):
             self._holder = thread
         self.unsettled = False
         if self.position > self.care_bytes or (self.items == 0 and self.position >= self.erase_bytes):
-            self._care()
+            self.owner.care()
         return data
 
     def _leave(self, error: BaseException) -> None:
         """A call ends with an error: if it has left something half-way, nothing more is taken."""
         if self.unsettled:
             self.refusing = True
-            self._interrupted(error)
+            self.owner.interrupted(error)
 
     def _hold_for_others(self) -> None:
         """Keep what another thread holds where the next item will not take its place."""
@@ -416,13 +431,13 @@ class Shelf(WriteBuffer):
 
     def _write_through(self, data: bytes) -> None:
         try:
-            written = write_at(self.write, self._file_size, data)
+            written = write_at(self.write, self.file_size, data)
         except BaseException as error:
-            self._write_failed(error)
+            self.owner.write_failed(error)
             raise
         if written < len(data):
-            self._write_rest(data, written)
-        self._file_size += len(data)
+            self.owner.write_rest(data, written)
+        self.file_size += len(data)
 
     def take(self) -> tuple[bytearray, int]:
         """What has gathered, or what was taken last, as long as it is `leaving`."""
@@ -430,35 +445,6 @@ class Shelf(WriteBuffer):
             leave_buffer(self)
         assert self.leaving is not None
         return self.leaving
-
-    # --- what a subclass has ----------------------------------------------------------------------------------------
-
-    def _deadline(self, expires: Any, now: int) -> int:
-        raise NotImplementedError
-
-    def _make_room(self, size: int) -> None:
-        raise NotImplementedError
-
-    def _fall_behind(self, position: int) -> None:
-        raise NotImplementedError
-
-    def _ready(self) -> bool:
-        raise NotImplementedError
-
-    def _care(self) -> None:
-        raise NotImplementedError
-
-    def _wake(self) -> None:
-        raise NotImplementedError
-
-    def _write_rest(self, data: bytes, done: int) -> None:
-        raise NotImplementedError
-
-    def _write_failed(self, error: BaseException) -> None:
-        raise NotImplementedError
-
-    def _interrupted(self, error: BaseException) -> None:
-        raise NotImplementedError
 
 
 if not cython.compiled:

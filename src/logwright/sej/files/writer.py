@@ -228,7 +228,7 @@ class Writer(Buffering):
                     if self.buffered_bytes >= BUFFER_BYTES:
                         self.flush()
         except BaseException as error:
-            if left and self.next_offset != first and not is_failure(error):
+            if left and self._buffer.next_offset != first and not is_failure(error):
                 self._poison(error, loses=True)  # an interrupt: some rows may have been appended, and others not
             raise
         if self._always:

@@ -95,8 +95,8 @@ class Served:
         self.alone = (self,)
         self.handle = handle
         self.engine: Engine = handle.engine
-        self.put: Callable[..., None] = self.engine.put  # looked up once, as they are called for every request
-        self.take: Callable[[], bytes | None] = self.engine.get
+        self.put: Callable[..., None] = self.engine.shelf.put  # looked up once, as they are called for every request
+        self.take: Callable[[], bytes | None] = self.engine.shelf.get
         self.gather: Callable[[], None] = self.engine.hold_writes
         self.waiters: deque[Waiter] = deque() if before is None else before.waiters
         self.phase = Phase.OPEN
@@ -347,7 +347,7 @@ class Queues:
             for waiter in fresh.waiters:
                 waiter.queue = fresh
             fresh.serve_waiters()
-            logger.warning("%s: reopened with %d items", handle.engine.path, handle.engine.items)
+            logger.warning("%s: reopened with %d items", handle.engine.path, handle.engine.shelf.items)
 
         def done(error: BaseException | None) -> None:
             if isinstance(error, LogwrightError) and not self._is_closed:

@@ -177,7 +177,7 @@ class Reads:
             queue = service.queues.by_key.get(key)
             if queue is not None and not service.queues.is_changing(key) and not queue.can_move:
                 service.counters.cmd_get += 1
-                data = queue.engine.get()
+                data = queue.engine.shelf.get()
                 if data is None:
                     service.counters.get_misses += 1
                     self.client.answer(answers.END)
@@ -304,7 +304,7 @@ class Reads:
             self.opens.setdefault(wanted.name, deque()).append((queue, item.xid))
             data: bytes | None = item.data
         else:
-            data = queue.engine.get()
+            data = queue.engine.shelf.get()
         self.service.counters.get_hits += data is not None
         return data
 

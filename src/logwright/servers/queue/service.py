@@ -191,7 +191,7 @@ class Service:
         if queue.handle.has_children:
             family = queue.handle.put_to_all([data], expires)
         else:
-            queue.engine.put(data, expires)
+            queue.engine.shelf.put(data, expires)
             family = []
         self.counters.total_items += 1
         changed = queue.alone if not family else tuple(filter(None, map(self.queues.of_engine, family)))

@@ -57,16 +57,16 @@ class Sweeper:
     def sweep(self, queue: Served) -> bool:
         """Remove some expired items at the head of a queue; whether there were any."""
         engine = queue.engine
-        if queue.phase is not OPEN or queue.is_moving or not engine.items:
+        if queue.phase is not OPEN or queue.is_moving or not engine.shelf.items:
             return False
-        before = engine.items
+        before = engine.shelf.items
         try:
             has_more = engine.sweep_some(MOST_SWEPT)
         except LogwrightError as error:
             self._notice(error)
             return True
         self.move_from(queue)
-        if engine.items == before:
+        if engine.shelf.items == before:
             return False
         self._lane.change(queue)
         if has_more and not queue.is_moving:
