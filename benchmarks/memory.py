@@ -97,7 +97,7 @@ def run(plan: Plan) -> list[Figure]:
 
 
 def backlog(plan: Plan) -> Figure:
-    """The tables of a queue that nobody reads: made, saved, opened again, with all rows live."""
+    """The tables of a queue without consumers: made, saved, opened again, with all rows live."""
     rows = plan.amount(10_000_000, 1_000_000)
     name = f"tables of a queue of {rows / 1e6:g} M waiting items"
     plan.tell(f"memory: {name}")

@@ -211,7 +211,7 @@ class Backlog:
             self._spill()
 
     def _fits(self, segments: deque[_Segment], size: int) -> bool:
-        """Whether so many bytes fit into the last segment."""
+        """Whether the last segment has space for this many bytes."""
         return bool(segments) and not segments[-1].is_spilled and segments[-1].bytes + size <= self._segment_bytes
 
     def _spill(self) -> None:
