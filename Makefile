@@ -1,7 +1,7 @@
-# Two commands do everything, set-up included: `make demo` and `make test`. `make` alone lists the others.
+# `make demo` and `make test` do everything, including the set-up. `make` alone lists the other targets.
 #
 # The environment is in .venv and is created once. It is rebuilt only if the pins in constraints.txt have changed. After a
-# change of pyproject.toml or setup.py the package is installed again; after a change of a kernel only that is compiled.
+# change of pyproject.toml or setup.py the package is installed again. After a change of a kernel only that is compiled.
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
@@ -34,7 +34,7 @@ help: ## list the targets
 
 setup: doctor $(INSTALLED) ## create the environment in .venv, if it does not exist
 
-doctor: ## say what this machine lacks
+doctor: ## report missing tools
 	@PYTHON="$(PYTHON)" tools/doctor.sh
 
 demo: setup ## write sample journals, turn them into tables on Spark, and write a report
@@ -54,7 +54,7 @@ lint: setup ## style and types only
 torture: setup ## the longer runs of the fault tests
 	@$(PYTEST) -m torture
 
-mutants: setup ## remove each sync, rename, lock and truncation once: a test must fail
+mutants: setup ## remove each sync, rename, lock and truncation once, and check that a test fails
 	@$(BIN)/python tools/mutants.py --jobs $(JOBS)
 
 sanitize: setup ## the tests of the kernels with AddressSanitizer and UBSan; needs GCC
@@ -75,7 +75,7 @@ clean: ## remove the environment and everything that was built
 
 # --- the environment ------------------------------------------------------------------------------------------------
 
-# A copy of the pins, so that a file that is only newer does not rebuild the environment.
+# A copy of the pins: a constraints.txt that is newer but unchanged does not rebuild the environment.
 $(PINS): constraints.txt
 	@if ! cmp -s constraints.txt $@; then \
 		echo "== creating the environment in $(VENV) with $(PYTHON): once, a few minutes"; \
@@ -95,6 +95,6 @@ $(INSTALLED): $(PINS) pyproject.toml setup.py $(KERNELS)
 	@touch $@
 
 $(BENCH): $(INSTALLED)
-	@echo "== installing what the benchmarks need"
+	@echo "== installing the packages for the benchmarks"
 	@$(PIP) --no-build-isolation --editable '.[bench]'
 	@touch $@

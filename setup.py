@@ -1,9 +1,9 @@
-"""Builds the Cython kernels, and lets the install go on without them when there is no C compiler.
+"""Builds the Cython kernels, and lets the installation continue without them if there is no C compiler.
 
 Everything else about the package is in pyproject.toml. The kernels are the files `_*.pyx`, and every `.py` source that
-imports cython: that is compiled under its own name with an underscore, with the C types of the `.pxd` of that name. A
-codec or the source itself does the same work in Python, and the tests hold the two equal. Either all kernels are built
-or none is.
+imports cython. Such a source is compiled under its own name with an underscore, with the C types of the `.pxd` of that
+name. A codec, or the source itself, does the same work in Python, and the tests check that both agree. Either all
+kernels are built or none.
 """
 
 import os
@@ -21,7 +21,7 @@ IMPORTS_CYTHON = re.compile(r"^ *import cython$", re.MULTILINE)
 
 
 class AllOrNone(build_ext):
-    """Compiles all kernels, or says what it means that it could not."""
+    """Compiles all kernels, or explains the consequences of a failure."""
 
     def run(self) -> None:
         try:
@@ -38,7 +38,7 @@ class AllOrNone(build_ext):
 
 
 def sources() -> Iterator[tuple[Path, str]]:
-    """The sources of the kernels, and the names of the modules that are made of them."""
+    """The sources of the kernels, and the names of their modules."""
     for path in sorted(SOURCE.rglob("_*.pyx")):
         yield path, path.stem
     declared = max(path.stat().st_mtime for path in SOURCE.rglob("*.pxd"))

@@ -17,7 +17,7 @@ from benchmarks.measure import Figure, Plan
 SUBJECTS = (
     *("append", "append_batch", "scan_objects", "to_arrow", "durable", "seek"),
     *("kestrel", "replay", "bonjson", "versioned", "appendfile", "yeltsin", "queue_server", "memory"),
-    *("hub", "spark"),
+    *("hub", "spark", "pipeline"),
 )
 NEEDED_BYTES = {False: 7 << 30, True: 1 << 30}
 RESULTS = Path(__file__).parent / "results"
@@ -38,7 +38,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def run(options: argparse.Namespace, place: Path, talk: Console) -> list[Figure]:
-    """The figures of all subjects asked for."""
+    """Measure the requested subjects."""
     plan = Plan(place, options.rounds, options.quick, lambda line: talk.print(f"[dim]  {line}[/]"), options.results)
     figures: list[Figure] = []
     for subject in options.subjects or SUBJECTS:

@@ -1,7 +1,8 @@
-"""Appending one message after the other in a Python loop, not durable.
+"""Appending messages one at a time in a Python loop, not durable.
 
-Peers: packing with `struct` and writing to a file with a buffer of 1 MiB, which is what one would write oneself; SQLite
-in one transaction; LMDB in one transaction where it is installed. The clock stops when everything is with the system.
+The peers are `struct.pack` with writes to a file with a buffer of 1 MiB, as a program without a library would do it;
+SQLite in one transaction; and LMDB in one transaction, if it is installed. The clock stops when all bytes have been
+passed to the system.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ def lmdb(place: Path, count: int) -> float:
 
 
 def run(plan: Plan) -> list[Figure]:
-    """Ours against every peer there is."""
+    """Compare with every available peer."""
     count = plan.amount(1_000_000, 100_000)
     things = {
         "ours": lambda: ours(plan.place, count),

@@ -1,6 +1,6 @@
 """Appending Arrow record batches of 100,000 messages, not durable.
 
-The limit is a plain `write` of the same bytes, a batch at a time, by somebody who has them ready.
+The limit is a plain `write` of the same bytes, prepared in advance, one batch at a time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from logwright.sej.files.writer import Writer
 
 
 def in_turns(place: Path, batch: object, data: bytes, batches: int) -> dict[str, float]:
-    """A batch of ours, the same bytes plainly, and so on, into two files that grow alike."""
+    """Append a batch, write the same bytes plainly, and so on, to two files that grow alike."""
     ours, plain = Clock(processor=True), Clock(processor=True)
     path = place / "plain"
     descriptor = os.open(path, os.O_CREAT | os.O_WRONLY)
@@ -36,7 +36,7 @@ def in_turns(place: Path, batch: object, data: bytes, batches: int) -> dict[str,
 
 
 def run(plan: Plan) -> list[Figure]:
-    """Ours against the limit."""
+    """Compare with the limit."""
     batches = plan.amount(7, 3)
     batch = batch_of(0)
     with Writer(plan.place / "bytes") as writer:

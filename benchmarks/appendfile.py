@@ -1,14 +1,14 @@
-"""The journal with checkpoints: appending in asyncio, durable or not, recovery, and what growing costs.
+"""The journal with checkpoints: appending in asyncio, durable or not, recovery, and the cost of growth.
 
-A record has 100 bytes. Appends are issued by the thousand and then awaited; the limits are what was asked for: a
-million records a second, and a gigabyte a second of recovery. Both are measured by the time that all threads of the
-process spend on processors, and by the clock on the wall beside plain files that are written and synced, or read and
-removed, in the same way, which is what the disk allows at that moment. Durable appends of 128 tasks are held against
-the same journal with one append after the other, and against S, one write and one fdatasync after the other.
+A record has 100 bytes. Appends are issued a thousand at a time and then awaited. The goals are a million records per
+second, and a gigabyte per second of recovery. Both are measured in the CPU time of all threads of the process, and in
+wall time. The wall time is compared with plain files that are written and synced, or read and removed, in the same way:
+the most that the disk allows at that moment. Durable appends of 128 tasks are compared with the same journal with one
+append at a time, and with S, a loop of write and fdatasync.
 
-What an append, a checkpoint and a check cost is measured as files and open checkpoints become more, up to 100,000 of
-each: one segment to a file, on a disk that does not sync, because only what the journal does itself is of interest.
-`appendfile-growth.png` shows all of it; the figures are how the last ones compare with the first.
+The costs of an append, a checkpoint and a check are measured as the numbers of files and open checkpoints grow, up to
+100,000 of each. Each file has one segment. The disk does not sync, because only the work of the journal itself is of
+interest. `appendfile-growth.png` shows all sizes; the figures compare the largest with the smallest.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from logwright.appendfile.bytes.layout import MAX_FILE_BYTES
 from logwright.core.io.disk import OpenMode, RealDisk, RealFile
 
 LIMIT_NS = 1000.0
-"""A record is to take no longer than this: a million a second."""
+"""The longest time for a record: a million per second."""
 LIMIT_GB = 1.0
 BATCH = 1000
 RECORD_BYTES = 4 + len(VALUE)
 SEGMENT_RECORDS = 10_000
 GROWTH_STEP = 200
-"""How many calls are measured together at each size."""
+"""The number of calls that are measured together at each size."""
 VERBS = ("append", "register", "check")
 
 
@@ -43,7 +43,7 @@ VERBS = ("append", "register", "check")
 
 
 def appended(place: Path, count: int) -> dict[str, float]:
-    """Nanoseconds for each record that is appended, in batches that are awaited: on processors, and on the wall."""
+    """Nanoseconds for each record that is appended, in batches that are awaited: CPU time, and wall time."""
 
     async def measure() -> dict[str, float]:
         clock = Clock()
@@ -64,7 +64,7 @@ def appended(place: Path, count: int) -> dict[str, float]:
 
 
 def plain(place: Path, count: int) -> float:
-    """The same bytes, written to plain files of 4 MiB, a batch at a time, each synced before the next."""
+    """The same bytes written to plain files of 4 MiB, one batch at a time, each file synced before the next."""
     clock = Clock()
     data = bytes(BATCH * RECORD_BYTES)
     path = place / "plain"
@@ -80,7 +80,7 @@ def plain(place: Path, count: int) -> float:
 
 
 def tasks(place: Path, seconds: float, number: int) -> float:
-    """How many durable appends a second so many tasks do."""
+    """The number of durable appends per second of this many tasks."""
 
     async def measure() -> float:
         journal, _ = await AppendJournal.open(place / "tasks", sync="always")
@@ -104,11 +104,11 @@ def one_writer(place: Path, seconds: float) -> dict[str, float]:
 
 
 def recovered(place: Path, count: int) -> dict[str, float]:
-    """Gigabytes a second of a walk that makes an object of each record: on processors, on the wall.
+    """Gigabytes per second of a recovery that makes an object of each record: by CPU time, and by wall time.
 
-    All of it counts: opening the journal, reading, removing the old files at the end; on processors closing the journal
-    as well, by when the space of those files is free, for which a disk may take as long as for reading them. Beside it
-    copies of the files, which are read and removed, and nothing else.
+    The time includes opening the journal, reading, and removing the old files at the end. The CPU time also includes
+    closing the journal, when the space of those files is free; releasing it may take a disk as long as reading them.
+    The peer only reads and removes copies of the files.
     """
     home = place / "recover"
     with Writer(home) as writer:
@@ -145,7 +145,7 @@ def recovered(place: Path, count: int) -> dict[str, float]:
 
 
 def _copied(path: Path) -> Path:
-    """A copy of a file that is on the disk as the file is."""
+    """A copy of a file that is on the disk in the same way as the file."""
     copy = path.with_suffix(".copy")
     with copy.open("wb", buffering=0) as file:
         file.write(path.read_bytes())
@@ -180,7 +180,7 @@ class HastyDisk(RealDisk):
 
 
 def growth(place: Path, most: int) -> dict[int, dict[str, float]]:
-    """Microseconds for each call, by how many files and open checkpoints there are."""
+    """Microseconds for each call, by the number of files and open checkpoints."""
     found: dict[int, dict[str, float]] = {}
     home = place / "growth"
     with Writer(home, file_bytes=RECORD_BYTES + 60, disk=HastyDisk()) as writer:
@@ -214,7 +214,7 @@ def _costs(writer: Writer) -> dict[str, float]:
 
 
 def draw(found: dict[int, dict[str, float]], path: Path) -> bool:
-    """The cost of each call over the size of the journal. False when matplotlib is not installed."""
+    """Plot the cost of each call over the size of the journal. False if matplotlib is not installed."""
     try:
         import matplotlib
     except ImportError:
@@ -245,7 +245,7 @@ def growing(plan: Plan) -> list[Figure]:
     rounds = [growth(plan.place, most) for _ in range(3)]
     medians = {size: {verb: sorted(found[size][verb] for found in rounds)[1] for verb in VERBS} for size in rounds[0]}
     for size, costs in medians.items():
-        plan.tell(f"{size} files: " + ", ".join(f"{verb} {cost:.1f} µs" for verb, cost in costs.items()))
+        plan.log(f"{size} files: " + ", ".join(f"{verb} {cost:.1f} µs" for verb, cost in costs.items()))
     if plan.results is not None:
         plan.results.mkdir(parents=True, exist_ok=True)
         draw(medians, plan.results / "appendfile-growth.png")
@@ -258,7 +258,7 @@ def growing(plan: Plan) -> list[Figure]:
 
 
 def run(plan: Plan) -> list[Figure]:
-    """Everything against its limit or its peer."""
+    """Compare everything with its limit or peer."""
     count = plan.amount(2_000_000, 100_000)
     seconds = 0.15 if plan.quick else 0.5
     turns = Turns(plan.rounds).run(

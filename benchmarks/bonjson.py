@@ -1,7 +1,7 @@
-"""Reading and writing BONJSON, against Python's json, whose work is done in C as well.
+"""Reading and writing BONJSON, compared with Python's json, which is also written in C.
 
-The values are the entries of a versioned journal, decoded one by one as a journal does it, and larger documents of one
-kind. The goal is to read an entry five times as fast as json does, and no kind of value more slowly.
+The values are the entries of a versioned journal, decoded one by one as in a journal, and larger documents of one kind.
+The goals are to read an entry five times as fast as json, and no kind of value more slowly.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from logwright.versioned.bytes import bonjson
 
 
 def entries(count: int) -> list[Any]:
-    """Entries as a store of measurements writes them."""
+    """Entries like those of a store of measurements."""
     return [
         {"t": 1_699_564_801_000_000_000 + number, "k": f"key{number % 1000}", "o": f"value{number}"}
         for number in range(count)
@@ -24,7 +24,7 @@ def entries(count: int) -> list[Any]:
 
 
 def documents(count: int) -> dict[str, list[Any]]:
-    """Each kind of value with as many documents as make up `count` values."""
+    """Documents of each kind of value, `count` values in total for each kind."""
     chance = random.Random(1)
     return {
         "floats": [[chance.random() for _ in range(1000)] for _ in range(count // 1000)],
@@ -49,7 +49,7 @@ def timed(function: Callable[[Any], Any], items: list[Any], values: int) -> Call
 
 
 def compare(plan: Plan, what: str, items: list[Any], values: int, goal: float) -> list[Figure]:
-    """Reading and writing of one kind of documents."""
+    """Reading and writing one kind of document."""
     binary, text = [bonjson.encode(item) for item in items], [json.dumps(item) for item in items]
     turns = Turns(plan.rounds).run(
         {

@@ -1,7 +1,7 @@
-"""Appending durably, `sync="always"`: by one thread, by many, and by the tasks of an event loop.
+"""Appending durably, `sync="always"`: by one thread, by many threads, and by the tasks of an event loop.
 
-The peer is S: one write of 139 bytes and one fdatasync after the other, to a file that grows. SQLite in its mode FULL
-is there for comparison.
+The peer is S: a loop of one write of 139 bytes and one fdatasync, to a file that grows. SQLite in its mode FULL is
+included for comparison.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def sqlite(place: Path, seconds: float) -> float:
 
 
 def run(plan: Plan) -> list[Figure]:
-    """Every way of appending against S."""
+    """Compare every way of appending with S."""
     seconds = 0.15 if plan.quick else 0.3  # many short turns, for the same reason
     goals = {"one thread": 0.85, "32 threads": 3.0, "32 asyncio tasks": 6.0, "128 asyncio tasks": 15.0}
     turns = Turns(plan.rounds if plan.quick else 3 * plan.rounds).run(

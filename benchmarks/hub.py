@@ -1,7 +1,7 @@
-"""Copying a journal to a hub over loopback, and back: messages of a 100-byte value, hub and client a process each.
+"""Copying a journal to a hub over loopback, and back. Values have 100 bytes; hub and client are separate processes.
 
-The goal is a rate, 150 MB/s. Beside it, in the same rounds: the same bytes written to a file and synced, which is what
-any copy on this disk must do, and the same bytes through a bare stream of gRPC that throws them away.
+The goal is 150 MB/s. The same rounds also measure two limits: writing the same bytes to a file and syncing it, which
+any copy on this disk must do, and sending the same bytes through a bare gRPC stream that discards them.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ asyncio.run(main())
 
 @contextmanager
 def serving(code: str, *arguments: object) -> Iterator[str]:
-    """A server in a process of its own, for as long as the block lasts; its address."""
+    """Run a server in its own process during a block; its address."""
     process = subprocess.Popen(
         [sys.executable, "-c", code, *map(str, arguments)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -86,7 +86,7 @@ def copied(source: Path, place: Path, size: int) -> float:
 
 
 def restored(place: Path, target: Path, size: int) -> float:
-    """MB/s of the way back."""
+    """MB/s of a restore from the hub."""
     from logwright.servers import hub
 
     with serving(HUB, place) as address:
@@ -99,7 +99,7 @@ def restored(place: Path, target: Path, size: int) -> float:
 
 
 def written(source: Path, target: Path) -> float:
-    """MB/s of the same bytes read from their files, written to another one and synced."""
+    """MB/s of the same bytes read from their files, written to another file and synced."""
     started = time.perf_counter()
     size = 0
     with open(target, "wb", buffering=0) as out:
@@ -114,7 +114,7 @@ def written(source: Path, target: Path) -> float:
 
 
 def streamed(size: int) -> float:
-    """MB/s of as many bytes through a stream of gRPC, in pieces as large as ours, each of them answered."""
+    """MB/s of the same number of bytes through a gRPC stream, in requests of the same size, each of them answered."""
     import grpc.aio
 
     async def send(address: str) -> float:
@@ -140,7 +140,7 @@ def streamed(size: int) -> float:
 
 
 def write_source(source: Path, count: int) -> int:
-    """The journal to be copied; its size."""
+    """The journal to copy, and its size."""
     with Writer(source) as writer:
         for _ in range(count):
             writer.append(VALUE, KEY)
@@ -148,7 +148,7 @@ def write_source(source: Path, count: int) -> int:
 
 
 def there_and_back(place: Path, size: int) -> dict[str, float]:
-    """MB/s of a copy to a new hub, and of the way back."""
+    """MB/s of a copy to a new hub, and of a restore."""
     copies = place / "copies"
     there = copied(place / "source", copies, size)
     back = restored(copies, place / "back", size)

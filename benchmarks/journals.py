@@ -1,4 +1,4 @@
-"""The journals that are read: one of about a gibibyte, and its first messages again in the forms that peers read."""
+"""The journals that are read: one of about a gibibyte, and its first messages in the formats that peers read."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MESSAGE_TABLE = "create table m (offset integer primary key, timestamp integer, 
 
 
 def batch_of(first: int, rows: int = BATCH_ROWS) -> pa.RecordBatch:
-    """Messages with keys that differ, a microsecond apart."""
+    """Messages with different keys, a microsecond apart."""
     return pa.record_batch(
         {
             "timestamp": pa.array([time_of(offset) for offset in range(first, first + rows)]),
@@ -32,11 +32,11 @@ def batch_of(first: int, rows: int = BATCH_ROWS) -> pa.RecordBatch:
 
 
 def large_journal(plan: Plan) -> tuple[Path, int]:
-    """A journal of one segment of a gibibyte (64 MiB when quick), made once a run; its directory and its messages."""
+    """A journal with one segment of a gibibyte (64 MiB if quick), made once per run; its directory and its messages."""
     directory = plan.place / "large"
     rows = plan.amount(1 << 30, 64 << 20) // MESSAGE_BYTES + 1
     if not directory.exists():
-        plan.tell(f"writing a journal of {rows * MESSAGE_BYTES / 2**20:.0f} MiB")
+        plan.log(f"writing a journal of {rows * MESSAGE_BYTES / 2**20:.0f} MiB")
         with Writer(directory, segment_size=1 << 40) as writer:
             for first in range(0, rows, BATCH_ROWS):
                 writer.append_batch(batch_of(first, min(BATCH_ROWS, rows - first)))
@@ -45,7 +45,7 @@ def large_journal(plan: Plan) -> tuple[Path, int]:
 
 
 def segment_of(directory: Path) -> Path:
-    """The one segment of a journal."""
+    """The only segment of a journal."""
     return directory / SEGMENT_DIRECTORY / segment_name(0)
 
 

@@ -1,9 +1,9 @@
-"""A durable queue: putting and getting items of 100 bytes, durably and not, and a backlog that does not fit in memory.
+"""A durable queue: putting and getting items of 100 bytes, durably and not, and a backlog larger than memory.
 
-Peers are the queues that one finds for Python without a server: litequeue, persist-queue (on SQLite and on files) and
-diskcache's Deque, those of them that are installed. Like ours, each has given an item to the system, and can find it
-again after the end of the process, when a call returns. Putting and getting is measured in processor time, which leaves
-out what persist-queue waits for its disk. Replaying a journal is measured by `replay`.
+The peers are the queues for Python that need no server: litequeue, persist-queue (on SQLite and on files) and
+diskcache's Deque, if they are installed. Like ours, each has passed an item to the system when a call returns, and
+finds it again after the process has ended. Putting and getting is measured in CPU time, which excludes the time that
+persist-queue waits for its disk. `replay` measures replaying a journal.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from logwright.kestrel import AsyncQueue, Queue
 
 ITEM = VALUE
 ITEM_BYTES = 21 + len(ITEM)
-"""What an item takes in the journal."""
+"""The size of an item in the journal."""
 PAIR_NS = 2000.0
-"""A put and a get are to take no longer than this."""
+"""The longest time for a put and a get."""
 MEMORY_MIB = 300.0
 HELD_BYTES = 64 << 20
-"""How much of the backlog the queue may hold in memory."""
+"""The most data of the backlog that the queue may keep in memory."""
 
 # --- put and get ------------------------------------------------------------------------------------------------------
 
 Pair = tuple[Callable[[], object], Callable[[], object]]
-"""What puts an item, and what gets one."""
+"""A function that puts an item, and one that gets an item."""
 
 
 @contextlib.contextmanager
@@ -87,16 +87,16 @@ PEERS: dict[str, tuple[str, Callable[[Path], contextlib.AbstractContextManager[P
     "persist-queue, files": ("persistqueue", persist_queue_file),
     "diskcache.Deque": ("diskcache", diskcache_deque),
 }
-"""The peers by name: the module that must be installed, and what opens a queue."""
+"""The peers by name: the module that must be installed, and a function that opens a queue."""
 
 
 def pairs(place: Path, opened: Callable[[Path], contextlib.AbstractContextManager[Pair]], count: int) -> float:
-    """Nanoseconds of a put and a get; the queue is as good as empty, as it is where somebody waits for the items."""
+    """Nanoseconds of a put and a get. The queue is almost empty, as it is when a consumer waits for items."""
     own = place / "pairs"
     own.mkdir()
     clock = Clock(processor=True)
     with opened(own) as (put, get):
-        put()  # so that it is never quite empty
+        put()  # keeps the queue from becoming empty
         with clock.running():
             for _ in range(count):
                 put()
@@ -106,7 +106,7 @@ def pairs(place: Path, opened: Callable[[Path], contextlib.AbstractContextManage
 
 
 def our_pairs(place: Path, count: int, **options: Any) -> float:
-    """The same in a loop as one writes it, without a function around each call."""
+    """The same in a plain loop, without a function around each call."""
     own = place / "pairs"
     clock = Clock(processor=True)
     with Queue(own, "jobs", **options) as queue:
@@ -122,7 +122,7 @@ def our_pairs(place: Path, count: int, **options: Any) -> float:
 
 
 def bare_writes(place: Path, count: int) -> float:
-    """Nanoseconds of the two writes to a file that a put and a get are at least, if the system is to have them."""
+    """Nanoseconds of two writes to a file: the least that a put and a get must pass to the system."""
     path = place / "bare"
     descriptor = os.open(path, os.O_CREAT | os.O_WRONLY)
     item, removal, clock = bytes(ITEM_BYTES), b"\1", Clock(processor=True)
@@ -136,11 +136,11 @@ def bare_writes(place: Path, count: int) -> float:
 
 
 def put_and_get(plan: Plan) -> list[Figure]:
-    """Ours against each peer that is there, and against the limit."""
+    """Compare with each available peer, and with the limit."""
     count, few = plan.amount(500_000, 50_000), plan.amount(5_000, 500)
     there = {name: opened for name, (module, opened) in PEERS.items() if find_spec(module)}
     for name in PEERS.keys() - there.keys():
-        plan.tell(f"{name} is not installed")
+        plan.log(f"{name} is not installed")
     things: dict[str, Callable[[], float]] = {
         "ours": lambda: our_pairs(plan.place, count),
         "bare": lambda: bare_writes(plan.place, count),
@@ -191,7 +191,7 @@ def tasks(place: Path, seconds: float, number: int) -> float:
 
 
 def durably(plan: Plan) -> list[Figure]:
-    """Many writers against one, and each against S."""
+    """Compare many writers with one, and each with S."""
     seconds = 0.15 if plan.quick else 0.3
     goals = {"32 threads": 3.0, "128 asyncio tasks": 15.0}
     turns = Turns(plan.rounds if plan.quick else 3 * plan.rounds).run(
@@ -243,7 +243,7 @@ print(json.dumps({"seconds": time.perf_counter() - started, "opening": opening_s
 
 
 def child(code: str, directory: Path, count: int, held_bytes: int) -> dict[str, float]:
-    """Run this in a process of its own: how long it took, how long opening the queue took, and the peak in MiB."""
+    """Run this in a separate process: the total time, the time to open the queue, and the peak memory in MiB."""
     command = [sys.executable, "-c", _PRELUDE + code + _END, str(directory), str(count), str(held_bytes)]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
     found: dict[str, float] = json.loads(done.stdout)
@@ -251,7 +251,7 @@ def child(code: str, directory: Path, count: int, held_bytes: int) -> dict[str, 
 
 
 def reading_seconds(directory: Path) -> float:
-    """How long it takes to read all files of a queue once, and to do nothing with them."""
+    """The time to read all files of a queue once and discard them."""
     clock, buffer = Clock(), bytearray(1 << 20)
     with clock.running():
         for path in directory.iterdir():
@@ -263,11 +263,11 @@ def reading_seconds(directory: Path) -> float:
 
 
 def backlog(plan: Plan) -> list[Figure]:
-    """Filling it, opening it again, and draining it, each in a process of its own."""
+    """Fill it, open it again, and drain it, each in a separate process."""
     count, held_bytes = plan.amount(10_000_000, 500_000), plan.amount(HELD_BYTES, 4 << 20)
     directory = plan.place / "backlog"
     size = f"{count:,} items, {held_bytes >> 20} MiB of them held"
-    plan.tell(f"kestrel: a backlog of {size}")
+    plan.log(f"kestrel: a backlog of {size}")
     filled = child(_FILL, directory, count, held_bytes)
     reading = reading_seconds(directory)
     opened = child("", directory, count, held_bytes)

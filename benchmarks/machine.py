@@ -1,4 +1,4 @@
-"""What the figures were measured on."""
+"""The machine on which the figures were measured."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _processor() -> str:
 
 
 def _file_system(place: Path) -> str:
-    """The type of the file system that a path is on, by the longest mount point that leads to it."""
+    """The type of the file system of a path, by the longest mount point that leads to it."""
     try:
         mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
     except OSError:

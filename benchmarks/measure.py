@@ -1,4 +1,4 @@
-"""How things are measured: rounds in which all take turns, medians, and figures that carry their goal."""
+"""Measuring: rounds in which all candidates take turns, medians, and figures with their goals."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ assert MESSAGE_BYTES == 139
 
 @dataclass(slots=True)
 class Plan:
-    """What a subject is told: where to work, how many rounds, and how much to cut down when it must be quick."""
+    """The settings of a subject: where to work, the number of rounds, and whether to be quick."""
 
     place: Path
     rounds: int = 5
     quick: bool = False
-    tell: Callable[[str], None] = print
+    log: Callable[[str], None] = print
     results: Path | None = None
-    """Where pictures go, besides the one of all figures; None for nowhere."""
+    """The directory for plots, besides the one of all figures; None for none."""
 
     def amount(self, whole: int, quick: int) -> int:
         return quick if self.quick else whole
@@ -35,7 +35,7 @@ class Plan:
 
 @dataclass(slots=True)
 class Figure:
-    """One line of the table. `ratio` is how many times better than the peer ours is, whatever the unit."""
+    """One row of the table. `ratio` says how many times better than the peer ours is, whatever the unit."""
 
     subject: str
     what: str
@@ -55,7 +55,7 @@ class Figure:
 
     @property
     def reached(self) -> bool | None:
-        """Whether the goal is reached; None for a figure that has none."""
+        """Whether the goal is reached; None for a figure without a goal."""
         return None if self.goal is None else self.ratio >= self.goal
 
     def as_json(self) -> dict[str, Any]:
@@ -74,14 +74,14 @@ class Figure:
 
 
 class Turns:
-    """Several things that take turns, so that what disturbs the machine disturbs all of them alike."""
+    """Candidates that take turns, so that other load on the machine affects all of them alike."""
 
     def __init__(self, rounds: int) -> None:
         self.rounds = rounds
         self.results: dict[str, list[float]] = {}
 
     def run(self, things: dict[str, Callable[[], float]], together: Callable[[], dict[str, float]] = dict) -> Turns:
-        """Every thing once a round. What is measured `together` takes turns with itself already, and gives several."""
+        """Run every candidate once per round. `together` alternates by itself, and returns several results."""
         for _ in range(max(3, self.rounds)):
             for name, thing in things.items():
                 gc.collect()
@@ -95,10 +95,10 @@ class Turns:
 
 
 class Clock:
-    """The seconds that a `with` block took: of the wall clock, or with `processor` of this thread on the processor.
+    """The seconds that a `with` block took: wall time, or with `processor` the CPU time of this thread.
 
-    What never waits is measured by the latter, system calls included: on a machine that others use as well, the clock
-    on the wall would measure them.
+    Code that never waits is measured in CPU time, which includes system calls. On a shared machine, wall time would
+    include the work of other programs.
     """
 
     def __init__(self, *, processor: bool = False) -> None:
@@ -116,7 +116,7 @@ class Clock:
 
 
 def peak_bytes() -> int:
-    """The most memory that this process has had resident. Not getrusage: that one remembers the parent's as well."""
+    """The peak of this process's resident memory. Not by getrusage, which includes that of the parent."""
     try:
         lines = Path("/proc/self/status").read_text().splitlines()
     except OSError:

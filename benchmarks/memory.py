@@ -1,8 +1,8 @@
-"""Memory: writing and reading a journal of 4 GiB, each in a process of its own, stays below 200 MiB.
+"""Memory: writing and reading a journal of 4 GiB, each in a separate process, stays below 200 MiB.
 
-The tables of a queue with a backlog of 10 M items of 100 bytes are made within 500 MiB.
+The tables of a queue with a backlog of 10 million items of 100 bytes are made within 500 MiB.
 
-The figure is the peak of resident memory of the whole process, the interpreter and pyarrow included.
+The figure is the peak of the resident memory of the whole process, including the interpreter and pyarrow.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ with pa.OSFile(saved) as source, materials.materializer(Continued("work", source
 
 
 def peak_mib(code: str, *arguments: object) -> float:
-    """The peak of a process that runs this code."""
+    """The peak memory of a process that runs this code."""
     whole = PRELUDE + code + "\nprint(peak_bytes())"
     done = subprocess.run(
         [sys.executable, "-c", whole, *map(str, arguments)], stdout=subprocess.PIPE, check=True, text=True
@@ -82,13 +82,13 @@ def peak_mib(code: str, *arguments: object) -> float:
 
 
 def run(plan: Plan) -> list[Figure]:
-    """Each way once: memory, unlike time, hardly varies."""
+    """Run each once: memory hardly varies."""
     rows = plan.amount(4 << 30, 256 << 20) // MESSAGE_BYTES
     journal = plan.place / "memory"
     size = f"{rows * MESSAGE_BYTES / 2**30:.2g} GiB"
     figures = []
     for name, code in WAYS.items():
-        plan.tell(f"memory: {name}, {size}")
+        plan.log(f"memory: {name}, {size}")
         peak = peak_mib(code, journal, rows)
         limit = f"limit of {LIMIT_MIB:g} MiB"
         figures.append(Figure("memory", f"{name}, {size}", peak, LIMIT_MIB, "MiB", limit, 1.0, spread=[peak]))
@@ -97,10 +97,10 @@ def run(plan: Plan) -> list[Figure]:
 
 
 def backlog(plan: Plan) -> Figure:
-    """The tables of a queue without consumers: made, saved, opened again, with all rows live."""
+    """Make the tables of a queue without consumers, save them, and open them again, with all rows live."""
     rows = plan.amount(10_000_000, 1_000_000)
     name = f"tables of a queue of {rows / 1e6:g} M waiting items"
-    plan.tell(f"memory: {name}")
+    plan.log(f"memory: {name}")
     directory = plan.place / "backlog"
     directory.mkdir()
     peak_mib(WRITE_BACKLOG, directory, rows)

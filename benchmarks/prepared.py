@@ -1,8 +1,7 @@
-"""The Spark source that decodes nothing: the limit of what a source in Python can be.
+"""A Spark source that decodes nothing: the upper limit for a source in Python.
 
-It hands over a batch that was prepared beforehand, again and again, until a task has as many rows as the same task of
-another source. The batch is read from an Arrow file, so it has that source's schema, rows and bytes, and no journal is
-touched.
+It returns a prepared batch repeatedly, until a task has as many rows as the same task of another source. The batch is
+read from an Arrow file, so it has that source's schema, rows and bytes. No journal is read.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ from pyspark.sql.types import StructType
 
 
 def prepare(batch: pa.RecordBatch, path: Path) -> Path:
-    """Write the batch that will be handed over."""
+    """Write the batch that the source returns."""
     with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, batch.schema) as writer:
         writer.write_batch(batch)
     return path
 
 
 class PreparedReader(DataSourceReader):
-    """Reads nothing."""
+    """Returns the batch; reads no journal."""
 
     def __init__(self, path: str, rows_of_tasks: list[int]) -> None:
         self.path = path
@@ -44,7 +43,7 @@ class PreparedReader(DataSourceReader):
 
 
 class PreparedSource(DataSource):
-    """Options: `path` of the prepared batch, and `rows`, a JSON list of how many rows each task has."""
+    """Options: `path` of the prepared batch, and `rows`, a JSON list with the number of rows of each task."""
 
     @classmethod
     def name(cls) -> str:

@@ -1,12 +1,12 @@
 """The queue server over loopback: items of 100 bytes, set then get, by one load generator with 50 connections.
 
-Peers are memcached, Redis (a list, everysec and always) where they are installed, and the skeleton of a memcache server
-on uvloop that keeps its items in a deque and nothing else: what an event loop of Python can do at most. All run as
-processes of their own and take turns; this process is the load generator. What is durable is measured against S, one
-write and fdatasync after the other. With one connection the client is pymemcache.
+The peers are memcached and Redis (a list, everysec and always), if they are installed, and a minimal memcache server on
+uvloop that only keeps its items in a deque: the most that an event loop in Python can do. All of them are separate
+processes that take turns; this process is the load generator. Durable requests are compared with S, a loop of write and
+fdatasync. With one connection the client is pymemcache.
 
-The 99th percentile is that of the time from a request to its answer, with 50 connections at once: so it is about what
-50 requests take, and a few of them are behind others.
+The 99th percentile is that of the time from a request to its answer, with 50 connections at once. So it is about the
+time of 50 requests, because some of them wait for others.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def _redis(sync: str) -> Server:
 
 
 def servers() -> dict[str, Server]:
-    """Ours, and the peers that are installed."""
+    """Our server, and the installed peers."""
     found = {
         "ours": _ours("none"),
         "ours, always": _ours("always"),
@@ -122,7 +122,7 @@ def servers() -> dict[str, Server]:
 
 @contextlib.contextmanager
 def running(server: Server, place: Path) -> Iterator[int]:
-    """A server for the length of a block; its port."""
+    """Run a server during a block; its port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -146,14 +146,14 @@ def running(server: Server, place: Path) -> Iterator[int]:
 
 @dataclass
 class Load:
-    """What a generator has measured."""
+    """The measurements of a load generator."""
 
     per_second: float
     p99_ms: float
 
 
 def generate(port: int, requests: tuple[bytes, bytes], seconds: float, connections: int = CONNECTIONS) -> Load:
-    """Set and get in turns on so many connections at once, each with one request under way."""
+    """Set and get in turns on this many connections, each with one request in progress."""
     clients = []
     poll = select.epoll()
     for _ in range(connections):
@@ -190,7 +190,7 @@ def generate(port: int, requests: tuple[bytes, bytes], seconds: float, connectio
 
 
 def one_client(port: int, seconds: float) -> float:
-    """Set and get in turns by pymemcache, operations a second."""
+    """Set and get in turns by pymemcache; operations per second."""
     from pymemcache.client.base import Client
 
     client = Client(("127.0.0.1", port), no_delay=True)
@@ -204,7 +204,7 @@ def one_client(port: int, seconds: float) -> float:
 
 
 def bare(place: Path, seconds: float) -> float:
-    """S: one write and one fdatasync after the other, operations a second."""
+    """S: a loop of write and fdatasync; operations per second."""
     descriptor = os.open(place / "bare", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     data = bytes(21 + len(VALUE))
     count, started = 0, time.perf_counter()
@@ -217,7 +217,7 @@ def bare(place: Path, seconds: float) -> float:
 
 
 def run(plan: Plan) -> list[Figure]:
-    """Everything in turns."""
+    """Measure everything in turns."""
     seconds = 0.4 if plan.quick else 2.0
     percentiles: dict[str, list[float]] = {}
     with contextlib.ExitStack() as stack:
@@ -238,7 +238,7 @@ def run(plan: Plan) -> list[Figure]:
         things |= {f"{name}, one": partial(one_client, ports[name], seconds / 2) for name in singles}
         turns = Turns(plan.rounds).run(things)
     for name, found in percentiles.items():
-        plan.tell(f"{name}: {turns.median(name):,.0f} a second, 99 % of them within {statistics.median(found):.2f} ms")
+        plan.log(f"{name}: {turns.median(name):,.0f} a second, 99 % of them within {statistics.median(found):.2f} ms")
     return list(_figures(turns))
 
 

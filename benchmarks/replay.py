@@ -1,7 +1,7 @@
-"""Replaying the journal of a queue to the queue that it stands for, out of the page cache.
+"""Replaying the journal of a queue to its state, from the page cache.
 
-Adding, reserving and finishing an item with 8 bytes of data: three operations, as a careful reader of the queue makes
-them. The goal is 20 million operations a second, from bytes to state; the peer is the same rules in Python.
+Each item has 8 bytes of data and is added, reserved and confirmed: three operations, as a reliable reader of a queue
+writes them. The goal is 20 million operations per second, from bytes to state. The peer is the same rules in Python.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ BACKLOG = 1000
 
 
 def journal(plan: Plan, items: int) -> Path:
-    """A queue that so many items have gone through, with a backlog that stays."""
+    """A journal with this many processed items, and a backlog that stays."""
     path = plan.place / "queues" / f"jobs{items}"
     with Writer(path) as writer:
         for number in range(BACKLOG):
@@ -41,7 +41,7 @@ def ours(path: Path, operations: int) -> float:
 
 
 def plain_python(path: Path, operations: int) -> float:
-    """A deque and a dictionary, fed by a loop over decoded operations."""
+    """A deque and a dictionary, filled by a loop over decoded operations."""
     clock = Clock(processor=True)
     queue: deque[bytes | None] = deque()
     reserved: dict[int, bytes | None] = {}
@@ -60,7 +60,7 @@ def plain_python(path: Path, operations: int) -> float:
 
 
 def run(plan: Plan) -> list[Figure]:
-    """Ours against the limit, and against plain Python."""
+    """Compare with the limit, and with plain Python."""
     items, few = plan.amount(2_000_000, 100_000), plan.amount(100_000, 20_000)
     large, small = journal(plan, items), journal(plan, few)
     turns = Turns(plan.rounds).run(

@@ -1,4 +1,4 @@
-"""The table, the JSON, and the plot of a run."""
+"""The table, the JSON and the plot of a run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ REACHED = {True: "[green]yes[/]", False: "[red]no[/]", None: ""}
 
 
 def print_table(figures: list[Figure], console: Console) -> None:
-    """One line per figure: ours, the peer's, how many times better ours is, the goal, and whether it is reached."""
+    """One row per figure: ours, the peer's, the ratio, the goal, and whether it is reached."""
     table = Table(title="logwright benchmarks (medians; a ratio above 1 means that ours is better)")
     for name in ("subject", "what", "ours", "peer", "", "ratio", "goal", "reached"):
         table.add_column(name, justify="right" if name in ("ours", "peer", "ratio", "goal") else "left")
@@ -42,13 +42,13 @@ def _number(value: float) -> str:
 
 
 def write_json(figures: list[Figure], machine: dict[str, Any], path: Path) -> None:
-    """Everything, the single rounds included."""
+    """All figures, with the single rounds."""
     whole = {"machine": machine, "figures": [figure.as_json() for figure in figures]}
     path.write_text(json.dumps(whole, indent=2) + "\n")
 
 
 def plot(figures: list[Figure], machine: dict[str, Any], path: Path) -> bool:
-    """A bar for each figure that has a goal: how far beyond its goal it is. False when matplotlib is not installed."""
+    """Plot a bar for each figure with a goal: how far it exceeds the goal. False if matplotlib is not installed."""
     try:
         import matplotlib
     except ImportError:

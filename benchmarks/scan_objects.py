@@ -1,7 +1,7 @@
-"""Reading a journal as Python objects, out of the page cache.
+"""Reading a journal as Python objects, from the page cache.
 
-Peers: decoding with `struct` in a loop, and SQLite. The goal of half the time of the Go implementation is 0.22 of the
-time of the struct loop, by the machine on which all three were measured (177 of 815 ns); in absolute terms 150 ns.
+The peers are `struct` in a loop, and SQLite. The goal is half the time of the Go implementation. That is 0.22 of the
+time of the struct loop on the machine where all three were measured (177 of 815 ns), or 150 ns in absolute terms.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def ours(directory: Path, count: int) -> float:
 
 
 def struct_messages(data: bytes) -> Iterator[tuple[int, int, int, bytes, bytes]]:
-    """What one would write oneself: the same checks and the same fields."""
+    """A simple loop without a library: the same checks and the same fields."""
     head, size_of = struct.Struct(">QqBb").unpack_from, struct.Struct(">i").unpack_from
     position, expected = 0, 0
     while position < len(data):
@@ -50,7 +50,7 @@ def struct_loop(path: Path, count: int) -> float:
 
 
 def run(plan: Plan) -> list[Figure]:
-    """Ours against both peers and the limit."""
+    """Compare with both peers and the limit."""
     directory, rows = large_journal(plan)
     few = min(rows, plan.amount(300_000, 50_000))
     clock = Clock(processor=True)

@@ -1,8 +1,8 @@
-"""Finding a place in a segment of a gibibyte: none of it may depend on the size of the segment.
+"""Finding a place in a segment of a gibibyte, which must not depend on the size of the segment.
 
-The peer is going through all of it, which is what one must do without an index or trailing sizes; the limit is 25 ms.
-Opening a writer may sync, and on a torn tail does so several times and loads the index twice: it is measured on the
-wall, and its limit is twice that and ten bare syncs more. The rest is processor time.
+The peer is a scan of the whole segment, which is necessary without an index or trailing sizes. The limit is 25 ms.
+Opening a writer may sync; on a torn tail it syncs several times and loads the index twice. It is measured in wall time,
+and its limit is twice as long plus the time of ten bare syncs. The rest is CPU time.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ REPEATS = 5
 def milliseconds(
     action: Callable[[], object], prepare: Callable[[], object] = lambda: None, *, processor: bool = False
 ) -> float:
-    """The median of a few repeats: these are too short to be measured once. What is opened is closed off the clock."""
+    """The median of a few repeats, which are too short to be measured once. Closing is not measured."""
     found = []
     for _ in range(REPEATS):
         prepare()
@@ -76,7 +76,7 @@ def tear(directory: Path) -> None:
 
 
 def run(plan: Plan) -> list[Figure]:
-    """Every way of finding a place."""
+    """Every way to find a place."""
     directory, rows = large_journal(plan)
     clock = Clock(processor=True)
 

@@ -1,12 +1,12 @@
-"""Journals on Spark with two cores: as tables, as Parquet, by time, in one file or in several, and planning them.
+"""Journals on Spark with two cores: as tables, as Parquet, by time, in one file or several, and planning.
 
-Peers: a Python source of the same shape that decodes nothing, which is the limit; and the same messages as lines of
-JSON, their keys and values as text. That is JSON's best case: bytes that are no text would have to be in base64. Spark
-reads of JSON only the columns that a query needs, so the peer of the full scan parses two of its five.
+The peers are a Python source of the same shape that decodes nothing, which is the limit, and the same messages as lines
+of JSON, with keys and values as text. This is the best case for JSON: arbitrary bytes would need base64. Spark parses
+only the JSON columns that a query needs, so the peer of the full scan parses two of five columns.
 
-Each query runs once before it counts, and reads from the page cache. What is read for a hundredth of the time is all
-that this process reads from files, to plan it and to read it. The memory of planning is the peak of a process that
-does only that.
+Each query runs once before it is measured, and reads from the page cache. The figure for one hundredth of the time
+counts all bytes that this process reads from files, for planning and for reading. The memory of planning is the peak of
+a process that does nothing else.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ MOST_BYTES = 0.05
 
 
 def write_journal(directory: Path, rows: int, files: int = 1) -> Path:
-    """A journal of so many messages in so many equal files."""
+    """A journal with this many messages in this many equal files."""
     segment_size = rows * MESSAGE_BYTES // files if files > 1 else 1 << 40
     with Writer(directory, segment_size=segment_size) as writer:
         for first in range(0, rows, BATCH_ROWS):
@@ -61,7 +61,7 @@ def write_json(path: Path, rows: int) -> Path:
 
 @contextlib.contextmanager
 def two_cores(place: Path) -> Iterator[Any]:
-    """A session of Spark whose workers find this package."""
+    """A Spark session whose workers find this package."""
     from logwright.spark import session
 
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
@@ -89,7 +89,7 @@ def seconds(action: Callable[[], object]) -> float:
 
 
 def asked(load: Callable[[], Any], *questions: str, answer: tuple[int, ...] | None = None) -> Callable[[], float]:
-    """How long Spark takes to plan the read of a table anew, and to answer. A wrong answer is no figure."""
+    """The time for Spark to plan and answer a query on a table. A wrong answer is an error."""
 
     def measure() -> float:
         found: list[Any] = []
@@ -101,7 +101,7 @@ def asked(load: Callable[[], Any], *questions: str, answer: tuple[int, ...] | No
 
 
 def of_the_same_shape(spark: Any, journal: Path, place: Path) -> Callable[[], Any]:
-    """The source that decodes nothing, with the tasks, the batches and the bytes of the typed columns of a journal."""
+    """The source that decodes nothing, with the tasks, batches and bytes of the typed columns of a journal."""
     from benchmarks.prepared import PreparedSource, prepare
     from logwright.spark.schemas import spark_schema
     from logwright.spark.source import JournalReader
@@ -151,9 +151,9 @@ def reading(plan: Plan, spark: Any, one: Path, four: Path, lines: Path, rows: in
 
 
 def measured(plan: Plan, things: dict[str, Callable[[], float]]) -> Turns:
-    """All of them in turns, after each was run once."""
+    """Measure all of them in turns, after one run of each."""
     for name, thing in things.items():
-        plan.tell(f"spark: {name} {thing():.2f} s, to warm up")
+        plan.log(f"spark: {name} {thing():.2f} s, to warm up")
     return Turns(plan.rounds).run(things)
 
 
@@ -162,12 +162,12 @@ def measured(plan: Plan, things: dict[str, Callable[[], float]]) -> Turns:
 
 def to_parquet(plan: Plan, spark: Any, one: Path, lines: Path, rows: int) -> list[Figure]:
     """The same messages as Parquet files, out of a journal and out of JSON."""
-    from logwright.pipeline import ingest
+    from logwright.pipeline.run import to_parquet as write_tables
 
     target = plan.place / "parquet"
 
     def ours() -> float:
-        took = seconds(lambda: ingest.to_parquet(spark, str(one), target))
+        took = seconds(lambda: write_tables(spark, str(one), target))
         return written(took)
 
     def json_lines() -> float:
@@ -176,7 +176,8 @@ def to_parquet(plan: Plan, spark: Any, one: Path, lines: Path, rows: int) -> lis
         return written(took)
 
     def written(took: float) -> float:
-        assert spark.read.parquet(str(target)).count() == rows
+        messages = target / "messages"
+        assert spark.read.parquet(str(messages if messages.exists() else target)).count() == rows
         shutil.rmtree(target)
         return took
 
@@ -191,10 +192,10 @@ def to_parquet(plan: Plan, spark: Any, one: Path, lines: Path, rows: int) -> lis
 
 
 def by_time(plan: Plan, journal: Path, rows: int) -> list[Figure]:
-    """The bytes that are read where `since` and `until` keep one message in a hundred."""
+    """The bytes that are read if `since` and `until` select one message in a hundred."""
     counter = Path("/proc/self/io")
     if not counter.exists():
-        plan.tell("spark: this system does not say what a process has read")
+        plan.log("spark: this system does not say what a process has read")
         return []
 
     def bytes_read() -> int:
@@ -217,7 +218,7 @@ def by_time(plan: Plan, journal: Path, rows: int) -> list[Figure]:
 
 
 def kept_between(journal: Path, first: int, last: int) -> int:
-    """Plan and read, as Spark does it, the messages of the time from one to another; how many that were."""
+    """Plan and read the messages between two times, as Spark does it; their number."""
     from logwright.spark.schemas import spark_schema
     from logwright.spark.source import JournalReader
 
@@ -239,7 +240,7 @@ print(peak_bytes())
 
 
 def planning(few: Path, few_rows: int, many: Path, rows: int) -> list[Figure]:
-    """The memory of planning a read: the same for any number of messages."""
+    """The memory for planning a read, which is the same for any number of messages."""
     peaks = []
     for journal in (few, many):
         command = [sys.executable, "-c", PLANNING, str(journal)]
@@ -252,15 +253,15 @@ def planning(few: Path, few_rows: int, many: Path, rows: int) -> list[Figure]:
 
 
 def run(plan: Plan) -> list[Figure]:
-    """Everything about Spark; nothing where Spark or Java is missing."""
+    """Everything about Spark; nothing if Spark or Java is missing."""
     if find_spec("pyspark") is None or not (shutil.which("java") or os.environ.get("JAVA_HOME")):
-        plan.tell("spark: left out, because pyspark or Java is not installed")
+        plan.log("spark: left out, because pyspark or Java is not installed")
         return []
     rows = plan.amount(8_000_000, 1_000_000)
     few_rows = rows // 8
     place = plan.place / "spark"
     place.mkdir()
-    plan.tell(f"spark: writing {rows / 1e6:g} M messages as journals and as JSON")
+    plan.log(f"spark: writing {rows / 1e6:g} M messages as journals and as JSON")
     one, four = write_journal(place / "one", rows), write_journal(place / "four", rows, 4)
     few, lines = write_journal(place / "few", few_rows), write_json(place / "messages.json", rows)
     with two_cores(place) as spark:

@@ -1,8 +1,9 @@
-"""Reading a journal as Arrow record batches, out of the page cache.
+"""Reading a journal as Arrow record batches, from the page cache.
 
-Limits: reading the file into a buffer and doing nothing with it; and for a table of the whole journal, reading the
-whole file into memory, because first use of memory costs as much as all the rest on some machines. The goal of 0.2 of
-the time of the Go implementation is 0.087 of the time of the struct loop (71 of 815 ns); in absolute terms 50 ns.
+The limits are reading the file into a buffer without further work; and for a table of the whole journal, reading the
+whole file into memory, because on some machines the first use of memory costs as much as everything else. The goal is
+0.2 of the time of the Go implementation. That is 0.087 of the time of the struct loop (71 of 815 ns), or 50 ns in
+absolute terms.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def read_into_memory(path: Path, rows: int) -> float:
 
 
 def run(plan: Plan) -> list[Figure]:
-    """Streams and tables against their limits."""
+    """Compare streams and tables with their limits."""
     directory, rows = large_journal(plan)
     path = segment_of(directory)
     few = min(rows, plan.amount(300_000, 50_000))

@@ -1,6 +1,6 @@
-"""Doing something durable as often as possible for a while: beside the bare limit S, by threads, by asyncio tasks.
+"""Repeating a durable operation for a while: in alternation with the bare limit S, by threads, and by asyncio tasks.
 
-S is one write and one fdatasync after the other, to a file that grows.
+S is a loop of one write and one fdatasync, to a file that grows.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from benchmarks.measure import Clock
 
 
 def beside_bare(place: Path, data: bytes, act: Callable[[], object], seconds: float) -> tuple[float, float]:
-    """How often a second S is done, and ours: one of S, one of ours, and so on.
+    """The rates per second of S and of our operation, which alternate.
 
-    A disk that others use as well changes its pace all the time.
+    The pace of a shared disk changes all the time.
     """
     path = place / "bare"
     descriptor = os.open(path, os.O_CREAT | os.O_WRONLY)
@@ -36,7 +36,7 @@ def beside_bare(place: Path, data: bytes, act: Callable[[], object], seconds: fl
 
 
 def by_threads(act: Callable[[], object], seconds: float, number: int) -> float:
-    """How often a second so many threads do it together."""
+    """The rate per second of this many threads together."""
     counts = [0] * number
     begin = threading.Barrier(number + 1)
 
@@ -59,7 +59,7 @@ def by_threads(act: Callable[[], object], seconds: float, number: int) -> float:
 
 
 async def by_tasks(act: Callable[[], Awaitable[object]], seconds: float, number: int) -> float:
-    """How often a second so many tasks do it together."""
+    """The rate per second of this many tasks together."""
     counts = [0] * number
 
     async def work(which: int) -> None:

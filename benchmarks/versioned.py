@@ -1,11 +1,12 @@
-"""The versioned store: inserting and getting a value of 100 bytes of JSON, opening, archiving, and the state at a time.
+"""The versioned store: inserting and getting a JSON value of 100 bytes, opening, archiving, and the state at a time.
 
-Peers for inserting are SQLite in WAL mode with synchronous=NORMAL, which commits each insert as ours does, and LMDB in
-one single transaction, which commits nothing before the end; both store the value as JSON text. For durable inserts
-the peer is S, one write and one fdatasync after the other to a file that grows; for opening, Python's json decoding the
-same entries; for archives, zlib of the standard library; for the state at a time, DuckDB with all versions in memory,
-on all processors. Ours reads them from the journal each time, on one processor; and its dictionary has values, where
-DuckDB's has JSON text still.
+- The peers for inserting are SQLite in WAL mode with synchronous=NORMAL, which commits each insert as ours does, and
+  LMDB in one single transaction, which commits nothing before the end. Both store the value as JSON text.
+- For durable inserts the peer is S, a loop of write and fdatasync to a file that grows.
+- For opening, it is Python's json, decoding the same entries.
+- For archives, it is zlib of the standard library.
+- For the state at a time, it is DuckDB with all versions in memory, on all processors. Ours reads them from the journal
+  each time, on one processor. Our dictionary has values, while DuckDB's still has JSON text.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ VALUE: dict[str, Any] = {
 }
 VALUE_BYTES = len(json.dumps(VALUE))
 GET_NS = 150.0
-"""A get is to take no longer than this."""
+"""The longest time for a get."""
 KEYS = 10_000
 
 assert 95 <= VALUE_BYTES <= 105
@@ -47,7 +48,7 @@ def keys(count: int, different: int) -> list[str]:
 
 
 def with_room(place: Path, count: int) -> VersionedKVStore:
-    """A store whose buffer takes so many entries without a rotation: what that costs is measured by itself."""
+    """A store whose buffer takes this many entries without a rotation, which is measured separately."""
     return VersionedKVStore(place / "store", "bench", capacity=count * 256 + (1 << 20))
 
 
@@ -125,7 +126,7 @@ def durable(place: Path, seconds: float) -> dict[str, float]:
 
 
 def prepared(place: Path, count: int) -> tuple[Path, list[int], list[str]]:
-    """A store of so many entries with ten for each key, their times, and the same as lines of JSON."""
+    """A store of this many entries, ten for each key, with their times; and the same as lines of JSON."""
     home = place / "large"
     with VersionedKVStore(home, "bench", capacity=count * 256 + (1 << 20), high_water_mark=1.0) as store:
         times = [store.insert(key, VALUE) for key in keys(count, count // 10)]
@@ -151,7 +152,7 @@ def loads(lines: list[str]) -> float:
 
 
 def rotating(place: Path, count: int) -> dict[str, float]:
-    """How long a rotation holds up a writer, and how long writing and syncing the same bytes takes."""
+    """How long writers wait for a rotation, and how long it takes to write and sync the same bytes."""
     with with_room(place, 2 * count) as store:
         for key in keys(count, count):
             store.insert(key, VALUE)
@@ -183,7 +184,7 @@ def compress(data: bytes, compressor: Callable[[], Any]) -> float:
 
 
 def journal_of(place: Path, count: int) -> bytes:
-    """A journal with values that are not all the same."""
+    """A journal whose values are not all the same."""
     with with_room(place, count) as store:
         for number, key in enumerate(keys(count, KEYS)):
             store.insert(key, {**VALUE, "id": number * 7919, "bar": number / 7, "note": f"{number * 2654435761:x}" * 2})
@@ -203,8 +204,8 @@ def timed(action: Callable[[], Any]) -> float:
 
 
 def in_duckdb(times: list[int]) -> Callable[[int], Any]:
-    """All versions of a store in DuckDB's memory, and the question for the state at a time."""
-    import duckdb  # a peer where it is installed
+    """All versions of a store in DuckDB's memory, and the query for the state at a time."""
+    import duckdb  # a peer, if it is installed
     import pyarrow as pa
 
     count = len(times)
@@ -295,5 +296,5 @@ def files(plan: Plan) -> list[Figure]:
 
 
 def run(plan: Plan) -> list[Figure]:
-    """Ours against every peer there is."""
+    """Compare with every available peer."""
     return changes(plan) + files(plan)

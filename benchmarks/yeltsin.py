@@ -1,14 +1,14 @@
-"""Databases of pages: a commit that changes 4 KiB of one page, durable and not, and opening a journal that is long.
+"""Databases of pages: a commit that changes 4 KiB of one page, durable and not, and opening a long journal.
 
-The peer is SQLite in WAL mode that updates a blob of 4 KiB, each update a commit of its own: with synchronous=FULL,
-which syncs its log for each commit, and with synchronous=OFF, which syncs nothing. Durable commits are done in turns,
-one of SQLite's, one of ours, one of ours that has its table synced as well. Both go through a table of 100 blobs, or
-the beginnings of 100 pages: the same places, so that both write as much when a log, or a journal, is 4 MiB long and
-goes to the table. SQLite's log is used again and again then, as it is in practice.
+The peer is SQLite in WAL mode. Each update of a blob of 4 KiB is a commit: with synchronous=FULL, which syncs its log
+for each commit, and with synchronous=OFF, which never syncs. Durable commits alternate: one of SQLite, one of ours, and
+one of ours that also syncs its table. Both change a table of 100 blobs, or the beginnings of 100 pages. Both use the
+same places, so both write the same amount when a log or journal of 4 MiB is written to the table. SQLite then reuses
+its log, as it does in practice.
 
-The limit is to store the same bytes with nothing around it: 8 KiB, the bytes before and after, behind those of the last
-commit, and 4 KiB in the table; durably, to write the former and sync them. SQLite's log stays where it is; a journal
-grows, and needs new memory, and new space on the disk, for all of it.
+The limit is to store the same bytes and nothing else: 8 KiB, the bytes before and after, after those of the last
+commit, and 4 KiB in the table. For durable commits, the limit is to write and sync the former. SQLite's log does not
+grow; a journal grows, and needs new memory and new space on the disk.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from logwright.yeltsin.model.transaction_log import TransactionLog
 
 CHANGE_BYTES = 4096
 RECORD_BYTES = NOTHING_BYTES + OPERATION_HEAD_BYTES + MODIFICATION_HEAD.size + 2 * CHANGE_BYTES
-"""What a commit is in the journal."""
+"""The size of a commit in the journal."""
 PAGES = 100
 CHECKPOINT_BYTES = 4 << 20
-"""What SQLite's log has as well before it is written to the database: 1,000 pages."""
+"""The size that SQLite's log also reaches before it is written to the database: 1,000 pages."""
 OPEN_NS = 1000.0
-"""Opening is to take no longer than this for each transaction in the journal."""
+"""The longest time to open a journal, for each of its transactions."""
 LIMIT, DURABLE_LIMIT = "the same bytes stored", "the same bytes, one sync"
 CHANGES = [os.urandom(CHANGE_BYTES) for _ in range(61)]
 
@@ -64,7 +64,7 @@ def ours(place: Path, sync: str, checkpoint_bytes: int) -> Iterator[Act]:
 
 @contextmanager
 def bare(place: Path, *, syncs: bool) -> Iterator[Act]:
-    """Two files, and what a commit stores there."""
+    """Two files, and the bytes that a commit stores in them."""
     names = [place / f"bare-{syncs}.{ending}" for ending in ("jrnl", "ydb")]
     journal, table = (os.open(name, os.O_RDWR | os.O_CREAT | os.O_TRUNC) for name in names)
     os.truncate(table, PAGES * PAGE_BYTES)
@@ -119,7 +119,7 @@ def sqlite(place: Path, synchronous: str) -> Iterator[Act]:
 
 
 def durable(place: Path, seconds: float) -> dict[str, float]:
-    """Commits a second, each in its turn."""
+    """Commits per second, in turns."""
     with (
         sqlite(place, "full") as peer,
         ours(place, "always", CHECKPOINT_BYTES) as lazy,
@@ -128,7 +128,7 @@ def durable(place: Path, seconds: float) -> dict[str, float]:
     ):
         things = {"SQLite, WAL, FULL": peer, "always, checkpoints": lazy, "always": strict, DURABLE_LIMIT: limit}
         for _ in range(2 * CHECKPOINT_BYTES // (2 * CHANGE_BYTES) if seconds > 1 else 1):
-            peer()  # until its log is as long as it gets
+            peer()  # until its log has reached its full length
         clocks = {name: Clock() for name in things}
         count = 0
         while sum(clock.seconds for clock in clocks.values()) < seconds * len(things):
@@ -140,7 +140,7 @@ def durable(place: Path, seconds: float) -> dict[str, float]:
 
 
 def not_durable(opened: AbstractContextManager[Act], count: int) -> float:
-    """Nanoseconds of the processor for one commit."""
+    """CPU time of one commit, in nanoseconds."""
     clock = Clock(processor=True)
     with opened as act, clock.running():
         for _ in range(count):
@@ -149,7 +149,7 @@ def not_durable(opened: AbstractContextManager[Act], count: int) -> float:
 
 
 def long_journal(place: Path, count: int) -> Path:
-    """A journal of so many transactions, each of which changes eight bytes, and its table."""
+    """A journal of this many transactions that change eight bytes each, and its table."""
     home = place / "long"
     home.mkdir()
     with Database(home / "t.ydb", home / "t.jrnl", sync="none"):
@@ -174,7 +174,7 @@ def opening(home: Path, count: int) -> float:
 
 
 def run(plan: Plan) -> list[Figure]:
-    """Ours against SQLite, and opening against its limit."""
+    """Compare with SQLite, and compare opening with its limit."""
     place, count = plan.place, plan.amount(30_000, 3_000)
     transactions = plan.amount(1_000_000, 50_000)
     home = long_journal(place, transactions)
@@ -192,7 +192,7 @@ def run(plan: Plan) -> list[Figure]:
         for what, peer, goal in (
             ("always, checkpoints", "SQLite, WAL, FULL", 1.0),
             ("always, checkpoints", DURABLE_LIMIT, None),
-            ("always", "SQLite, WAL, FULL", None),  # syncs the table as well, which SQLite does now and then only
+            ("always", "SQLite, WAL, FULL", None),  # also syncs the table, which SQLite does only now and then
         )
     ]  # fmt: skip
     figures += [

@@ -1,4 +1,4 @@
-"""What every test can use, the `--replay` option, and what a run prints at its end: faults tried, tests that hung."""
+"""Common fixtures, the `--replay` option, and the summary at the end of a run: tried faults, and tests that hung."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def pytest_configure(config: pytest.Config) -> None:
     quick.choose()
     hangs.prepare(is_worker=hasattr(config, "workerinput"))
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # a run in the background of a shell, as by nohup
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # or children would ignore it too
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # otherwise children would ignore it too
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -70,7 +70,7 @@ def pytest_testnodedown(node: Any, error: object) -> None:
     COUNTS.load(getattr(node, "workeroutput", {}).get(_COUNTS_KEY, []))
 
 
-@pytest.hookimpl(trylast=True)  # the end of a log is what people look at first
+@pytest.hookimpl(trylast=True)  # the end of a log is read first
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     if hasattr(config, "workerinput"):  # a worker of pytest-xdist: the process that started it prints
         return

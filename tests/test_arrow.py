@@ -1,4 +1,4 @@
-"""Journals as Arrow and Parquet and back: ranges, damage, shards, streaming, and files that are whole or not there."""
+"""Journals as Arrow and Parquet and back: ranges, damage, shards, streaming, and files that are complete or absent."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MESSAGE_BYTES = 26 + 5 + 9
 
 
 class Choice(TypedDict, total=False):
-    """Which records are read."""
+    """The selection of records."""
 
     start: int
     stop: int
@@ -63,7 +63,7 @@ def flip(path: Path, position: int) -> None:
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_journal_as_a_table_has_every_message(tmp_path: Path) -> None:
+def test_table_of_a_journal_has_every_message(tmp_path: Path) -> None:
     journal = write_journal(tmp_path / "j", 95)
     table = arrow.to_arrow(journal)
     assert table.schema == arrow.schema("sej")
@@ -71,7 +71,7 @@ def test_a_journal_as_a_table_has_every_message(tmp_path: Path) -> None:
     table.validate(full=True)
 
 
-def test_open_reader_gives_the_same_table_as_its_path(tmp_path: Path) -> None:
+def test_open_reader_returns_the_same_table_as_its_path(tmp_path: Path) -> None:
     journal = write_journal(tmp_path / "j", 25)
     reader = Reader(journal)
     names = ["offset", "file", "position", "size"]
@@ -89,7 +89,7 @@ def test_single_segment_file_can_be_read(tmp_path: Path) -> None:
     assert offsets_of(arrow.batches(tmp_path / "j/jnl/000000000000000a.jnl")) == list(range(10, 20))
 
 
-def test_an_empty_journal_is_an_empty_table(tmp_path: Path) -> None:
+def test_empty_journal_is_an_empty_table(tmp_path: Path) -> None:
     table = arrow.to_arrow(write_journal(tmp_path / "j", 0), ["value", "file"])
     assert table.num_rows == 0
     assert table.schema == arrow.schema("sej", ["value", "file"])
@@ -178,7 +178,7 @@ def test_other_objects_than_a_reader_are_refused() -> None:
 
 @pytest.fixture
 def damaged(tmp_path: Path) -> Path:
-    """A journal whose messages 4 and 15 are damaged, and whose last one, 24, is cut short."""
+    """A journal with damage in messages 4 and 15, whose last message, 24, is cut short."""
     journal = write_journal(tmp_path / "j", 25)
     flip(journal / "jnl/0000000000000000.jnl", 4 * MESSAGE_BYTES)
     flip(journal / "jnl/000000000000000a.jnl", 6 * MESSAGE_BYTES - 1)
@@ -215,7 +215,7 @@ def test_dropmalformed_continues_silently(damaged: Path) -> None:
     assert reported == []
 
 
-def test_a_torn_tail_is_no_damage_and_is_remembered(tmp_path: Path) -> None:
+def test_torn_tail_is_not_damage_and_is_remembered(tmp_path: Path) -> None:
     journal = write_journal(tmp_path / "j", 5)
     segment = journal / "jnl/0000000000000000.jnl"
     segment.write_bytes(segment.read_bytes() + b"torn")
@@ -236,7 +236,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "root"
 
 
-def test_a_sharded_root_names_the_shard_of_each_message(root: Path) -> None:
+def test_sharded_root_names_the_shard_of_each_message(root: Path) -> None:
     table = arrow.to_arrow(root)
     assert table.column_names == ["offset", "timestamp", "type", "key", "value", "shard"]
     expected = [
@@ -250,7 +250,7 @@ def test_a_sharded_root_names_the_shard_of_each_message(root: Path) -> None:
     assert arrow.to_arrow(ShardedReader(root)).equals(table)
 
 
-def test_times_and_offsets_choose_in_each_shard(root: Path) -> None:
+def test_times_and_offsets_select_in_each_shard(root: Path) -> None:
     rows = arrow.to_arrow(root, ["timestamp", "shard"], from_time=10 * HOUR, to_time=20 * HOUR).to_pylist()
     assert sorted(row["timestamp"].timestamp() / 3600 for row in rows) == list(range(10, 20))
     table = arrow.to_arrow(root, ["offset"], start=2, stop=4)
@@ -290,7 +290,7 @@ def test_appended_table_is_read_back(tmp_path: Path) -> None:
     assert copy["value"].to_pylist()[50:] == [b"value0000", b"value0001", b"value0002"]
 
 
-def test_a_batch_is_appended_by_the_writer_itself(tmp_path: Path) -> None:
+def test_batch_is_appended_by_the_writer_itself(tmp_path: Path) -> None:
     table = arrow.to_arrow(write_journal(tmp_path / "j", 50))
     with Writer(tmp_path / "copy", segment_size=500) as writer:
         assert writer.append_batch(table) == 0
@@ -299,7 +299,7 @@ def test_a_batch_is_appended_by_the_writer_itself(tmp_path: Path) -> None:
     assert list(Reader(tmp_path / "copy"))[:50] == list(Reader(tmp_path / "j"))
 
 
-def test_a_stream_is_appended_batch_by_batch(tmp_path: Path) -> None:
+def test_stream_is_appended_batch_by_batch(tmp_path: Path) -> None:
     writer = Writer(tmp_path / "j")
     waiting: list[int] = []
 
@@ -314,7 +314,7 @@ def test_a_stream_is_appended_batch_by_batch(tmp_path: Path) -> None:
     assert waiting == [0, 10, 20, 30]
 
 
-def test_a_batch_with_a_wrong_row_leaves_the_journal_alone(tmp_path: Path) -> None:
+def test_batch_with_a_wrong_row_does_not_change_the_journal(tmp_path: Path) -> None:
     with Writer(tmp_path / "j") as writer:
         with pytest.raises(WrongUse, match="key"):
             writer.append_batch(pa.record_batch({"value": [b"a", b"b"], "key": [b"", bytes(128)]}))
@@ -335,7 +335,7 @@ def test_sharded_writers_accept_tables(tmp_path: Path) -> None:
 # --- Parquet ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_journal_becomes_parquet_and_a_journal_again(tmp_path: Path) -> None:
+def test_journal_becomes_parquet_and_a_journal_again(tmp_path: Path) -> None:
     journal = write_journal(tmp_path / "j", 95)
     done = arrow.to_parquet(journal, tmp_path / "j.parquet")
     assert (done.rows, done.damages, done.torn_tails) == (95, [], [])
@@ -390,7 +390,7 @@ def test_conversion_reports_skipped_ranges(damaged: Path, tmp_path: Path) -> Non
 def test_existing_file_is_kept_unless_overwrite_is_given(tmp_path: Path) -> None:
     journal = write_journal(tmp_path / "j", 3)
     (tmp_path / "p").write_text("precious")
-    with pytest.raises(WrongUse, match="is there already"):
+    with pytest.raises(WrongUse, match="already exists"):
         arrow.to_parquet(journal, tmp_path / "p")
     assert (tmp_path / "p").read_text() == "precious"
     arrow.to_parquet(journal, tmp_path / "p", overwrite=True)
@@ -404,7 +404,7 @@ def test_leftovers_of_an_interrupted_conversion_are_replaced(tmp_path: Path) -> 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["j", "p"]
 
 
-def test_a_sharded_root_becomes_one_file(root: Path, tmp_path: Path) -> None:
+def test_sharded_root_becomes_one_file(root: Path, tmp_path: Path) -> None:
     arrow.to_parquet(root, tmp_path / "p")
     assert pq.read_table(tmp_path / "p").equals(arrow.to_arrow(root))
 
@@ -442,7 +442,7 @@ def stored(disk: SimulatedDisk, path: str) -> bytes:
         file.close()
 
 
-def test_whichever_call_fails_the_parquet_file_is_complete_or_absent() -> None:
+def test_failure_of_any_call_leaves_the_parquet_file_complete_or_absent() -> None:
     faults = [
         Fault(errno.EIO),
         Fault(errno.ENOSPC, partial=True, only=frozenset({"write"})),
@@ -501,7 +501,7 @@ def test_stores_round_trip_through_parquet_by_their_directory(tmp_path: Path) ->
     assert not (tmp_path / "nothing").exists()
 
 
-def test_whichever_call_of_from_parquet_fails_leaves_a_prefix() -> None:
+def test_failure_of_any_call_of_from_parquet_leaves_a_prefix() -> None:
     before = simulated_journal(60)
     arrow.to_parquet(Path("/j"), Path("/p"), disk=before)
     before.settle()

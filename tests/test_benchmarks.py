@@ -20,7 +20,7 @@ def test_ratio_above_one_means_that_ours_is_better() -> None:
     assert Figure("s", "rate", ours=50, peer=100, unit="/s", peer_name="p", smaller_is_better=False).ratio == 0.5
 
 
-def test_a_goal_is_reached_by_the_ratio() -> None:
+def test_goal_is_reached_by_the_ratio() -> None:
     figure = Figure("s", "time", ours=50, peer=100, unit="ns", peer_name="p", goal=2.0)
     assert figure.reached is True
     figure.ours = 51
@@ -29,7 +29,7 @@ def test_a_goal_is_reached_by_the_ratio() -> None:
     assert figure.reached is None
 
 
-def test_subjects_alternate_at_least_three_times_and_the_median_counts() -> None:
+def test_subjects_alternate_at_least_three_times_and_the_median_is_used() -> None:
     order: list[str] = []
     numbers = iter([5.0, 1.0, 3.0, 0.0, 0.0, 0.0])
 
@@ -43,7 +43,7 @@ def test_subjects_alternate_at_least_three_times_and_the_median_counts() -> None
     assert turns.results["b"] == [7.0, 7.0, 7.0]
 
 
-def test_a_run_prints_one_table_and_writes_json_and_a_plot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_prints_one_table_and_writes_json_and_a_plot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     work, results = tmp_path / "work", tmp_path / "results"
     work.mkdir()
     options = ["--quick", "--rounds", "3", "--directory", str(work), "--results", str(results)]
@@ -74,7 +74,7 @@ def test_table_shows_which_goals_are_reached(capsys: pytest.CaptureFixture[str])
     assert [line.split()[-2] for line in lines if "peer" in line and "ns" in line] == ["yes", "no"]
 
 
-def test_an_unknown_subject_is_wrong_use(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_subject_is_wrong_use(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["colour"])
     assert ended.value.code == 2
@@ -111,7 +111,7 @@ def test_backlog_is_filled_opened_and_drained_in_separate_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Plan, "amount", lambda self, whole, quick: 20_000 if whole == 10_000_000 else 1 << 20)
-    filled, opened, drained, seconds = kestrel.backlog(Plan(tmp_path, quick=True, tell=lambda line: None))
+    filled, opened, drained, seconds = kestrel.backlog(Plan(tmp_path, quick=True, log=lambda line: None))
     assert all(figure.reached for figure in (filled, opened, drained))
     assert (seconds.peer_name, seconds.goal) == ("reading its files", None)
     assert list(tmp_path.iterdir()) == []
@@ -159,7 +159,7 @@ def test_every_measurement_of_a_database_and_its_peer_runs(tmp_path: Path) -> No
 # --- what the figures of Spark rest on --------------------------------------------------------------------------------
 
 
-def test_spark_reads_the_same_messages_as_json_and_as_journals_of_one_file_and_of_four(tmp_path: Path) -> None:
+def test_spark_reads_the_same_messages_from_json_from_one_file_and_from_four(tmp_path: Path) -> None:
     one, four = spark.write_journal(tmp_path / "one", 1000), spark.write_journal(tmp_path / "four", 1000, 4)
     lines = spark.write_json(tmp_path / "messages.json", 1000).read_text().splitlines()
     found = [(m.offset, m.timestamp, m.type, m.key.decode(), m.value.decode()) for m in Reader(one)]

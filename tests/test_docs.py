@@ -1,8 +1,8 @@
-"""Every example in README and docs runs and prints what the page says, and every link and path on a page exists.
+"""Every example in README and docs runs and prints the documented output, and every link and path on a page exists.
 
-In a page, a ```python block is run in the page's own scratch directory, all blocks of a page in one namespace. If a
-```text block follows directly, it is the expected output. A ```console block has commands after `$ `, and their output.
-A line `...` matches any lines, `…` for any text within a line. Blocks of other kinds are not run.
+A ```python block runs in the page's own scratch directory; all blocks of a page share one namespace. If a ```text block
+follows directly, it is the expected output. A ```console block has commands after `$ `, and their output. A line `...`
+matches any lines, and `…` any text within a line. Blocks of other kinds are not run.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def test_examples_of_a_page_print_the_documented_output(
 
 
 def typed_examples(page: Path) -> str:
-    """The Python of a page as a module, in the lines where the page has it."""
+    """The Python of a page as a module, with the same line numbers as on the page."""
     lines: list[str] = []
     for block in blocks_of(page):
         if block.kind == "python":
@@ -123,7 +123,7 @@ def typed_examples(page: Path) -> str:
 
 
 def check_types(directory: Path, examples: dict[str, str]) -> str:
-    """What mypy, as strict as for the package, says of examples, each in a module of this name."""
+    """The output of mypy, as strict as for the package, for examples, each in a module of this name."""
     for name, text in examples.items():
         (directory / f"{name}.py").write_text(text)
     command = [sys.executable, "-m", "mypy", *sorted(str(directory / f"{name}.py") for name in examples)]
@@ -131,7 +131,7 @@ def check_types(directory: Path, examples: dict[str, str]) -> str:
     return done.stdout + done.stderr
 
 
-def test_the_examples_of_all_pages_pass_the_type_checker(tmp_path: Path) -> None:
+def test_examples_of_all_pages_pass_the_type_checker(tmp_path: Path) -> None:
     named = {re.sub(r"\W", "_", str(page.relative_to(ROOT))): typed_examples(page) for page in PAGES}
     wrong = "def half(number: int) -> str:\n    return number / 2\n"
     said = check_types(tmp_path, {**named, "wrong": wrong})
@@ -183,7 +183,7 @@ def test_broken_link_is_detected(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["docs/architecture.md", "CONTRIBUTING.md"])
-def test_every_path_that_a_page_for_contributors_names_exists(name: str) -> None:
+def test_every_path_on_a_page_for_contributors_exists(name: str) -> None:
     """A path is relative to the project, to the package, or to the package of each format."""
     paths = {path for path in _PATH.findall(prose_of(ROOT / name)) if "NAME" not in path}
     assert len(paths) > 40
@@ -192,7 +192,7 @@ def test_every_path_that_a_page_for_contributors_names_exists(name: str) -> None
     assert [path for path in missing if not path.startswith("build/")] == []
 
 
-def test_the_drawing_of_the_architecture_shows_all_folders_and_no_others() -> None:
+def test_drawing_of_the_architecture_shows_all_folders_and_no_others() -> None:
     drawing = (ROOT / "docs" / "architecture.md").read_text().split("```")[1]
     homes = (PACKAGE, PACKAGE / "core", PACKAGE / "sej")
     folders = {path.parent for home in homes for path in home.glob("*/__init__.py")}

@@ -1,8 +1,8 @@
-"""kill -9 of a writing process, hundreds of times: its acknowledged records are there, and the next one continues.
+"""kill -9 of a writing process, hundreds of times: its acknowledged records are there, and the next writer continues.
 
-The writers are forked from a process of their own, which has no threads. A writer reports through a pipe what has been
-acknowledged; it is killed in the middle of what it does, after a number of reports, and the journal is recovered. Then
-another one continues with the same journal.
+The writers are forked from a separate process, which has no threads. A writer reports acknowledged records through a
+pipe. It is killed in the middle of its work, after a number of reports, and the journal is recovered. Then another
+writer continues the same journal.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ KINDS = [
 
 @pytest.fixture(scope="module")
 def context() -> ForkServerContext:
-    """Where the writers come from."""
+    """The source of the writers."""
     return fork_server()
 
 
 def kill_one(context: ForkServerContext, reports: int, *arguments: Any) -> int:
-    """Start a writer, kill it after `reports` reports; how many records it had acknowledged by then."""
+    """Start a writer, kill it after `reports` reports; the number of acknowledged records."""
     receiver, sender = context.Pipe(duplex=False)
     writer = context.Process(target=killed_writer.write_for_ever, args=(*arguments, sender))
     writer.start()
@@ -55,7 +55,7 @@ def kill_one(context: ForkServerContext, reports: int, *arguments: Any) -> int:
         writer.kill()
         writer.join(DEADLINE_SECONDS)
     assert writer.exitcode == -9
-    while receiver.poll():  # what it had sent before it died was acknowledged as well
+    while receiver.poll():  # records that it had reported before it died were acknowledged as well
         try:
             (acknowledged,) = killed_writer.COUNT.unpack(receiver.recv_bytes())
         except EOFError:

@@ -1,6 +1,6 @@
-"""What the type checker knows of the records of a journal: a mode that raises or skips damage returns records only.
+"""The types of the records of a journal: a mode that raises or skips damage returns only records.
 
-mypy checks each `assert_type`; when the tests run, the same calls show that the records really have these types.
+mypy checks each `assert_type`; the tests run the same calls and check that the records really have these types.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from logwright import appendfile, kestrel, sej, versioned, yeltsin
 from logwright.core.bytes.outcome import Damage
 
 
-def test_a_sej_journal_has_messages(tmp_path: Path) -> None:
+def test_sej_journal_has_messages(tmp_path: Path) -> None:
     with sej.Writer(tmp_path) as writer:
         writer.append(b"value")
     reader = sej.Reader(tmp_path)
@@ -28,7 +28,7 @@ def test_a_sej_journal_has_messages(tmp_path: Path) -> None:
         assert found.value == b"value"
 
 
-def test_a_queue_has_operations(tmp_path: Path) -> None:
+def test_queue_has_operations(tmp_path: Path) -> None:
     with kestrel.Writer(tmp_path / "cars") as writer:
         writer.addx(b"value")
     reader = kestrel.Reader(tmp_path / "cars")
@@ -43,7 +43,7 @@ def test_a_queue_has_operations(tmp_path: Path) -> None:
         assert found.data == b"value"
 
 
-def test_a_store_has_entries(tmp_path: Path) -> None:
+def test_store_has_entries(tmp_path: Path) -> None:
     with versioned.VersionedKVStore(tmp_path, "cars") as store:
         store["key"] = "value"
     reader = versioned.Reader(tmp_path / "cars.jrn")
@@ -58,7 +58,7 @@ def test_a_store_has_entries(tmp_path: Path) -> None:
         assert found.o == "value"
 
 
-def test_an_appendfile_journal_has_records(tmp_path: Path) -> None:
+def test_appendfile_journal_has_records(tmp_path: Path) -> None:
     with appendfile.Writer(tmp_path) as writer:
         writer.append(b"value")
     reader = appendfile.open_reader(tmp_path)
@@ -72,7 +72,7 @@ def test_an_appendfile_journal_has_records(tmp_path: Path) -> None:
         assert found[-1] == appendfile.Data(b"value")
 
 
-def test_a_page_journal_has_transactions(tmp_path: Path) -> None:
+def test_page_journal_has_transactions(tmp_path: Path) -> None:
     with yeltsin.TransactionJournal(tmp_path / "t.jrnl") as journal:
         journal.append([])
     reader = yeltsin.Reader(tmp_path / "t.jrnl")
@@ -87,7 +87,7 @@ def test_a_page_journal_has_transactions(tmp_path: Path) -> None:
         assert found.operations == ()
 
 
-def test_a_journal_of_any_format_is_a_reader(tmp_path: Path) -> None:
+def test_journal_of_any_format_is_a_reader(tmp_path: Path) -> None:
     with sej.Writer(tmp_path) as writer:
         writer.append(b"value")
     with logwright.open(tmp_path) as journal:

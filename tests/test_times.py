@@ -1,4 +1,4 @@
-"""Times between units: what a source rounds down for Spark, a sink takes back."""
+"""Times between units: a sink accepts the times that a source has rounded down for Spark."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_every_timestamp_read_from_sej_can_be_written(exact: int) -> None:
 
 
 @pytest.mark.parametrize("exact", [LEAST, LEAST + 1, LEAST + 999, -1001, -1, 0, 999, MOST])
-def test_a_finer_unit_is_rounded_down(exact: int) -> None:
+def test_finer_unit_is_rounded_down(exact: int) -> None:
     assert times_of("added", times([exact, None], "us"), "ms").to_pylist() == [exact // 1000, None]
 
 
@@ -58,11 +58,11 @@ def test_rounding_down_divides_like_python() -> None:
 
 
 @pytest.mark.parametrize("value", [LEAST // 1000 - 1, MOST // 1000 + 1])
-def test_a_time_beyond_64_bits_is_refused(value: int) -> None:
+def test_time_beyond_64_bits_is_refused(value: int) -> None:
     with pytest.raises(WrongUse, match="does not fit 64 bits of nanoseconds"):
         times_of("timestamp", times([value], "us"), "ns")
 
 
-def test_a_time_of_the_same_unit_stays() -> None:
+def test_time_of_the_same_unit_is_unchanged() -> None:
     now = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp()) * 10**9 + 123_456_789
     assert times_of("timestamp", times([now, LEAST, None], "ns"), "ns").to_pylist() == [now, LEAST, None]

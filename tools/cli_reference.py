@@ -3,7 +3,7 @@
     python tools/cli_reference.py           write the page
     python tools/cli_reference.py --check   exit with 1 if the page is not up to date
 
-The page is made from the commands themselves and not from their printed help, whose layout is click's.
+The page is made from the commands themselves, not from their printed help, whose layout is click's.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ logwright demo && cd demo
 ## Common rules
 
 - **Data goes to stdout, messages to stderr.** Warnings and errors are one line each and begin with `logwright: `.
-- **Exit codes**: 0 success, 1 damage found, 2 wrong use or unreadable, 130 after Ctrl-C. A torn tail, which a
-  crash leaves and the next writer cuts off, is a problem for `verify` (1) and a warning for all other verbs (0). If
-  the reader of the output closes the pipe (`| head`), the command ends silently with 0.
+- **Exit codes**: 0 success, 1 damage found, 2 wrong use or unreadable, 130 after Ctrl-C. A crash may leave a torn
+  tail, which the next writer cuts off: it is a problem for `verify` (1) and a warning for all other verbs (0). If the
+  reader of the output closes the pipe (`| head`), the command ends silently with 0.
 - **Reading needs no lock and changes nothing**, so every journal can be read while it is written.
 - **Links**: a symbolic link given as PATH is followed. Links inside a journal are never followed.
 - **Damage**: `--mode failfast` stops at damage with an error. `permissive` prints the damaged range among the records
-  and continues after it. `dropmalformed` continues, and lists on stderr what was skipped. The exit code is always 1.
-- **Offsets**: `--from` is the first offset, `--to` the first one that is not included. Operations of a queue have no
-  offsets; they are identified by their places, `FILE@POSITION`.
+  and continues after it. `dropmalformed` continues, and lists the skipped ranges on stderr. The exit code is always 1.
+- **Offsets**: `--from` is the first offset that is included, `--to` the first one that is not. Operations of a queue
+  have no offsets; they are identified by their places, `FILE@POSITION`.
 - **Times** are nanoseconds since the epoch as a plain number, ISO 8601 (`2026-11-15`, `2026-11-15T22:15:00.5Z`,
   `2026-11-15 22:15+01:00`), `now`, or relative to it (`2 hours ago`, `1h30m ago`). They are shown in UTC, and a time
-  without a zone is UTC; with `--local` both are local. A time selects the first record that is not earlier.
+  without a zone is UTC; with `--local`, local time replaces UTC. A time selects the first record that is not earlier.
 - **Durations** are `90s`, `12h`, `1h30m`, `7 days`. **Sizes** are bytes, or `64k`, `10MiB` (by 1024), `2GB` (by 1000).
 - **JSON** is one object per line, in ASCII. Bytes are base64. Every record has `file` (relative to PATH), `position`
-  and `size`. A record of sej also has `offset`, `timestamp` (nanoseconds, or null), `type`, `key`, `value`, and below a
-  root of shards `shard`. A record of kestrel has `op`, and those of `xid`, `count`, `added` (milliseconds), `expires`
-  (milliseconds, or null) and `data` that the operation has, and in a directory of several queues `queue`. `--decode`
-  adds `decoded`. A damaged range has `file`, `position`, `size`, `damage` (the reason) and `kind`.
+  and `size`. A record of sej also has `offset`, `timestamp` (nanoseconds, or null), `type`, `key` and `value`; below a
+  root of shards it has `shard`. A record of kestrel has `op`, and the fields of its operation: of `xid`, `count`,
+  `added` (milliseconds), `expires` (milliseconds, or null) and `data`; in a directory of several queues it has
+  `queue`. `--decode` adds `decoded`. A damaged range has `file`, `position`, `size`, `damage` (the reason) and `kind`.
 - **Tables** are cropped to the width of the terminal; in a pipe they are complete and without colours. Control
   characters in keys and values are printed as escapes. A command that runs longer than a second shows a progress bar on
   stderr, with percent and time left.
@@ -77,7 +77,7 @@ Each command of the original has an equivalent:
 | `sej reset DIR --offset NAME --start T` | `logwright reset DIR NAME --to T --plan` |
 | `sej reset DIR --offset NAME --start T --reset` | `logwright reset DIR NAME --to T` |
 | `sej tail DIR --count N` | `logwright tail DIR -n N`, and `-f` to follow |
-| `sej old DIR --days N` | `logwright clean DIR --max-age Nd --plan`; without `--plan` it removes what it lists |
+| `sej old DIR --days N` | `logwright clean DIR --max-age Nd --plan`; without `--plan` it removes the listed segments |
 | `sej file FILE` | `logwright inspect FILE` |
 | `sej timestamp DIR --offset NAME` | `logwright offsets DIR`: the column `time` |
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Says what this machine lacks, on stderr: with an error if nothing works without it, with a note if something will be
-# slow or missing. Silent, with exit code 0, if nothing is missing.
+# Reports missing tools on stderr: as an error if nothing works without them, as a note if something will be slow or
+# missing. Silent, with exit code 0, if nothing is missing.
 #
-# PYTHON is the interpreter for a new environment; empty when none was found. CC is respected as setuptools does.
+# PYTHON is the interpreter for a new environment; empty if none was found. CC has the same meaning as for setuptools.
 
 set -u
 cd "$(dirname "$0")/.." || exit 1
@@ -48,7 +48,7 @@ compiler_works() {
     include=$("$python" -c 'import sysconfig; print(sysconfig.get_path("include"))')
     scratch=$(mktemp -d) || return 1
     printf '#include <Python.h>\nint main(void) { return 0; }\n' >"$scratch/probe.c"
-    # $compiler may carry options, so it is split into words on purpose.
+    # $compiler may contain options, so it is split into words on purpose.
     # shellcheck disable=SC2086
     $compiler -I"$include" -c "$scratch/probe.c" -o "$scratch/probe.o" >/dev/null 2>&1 && [ -s "$scratch/probe.o" ]
     local worked=$?

@@ -1,13 +1,13 @@
-"""Mutants: each sync, rename, lock and truncation is removed once, and a test must fail for it.
+"""Mutation tests: each sync, rename, lock and truncation is removed once, and a test must fail.
 
 `.mutants/tree` is a copy of the sources in which every such call can be switched off by name, and each decision of the
 modules that recover journals can be changed. The tests run there once and record which test reaches which mutant. Then
 each mutant is switched on in turn, and the tests that reach it run until one fails, beginning with the one that failed
 last time. A mutant that no test detects survives: write a test for the line, or remove it.
 
-    .venv/bin/python tools/mutants.py                        all of them; exit code 1 if one survives
-    .venv/bin/python tools/mutants.py --only kestrel/packing those whose name contains this
-    .venv/bin/python tools/mutants.py --list                 their names only
+    .venv/bin/python tools/mutants.py                              all of them; exit code 1 if one survives
+    .venv/bin/python tools/mutants.py --only kestrel/model/packing those whose name contains this
+    .venv/bin/python tools/mutants.py --list                       their names only
 
 The results are kept in `.mutants` until a source or test changes. A changed test is tried again; `--fresh` tries all.
 """
@@ -38,7 +38,7 @@ PYTHON = ROOT / ".venv" / "bin" / "python"
 
 NAMES = ("sej", "kestrel", "appendfile", "versioned", "yeltsin")
 MUTATED = ("core", *NAMES, "servers", "pipeline", "arrow.py", "cli/convert.py")
-"""Where calls are left out, below src/logwright."""
+"""Where calls are removed, below src/logwright."""
 RECOVERY = (
     "core/io/quarantine.py",
     "core/publish/protocol.py",
@@ -50,11 +50,12 @@ RECOVERY = (
     "versioned/model/ending.py",
     "versioned/model/opening.py",
     "versioned/model/stale_files.py",
+    "appendfile/files/boundaries.py",
     "appendfile/files/opening.py",
     "yeltsin/files/opening.py",
     "yeltsin/model/redo_note.py",
 )
-"""The modules whose decisions are turned as well."""
+"""The modules whose decisions are changed as well."""
 CONTRACT = [f"test_{name}.py" for name in ("crash", "faults", "full_disk", "opening", "staging", "torn_tails")]
 TESTS = {
     "core/": [
@@ -64,12 +65,12 @@ TESTS = {
         *((f"tests/contract/{file}", "sej") for file in CONTRACT),
     ],
     "servers/": [("tests/servers", "")],
-    "pipeline/": [(f"tests/pipeline/{name}", "") for name in ("publish", "test_commit.py", "test_ingest.py")],
+    "pipeline/": [(f"tests/pipeline/{name}", "") for name in ("publish", "test_run.py", "test_increments.py")],
     "pipeline/publish/": [("tests/pipeline/publish", "")],
     "arrow.py": [("tests/test_arrow.py", "")],
     "cli/": [("tests/cli/test_convert.py", "")],
 } | {f"{name}/": [(f"tests/{name}", ""), *((f"tests/contract/{file}", name) for file in CONTRACT)] for name in NAMES}
-"""For the modules whose path begins so: test files or folders, and what must be in the name of a test."""
+"""By prefix of a module's path: test files or folders, and a word that the name of a test must contain."""
 NOT_RUN = [
     "bonjson",
     "codec",
@@ -82,17 +83,17 @@ NOT_RUN = [
     "shapes",
     "splits",
 ]
-"""What is in the names of the test files that are not run: about bytes, or slow, or with a loop device."""
+"""Words in the names of test files that are not run: they concern bytes, are slow, or need a loop device."""
 TELLING = ("crash", "fault", "opening", "staging", "redo", "restore", "repair", "lock", "durability", "quarantine")
-"""What is in the names of the test files that are tried first."""
+"""Words in the names of the test files that are tried first."""
 USAGE_ERROR = 4
-"""The exit code of pytest where a test is not there, as when its parameters depend on what is left out."""
+"""The exit code of pytest if a test does not exist, for instance because its parameters depend on the removed call."""
 SLACK_SECONDS = 30
 NICE = 10
 MOST_MEMORY_BYTES = 8 << 30
 
 EQUIVALENT: dict[str, str] = {}
-"""The mutants that no test can notice, each with the reason."""
+"""The mutants that no test can detect, each with the reason."""
 
 
 # --- finding them -----------------------------------------------------------------------------------------------------
@@ -100,7 +101,7 @@ EQUIVALENT: dict[str, str] = {}
 
 @dataclass
 class Mutant:
-    """One change of one expression. `before` and `after` go around it; `{name}` is what switches it on."""
+    """One change of one expression. `before` and `after` are put around it; `{name}` switches it on."""
 
     name: str
     module: str
@@ -218,7 +219,7 @@ class Finder(ast.NodeVisitor):
 
 
 def left_out(node: ast.Call) -> str:
-    """What kind of call this is, if it is one that is left out."""
+    """The kind of a call that is removed; empty for any other call."""
     if isinstance(node.func, ast.Name):
         return "sync" if node.func.id == "_sync_data" else ""
     if not isinstance(node.func, ast.Attribute):
@@ -251,7 +252,7 @@ def find(package: Path) -> Iterator[tuple[Path, list[Mutant]]]:
 
 
 def rewritten(source: bytes, mutants: list[Mutant]) -> bytes:
-    """The source with a switch around each place."""
+    """The source with a switch around each mutated expression."""
     inserts: dict[int, list[tuple[int, int, str]]] = defaultdict(list)
     for number, mutant in enumerate(mutants):
         size = mutant.end - mutant.start
@@ -270,7 +271,7 @@ def rewritten(source: bytes, mutants: list[Mutant]) -> bytes:
 
 
 def make_tree() -> list[Mutant]:
-    """Copy sources and tests, put the switches in; all mutants. What has not changed keeps its time."""
+    """Copy sources and tests, and put the switches in; all mutants. Unchanged files keep their modification times."""
     TREE.mkdir(parents=True, exist_ok=True)
     instrumented = {file: (mutants, file.read_bytes()) for file, mutants in find(ROOT / "src" / "logwright")}
     wanted: set[Path] = set()
@@ -320,12 +321,12 @@ class Tester:
         )  # fmt: skip
 
     def run(self, arguments: Iterable[str], mutant: str = "", seconds: float = 1e9) -> tuple[int | None, str]:
-        """Run tests with a mutant; the exit code, None when they did not end in time, and what was printed."""
+        """Run tests with a mutant; the exit code, or None if they did not end in time, and the output."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._listed.write_text("\n".join(arguments))
-        told = {"mutant": mutant, "arguments": self._options, "seconds": seconds, "output": str(self._output)}
-        self._process.stdin.write(json.dumps(told) + "\n")
+        request = {"mutant": mutant, "arguments": self._options, "seconds": seconds, "output": str(self._output)}
+        self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
         code: int | None = json.loads(self._process.stdout.readline())
         return code, self._output.read_text(errors="replace")
@@ -336,17 +337,17 @@ class Tester:
 
 
 class Reach:
-    """Which test reaches which places, and how long it takes; kept for each test file until that changes."""
+    """Which test reaches which mutants, and how long it takes; kept for each test file until that changes."""
 
     def __init__(self, *, fresh: bool) -> None:
         self._path = HOME / "reach.json"
         known = json.loads(self._path.read_text()) if self._path.exists() and not fresh else {}
         self._seconds: dict[str, float] = {}
         self.files: dict[str, dict[str, Any]] = known
-        """By test file and word, as in `TESTS`: its digest, the seconds of each test, and the tests of each place."""
+        """By test file and word, as in `TESTS`: its digest, the seconds of each test, the tests by mutant."""
 
     def update(self, modules: set[str], workers: int) -> None:
-        """Run those test files of the modules that are new or have changed."""
+        """Run the test files of the modules that are new or have changed."""
         todo: dict[str, list[str]] = defaultdict(list)
         digests = {}
         for beginning, units in TESTS.items():
@@ -392,7 +393,7 @@ class Reach:
         self._path.write_text(json.dumps(self.files))
 
     def tests_of(self, mutant: Mutant) -> list[str]:
-        """The tests that reach a mutant, the likeliest to fail first. For a new one those that reach its module."""
+        """The tests that reach a mutant, the most promising first. For a new mutant, those that reach its module."""
         found = self._reaching(lambda name: name == mutant.name)
         return found or self._reaching(lambda name: name.startswith(f"{mutant.module}:"))
 
@@ -413,7 +414,7 @@ class Reach:
 
 
 class Judge:
-    """Tries one mutant after the other, and remembers what came of it."""
+    """Tries mutants one by one, and remembers the results."""
 
     def __init__(self, reach: Reach, budget: float, jobs: int) -> None:
         self._reach = reach

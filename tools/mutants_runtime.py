@@ -1,6 +1,7 @@
-"""What runs in the copy of the sources that `mutants.py` makes: the switch of the mutants, and what runs the tests.
+"""The code that runs in the copy of the sources that `mutants.py` makes: the switch of the mutants, and a test runner.
 
-It is imported by every module that has a mutant, and is a plugin of pytest while it is noted which test reaches what.
+Every module with a mutant imports it. It is also a pytest plugin while `mutants.py` records which test reaches which
+mutant.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _seen: set[tuple[str, str]] = set()
 
 
 def _reached(name: str) -> bool:
-    """Note that a test has come here; every mutant is off."""
+    """Record that a test has reached a mutant; every mutant is off."""
     place = name, os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0]
     if place not in _seen:
         _seen.add(place)
@@ -38,7 +39,7 @@ on: Any = _reached if _log else os.environ.get("MUTANT", "").__eq__
 
 
 class _Unlocked:
-    """A disk whose files, or a file which, cannot be locked and does not say so."""
+    """A disk or file whose locks have no effect and raise no error."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
@@ -54,7 +55,7 @@ class _Unlocked:
 
 
 def unlocked(kind: Any, disk: Any, path: Path) -> Any:
-    """What `Lock.acquire` gives, and nothing is locked."""
+    """The result of `Lock.acquire`, without a lock."""
     return kind.acquire(_Unlocked(disk), path)
 
 
@@ -64,7 +65,7 @@ def pytest_runtest_logreport(report: Any) -> None:
 
 
 def serve(niceness: int, most_memory_bytes: int) -> None:
-    """Run tests as lines of JSON ask for them, each time in a fork of a process that has loaded everything already."""
+    """Run tests as requested by lines of JSON, each time in a fork of a process that has already loaded everything."""
     import resource
 
     os.nice(niceness)
@@ -73,14 +74,14 @@ def serve(niceness: int, most_memory_bytes: int) -> None:
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
         _run_pytest(["--collect-only", "-q", "-p", "no:cacheprovider", "tests/contract/test_crash.py"])
     for line in sys.stdin:
-        told = json.loads(line)
+        request = json.loads(line)
         child = os.fork()
         if not child:
             try:
-                _run(told)
+                _run(request)
             finally:
                 os._exit(3)
-        print(json.dumps(_wait_for(child, time.monotonic() + told["seconds"])), flush=True)
+        print(json.dumps(_wait_for(child, time.monotonic() + request["seconds"])), flush=True)
 
 
 def _run_pytest(arguments: list[str]) -> int:
@@ -89,22 +90,22 @@ def _run_pytest(arguments: list[str]) -> int:
     return int(pytest.main(arguments, plugins=[sys.modules[__name__]]))
 
 
-def _run(told: dict[str, Any]) -> None:
+def _run(request: dict[str, Any]) -> None:
     global on
     os.setsid()
-    output = os.open(told["output"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    output = os.open(request["output"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     for stream in (1, 2):
         os.dup2(output, stream)
-    if told["mutant"]:
-        os.environ["MUTANT"] = told["mutant"]
-        on = told["mutant"].__eq__
-    code = _run_pytest(told["arguments"])
+    if request["mutant"]:
+        os.environ["MUTANT"] = request["mutant"]
+        on = request["mutant"].__eq__
+    code = _run_pytest(request["arguments"])
     sys.stdout.flush()
     os._exit(code)
 
 
 def _wait_for(child: int, deadline: float) -> int | None:
-    """The exit code of a child, None if it has not ended by then; it is gone afterwards, with all that it started."""
+    """The exit code of a child, or None if it did not end in time. The child and its processes are ended afterwards."""
     code: int | None = None
     while code is None and time.monotonic() < deadline:
         ended, status = os.waitpid(child, os.WNOHANG)

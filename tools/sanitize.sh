@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs the tests of the kernels with AddressSanitizer and UndefinedBehaviorSanitizer; needs GCC. An error ends
-# the test process, so that its test fails; with -s, and without -n, pytest shows the stack.
+# Runs the tests of the kernels with AddressSanitizer and UndefinedBehaviorSanitizer; needs GCC. An error ends the test
+# process, so the test fails; with -s, and without -n, pytest shows the stack.
 #
 #     tools/sanitize.sh                             all tests of the kernels
 #     tools/sanitize.sh tests/sej -k codec          others; the arguments are those of pytest
@@ -14,7 +14,7 @@ TREE=$PWD/build/sanitize
 PYTHON=$PWD/.venv/bin/python
 
 TESTS=(
-    tests/core/test_{crc32c,gathering}.py
+    tests/core/test_{crc32c,column_builder}.py
     tests/sej/test_checksums.py
     tests/contract/test_{bytes,fuzz,twins}.py
     tests/*/test_{changes,codec,columns,gathering,golden,ids,kernel,packing,protobuf,reentry,replay}.py
@@ -22,7 +22,7 @@ TESTS=(
     tests/versioned/bonjson
     tests/servers/queue/test_parser.py
 )
-# A sanitizer needs memory itself.
+# Sanitizers need memory themselves.
 EXCEPT="not takes_no_more_memory and not take_as_much_memory"
 shopt -s nullglob
 
@@ -37,7 +37,7 @@ tar --create --exclude='*.so' --exclude='__pycache__' setup.py pyproject.toml RE
         || { cat build.log; exit 1; }
 )
 
-# The libraries must be there before the interpreter allocates anything; that of C++ is for extensions that throw.
+# The libraries must be loaded before the interpreter allocates anything; that of C++ is for extensions that throw.
 LD_PRELOAD="$(gcc -print-file-name=libasan.so) $(gcc -print-file-name=libubsan.so) $(gcc -print-file-name=libstdc++.so.6)"
 export LD_PRELOAD
 export ASAN_OPTIONS=detect_leaks=0:abort_on_error=1:allocator_may_return_null=1:handle_segv=1:log_exe_name=1
@@ -55,7 +55,7 @@ fi
 import sys
 from logwright.core.bytes import _crc32c
 
-sys.exit(None if _crc32c.__file__.startswith(sys.argv[1]) else f"{_crc32c.__file__} is not of the sanitized tree")
+sys.exit(None if _crc32c.__file__.startswith(sys.argv[1]) else f"{_crc32c.__file__} is not in the sanitized tree")
 CHECK
 echo "== $kernels kernels with sanitizers: pytest"
 if [ $# -gt 0 ]; then

@@ -10,6 +10,9 @@
         for message in journal:
             ...
 
+    logwright.sql("SELECT key, count(*) FROM 'orders' GROUP BY key")    # by DuckDB
+    logwright.dataset("orders")                     # for DuckDB, Polars and whatever else reads Arrow
+
 `import logwright` is light: neither pyarrow nor pyspark is loaded before it is needed.
 """
 
@@ -24,9 +27,24 @@ from .core.format import open_journal as open
 
 if TYPE_CHECKING:
     from . import appendfile, kestrel, sej, versioned, yeltsin
+    from .arrow.dataset import dataset
+    from .arrow.query import sql
 
 __version__ = "0.1.0"
-__all__ = ["Reader", "__version__", "appendfile", "detect", "errors", "kestrel", "open", "sej", "versioned", "yeltsin"]
+__all__ = [
+    "Reader",
+    "__version__",
+    "appendfile",
+    "dataset",
+    "detect",
+    "errors",
+    "kestrel",
+    "open",
+    "sej",
+    "sql",
+    "versioned",
+    "yeltsin",
+]
 
 
 def __dir__() -> list[str]:
@@ -34,7 +52,15 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    """The format packages, loaded on first use."""
+    """The format packages, and what needs pyarrow, loaded on first use."""
     if name in registry.FORMATS:
         return importlib.import_module(f"{__name__}.{name}")
+    if name == "dataset":
+        from .arrow.dataset import dataset
+
+        return dataset
+    if name == "sql":
+        from .arrow.query import sql
+
+        return sql
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

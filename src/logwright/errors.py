@@ -1,4 +1,4 @@
-"""Every error that Logwright raises on purpose.
+"""The errors of Logwright.
 
     LogwrightError
     ├── WrongUse            the call was wrong; nothing was read or written (also a ValueError)
@@ -6,21 +6,22 @@
     │   └── UnknownOption   there is no option of this name (also a TypeError)
     ├── UnknownFormat       no format recognises these files, or several do
     ├── NotFound            there is no journal, file, segment or consumer of this name (also a FileNotFoundError)
-    ├── HistoryUnavailable  the answer depends on what is no longer kept, or is lost
+    ├── HistoryUnavailable  the answer depends on records that are no longer kept, or are lost
     ├── Empty               a queue has no item to reserve (also a queue.Empty)
-    ├── Full                a queue has as many items, or bytes, as it may have (also a queue.Full)
-    │   └── CapacityExceeded  a store has as many bytes as its buffer may have
+    ├── Full                a queue has reached its limit of items or bytes (also a queue.Full)
+    │   └── CapacityExceeded  a store has reached the limit of its buffer
     ├── Locked              another process holds the journal or the consumer
     ├── Closed              the reader or writer has been closed
     ├── Poisoned            an earlier write or sync failed, or a call was interrupted: this writer accepts nothing more
     ├── StorageFailed       the system refused a file operation (also an OSError)
     ├── Truncated           a file became shorter than what was already read of it
     ├── EndOfWait           a follower waited until its timeout
+    ├── ExpectationFailed   rows do not meet an expectation of the pipeline; its tables have not changed
     ├── HandlerFailed       a consumer's handler kept failing on a record
     └── DamagedJournal      bytes that break the format's rules
         └── Gap             records are missing between two files
 
-Whatever the bytes of a journal are, reading them raises one of these and nothing else.
+Reading any bytes raises one of these errors or none.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from pathlib import PurePath
 from typing import Any, Final
 
 _NO_FILE: Final = (errno.ELOOP, errno.EISDIR, errno.ENOTDIR, errno.EINVAL, errno.ENXIO)
-"""What opening something says that is no plain file."""
+"""The errors of opening a path that is not a plain file."""
 
 _NO_ACCESS: Final = (errno.EACCES, errno.EPERM)
 
@@ -67,7 +68,7 @@ class NotFound(LogwrightError, FileNotFoundError):
 
 
 class HistoryUnavailable(LogwrightError):
-    """The answer depends on what the journal does not hold: it is too old, its archive is gone, or it is lost."""
+    """The answer depends on records that are too old, whose archive is gone, or that are lost."""
 
 
 class Empty(LogwrightError, queue.Empty):
@@ -75,18 +76,18 @@ class Empty(LogwrightError, queue.Empty):
 
 
 class Full(LogwrightError, queue.Full):
-    """A queue has as many items, or as many bytes, as it may have."""
+    """A queue has reached its limit of items or bytes."""
 
 
 class CapacityExceeded(Full):
-    """A store's state, and what should be added, do not fit the largest buffer that it may have."""
+    """The state of a store and the new value do not fit the largest buffer that it may have."""
 
 
 class Locked(LogwrightError):
     """Another process, or another object of this one, holds the lock.
 
-    `holder` says which one, such as `process 812, python3` or `this process`; None where the system does not say. It is
-    part of the message.
+    `holder` names it, such as `process 812, python3` or `this process`; None if the system does not say. It is part of
+    the message.
     """
 
     def __init__(self, message: str, holder: str | None = None) -> None:
@@ -123,7 +124,11 @@ class Truncated(LogwrightError):
 
 
 class EndOfWait(LogwrightError):
-    """Nothing new came within the time that was given."""
+    """No new record came within the timeout."""
+
+
+class ExpectationFailed(LogwrightError):
+    """Rows do not meet an expectation of the pipeline whose action is `fail`. The tables have not changed."""
 
 
 class HandlerFailed(LogwrightError):
@@ -156,10 +161,10 @@ class Gap(DamagedJournal):
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Whether a file was not opened for a reason that says nothing about it, such as too many open files.
+    """Whether opening a file failed for a reason that does not concern the file, such as too many open files.
 
-    A link or a directory in the place of a file says something, and so does a disk that fails to read. A file that may
-    not be read is a problem of that file: what is wrong with the others is found all the same.
+    A link or a directory in the place of a file concerns it, and so do a disk that fails to read and missing access
+    rights: such a file is reported as a problem, and the other files are still checked.
     """
     if not isinstance(error, StorageFailed) or error.action != "open":
         return False
@@ -167,10 +172,10 @@ def is_refusal(error: BaseException) -> bool:
 
 
 def is_no_file(error: BaseException) -> bool:
-    """Whether a directory, a link or the like was in the place of a plain file."""
+    """Whether a directory, a link or another special file was in the place of a plain file."""
     return isinstance(error, StorageFailed) and error.action == "open" and error.errno in _NO_FILE
 
 
 def is_no_space(error: BaseException) -> bool:
-    """Whether a disk was full, which says nothing about what is on it."""
+    """Whether the disk was full."""
     return isinstance(error, StorageFailed) and error.errno in _NO_SPACE

@@ -1,8 +1,8 @@
-"""Where a journal is: a path of this machine, or a URI that `pyarrow.fs` can read (s3://, gs://, hdfs://, …).
+"""The location of a journal: a path of this machine, or a URI that `pyarrow.fs` can read (s3://, gs://, hdfs://, …).
 
-Reading is by URI, writing is POSIX. A remote store becomes a `Disk` that can only read, so that every reader of every
-format works on it as it stands. Its files are read in large pieces ahead: a request to an object store takes as long
-for a mebibyte as for a byte.
+Journals are read by URI, but written only to POSIX file systems. A remote store becomes a `Disk` that can only read, so
+that the readers of all formats work on it unchanged. Files are read ahead in large pieces: a request to an object store
+takes as long for a mebibyte as for a byte.
 """
 
 from __future__ import annotations
@@ -21,10 +21,12 @@ from .errors import NotFound, StorageFailed, WrongUse
 
 READ_AHEAD_BYTES: Final = 4 << 20
 _SCHEME: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://")
+_SECRETS: Final = re.compile(r"(?<=://)[^/]*@|\?.*$")
+"""The secret parts of a URI: user, password and options."""
 
 
 def locate(location: str | Path) -> tuple[Disk, Path]:
-    """The disk and the path on it that a path or a URI stands for."""
+    """The disk, and the path on it, of a path or a URI."""
     text = str(location)
     if text.startswith("file://"):
         return REAL_DISK, Path(fs.FileSystem.from_uri(text)[1])
@@ -75,7 +77,7 @@ class RemoteFile:
         self._source.close()
 
     def _refuse(self, action: str) -> NoReturn:
-        raise StorageFailed(action, self.path, OSError(errno.EROFS, "a remote store is read only here"))
+        raise StorageFailed(action, self.path, OSError(errno.EROFS, "remote stores are read-only"))
 
     def write_at(self, position: int, data: Buffer) -> int:
         self._refuse("write")
@@ -91,7 +93,7 @@ class RemoteFile:
 
 
 class RemoteDisk:
-    """A file system of `pyarrow.fs` as a `Disk` for reading. It can be pickled, and so go to another machine."""
+    """A file system of `pyarrow.fs` as a `Disk` for reading. It can be pickled and sent to another machine."""
 
     def __init__(self, file_system: fs.FileSystem, origin: str) -> None:
         self.file_system = file_system
@@ -148,7 +150,7 @@ class RemoteDisk:
         return 0
 
     def _refuse(self, action: str, path: Path) -> NoReturn:
-        raise StorageFailed(action, path, OSError(errno.EROFS, "a remote store is read only here"))
+        raise StorageFailed(action, path, OSError(errno.EROFS, "remote stores are read-only"))
 
     def make_directory(self, path: Path) -> None:
         self._refuse("create directory", path)
@@ -167,5 +169,10 @@ class RemoteDisk:
 
 
 def is_local(disk: Disk) -> bool:
-    """Whether a disk is this machine's own."""
+    """Whether a disk is the file system of this machine."""
     return isinstance(disk, RealDisk)
+
+
+def without_secrets(location: str) -> str:
+    """A path or URI without user, password and options."""
+    return _SECRETS.sub("", location) if "://" in location else location

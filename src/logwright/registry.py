@@ -1,4 +1,4 @@
-"""The formats that there are: each is registered by its name, and imported when it is first used."""
+"""The formats: each is registered by its name, and imported when it is first used."""
 
 from __future__ import annotations
 

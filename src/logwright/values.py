@@ -1,11 +1,10 @@
-"""Values decoded: JSON, MessagePack, BONJSON, Avro or text, made ready to be printed as JSON.
+"""Decoding of values: JSON, MessagePack, BONJSON, Avro or text, converted to what JSON can represent.
 
-A decoder takes the bytes of one value and gives what JSON can hold, or raises `Undecodable`: whatever the bytes are,
-nothing else, and never for more memory or time than so many bytes can ask for. JSON has no bytes, no NaN, no times, and
-texts only as keys; what it cannot hold is shown as what comes nearest: bytes as base64, NaN and infinities by name,
-times as in ISO 8601, keys as text.
+A decoder takes the bytes of one value and returns a value that JSON can represent. For any other bytes it raises
+`Undecodable` and nothing else; its memory and time are bounded by the number of bytes. JSON has no bytes, NaN or times,
+and its keys are strings: bytes become base64, NaN and infinities their names, times ISO 8601, keys strings.
 
-What a decoder needs (the packages msgpack and fastavro) is imported when it is asked for.
+The packages that a decoder needs (msgpack, fastavro) are imported on first use.
 """
 
 from __future__ import annotations
@@ -27,24 +26,24 @@ Decoder: TypeAlias = Callable[[bytes], Any]
 
 DECODINGS: Final = ("json", "msgpack", "bonjson", "avro", "text")
 MOST_DEPTH: Final = 500
-"""How deeply a value may be nested: as deep as BONJSON goes, and less than what Python's stack takes."""
+"""The deepest nesting of a value: that of BONJSON, and less than Python's stack allows."""
 _MOST_BYTES_OF_A_SCHEMA: Final = 16 << 20
 _CHECKED_FROM_BYTES: Final = 1 << 10
-"""Below this size, what the lengths in a value claim without being true is not worth a pass over it."""
+"""Smaller values are not checked for false lengths before they are decoded: they cannot ask for much memory."""
 
 
 class Undecodable(Exception):
-    """These bytes are not what they were said to be."""
+    """The bytes are not a value of the expected kind."""
 
 
 def decoder(name: str, schema: str | None = None) -> Decoder:
-    """What decodes values of this kind; `schema` is the text of the Avro schema that `avro` needs."""
+    """The decoder for values of a kind; `schema` is the text of the Avro schema that `avro` needs."""
     if name not in DECODINGS:
         raise WrongUse(f"values cannot be decoded as {name!r}; known are {', '.join(DECODINGS)}")
     if name == "avro" and schema is None:
-        raise WrongUse("values of avro can only be decoded with their schema")
+        raise WrongUse("avro values can only be decoded with their schema")
     if name != "avro" and schema is not None:
-        raise WrongUse(f"a schema is for avro: values of {name} need none")
+        raise WrongUse(f"a schema is for avro only, not for {name}")
     if schema is not None:
         return _avro_decoder(schema)
     if name == "msgpack":
@@ -60,13 +59,13 @@ def read_schema(disk: Disk, path: Path) -> str:
     try:
         return file.read_at(0, _MOST_BYTES_OF_A_SCHEMA).decode()
     except UnicodeDecodeError as error:
-        raise WrongUse(f"{path}: a schema is text, and this is not: {error}") from None
+        raise WrongUse(f"{path}: a schema must be text: {error}") from None
     finally:
         file.close()
 
 
 def to_json(decode: Decoder, data: bytes) -> tuple[str | None, str | None]:
-    """A value as JSON text, or None and why it is none."""
+    """A value as JSON text, or None and the reason."""
     try:
         value = decode(data)
         text = _ENCODE(value)
@@ -78,7 +77,7 @@ def to_json(decode: Decoder, data: bytes) -> tuple[str | None, str | None]:
 
 
 def payload(record: Any) -> bytes | None:
-    """The bytes of a record that its user put in, in whichever field its format has them."""
+    """The bytes that the user stored in a record: its field `value` or `data`."""
     for name in ("value", "data"):
         found = getattr(record, name, None)
         if isinstance(found, bytes):
@@ -87,7 +86,7 @@ def payload(record: Any) -> bytes | None:
 
 
 def _is_text(text: str) -> bool:
-    """Whether a text can be written as UTF-8: not when it has one half of a pair of surrogates."""
+    """Whether a text can be encoded as UTF-8: not if it has a lone surrogate."""
     if text.isascii():
         return True
     try:
@@ -97,7 +96,7 @@ def _is_text(text: str) -> bool:
     return True
 
 
-# --- what JSON can hold ---------------------------------------------------------------------------------------------
+# --- conversion to JSON ---------------------------------------------------------------------------------------------
 
 _TOO_DEEP: Final = "it is nested too deeply"
 _AS_THEY_ARE: Final = frozenset((type(None), bool, int, str))
@@ -105,19 +104,19 @@ _ENCODE: Final = json.JSONEncoder(ensure_ascii=False).encode
 
 
 def plain(value: Any, depth: int = 0) -> Any:
-    """A value as JSON can hold it; `Undecodable` when it is nested too deeply."""
+    """A value as JSON can represent it; `Undecodable` if it is nested too deeply."""
     if type(value) in _AS_THEY_ARE:
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
-    if isinstance(value, (bytes, bytearray)):  # a tuple is several times as fast, and this is per item
+    if isinstance(value, (bytes, bytearray)):  # a tuple is several times as fast as a union here
         return base64.b64encode(value).decode()
     if isinstance(value, (dict, list, tuple)):
         if depth >= MOST_DEPTH:
             raise Undecodable(_TOO_DEEP)
         if not isinstance(value, dict):
             items: list[Any] = []
-            for item in value:  # no comprehension, here and below: a level is to take one frame, and not two
+            for item in value:  # no comprehension, here and below: it would take a second frame for each level
                 items.append(plain(item, depth + 1))
             return items
         fields: dict[str, Any] = {}
@@ -170,8 +169,8 @@ def _msgpack_decoder() -> Decoder:
     def decode(data: bytes) -> Any:
         try:
             if len(data) > _CHECKED_FROM_BYTES:
-                # A length makes room for so many items before the first is read, and lists within lists all do:
-                # a pass that keeps nothing finds out whether the items are there.
+                # The decoder allocates a list of the given length before it reads the first item, and so do lists
+                # within lists. A first pass that keeps nothing checks that the items exist.
                 walker = msgpack.Unpacker(max_buffer_size=len(data))
                 walker.feed(data)
                 walker.skip()
@@ -201,19 +200,19 @@ def _package(name: str, extra: str) -> Any:
 
 
 def _avro_decoder(schema: str) -> Decoder:
-    """What decodes single values, without a container around them, by a schema.
+    """The decoder of single values, without a container, by a schema.
 
-    The compiled reader of fastavro has no limit to how deep it goes, and data can only lead it deep where a schema
-    refers to itself: there its Python twin reads, which Python stops in time.
+    The compiled reader of fastavro does not limit the depth of a value. A value can only be deep if a type of the
+    schema refers to itself: then fastavro's reader in Python is used, which Python's recursion limit stops.
     """
     fastavro = _package("fastavro", "avro")
     try:
         parsed = fastavro.parse_schema(json.loads(schema))
         shape = _Shape(parsed)
-    except Exception as error:  # whatever is wrong with it, it is no schema
-        raise WrongUse(f"this is no Avro schema: {str(error) or type(error).__name__}") from None
+    except Exception as error:  # any error means that it is not a schema
+        raise WrongUse(f"this is not an Avro schema: {str(error) or type(error).__name__}") from None
     if shape.unbounded is not None:
-        raise WrongUse(f"an array of {shape.unbounded} takes no bytes however long it is, and cannot be read safely")
+        raise WrongUse(f"items of an array of {shape.unbounded} take no bytes, so its length cannot be checked")
     reader = importlib.import_module("fastavro._read_py") if shape.is_recursive else fastavro
 
     def decode(data: bytes) -> Any:
@@ -226,7 +225,7 @@ def _avro_decoder(schema: str) -> Decoder:
             raise Undecodable(_TOO_SHORT) from None
         except RecursionError:
             raise Undecodable(_TOO_DEEP) from None
-        except Exception as error:  # a branch that a union does not have, a month 13, and whatever else there is
+        except Exception as error:  # such as a missing branch of a union, or a month 13
             raise Undecodable(str(error) or type(error).__name__) from None
         if file.tell() != len(data):
             raise Undecodable(f"{len(data) - file.tell()} bytes follow the value")
@@ -236,10 +235,9 @@ def _avro_decoder(schema: str) -> Decoder:
 
 
 class _Shape:
-    """What a schema allows data to do to its reader.
+    """What makes a schema dangerous: `is_recursive` if a type refers to itself, `unbounded` if items take no bytes.
 
-    `is_recursive`: a type refers to itself. `unbounded`: the items of an array that take no bytes; None if there are
-    none.
+    `unbounded` is the type of the items of an array that take no bytes.
     """
 
     def __init__(self, schema: Any) -> None:
@@ -249,7 +247,7 @@ class _Shape:
         self._is_empty(schema, ())
 
     def _is_empty(self, schema: Any, within: tuple[str, ...]) -> bool:
-        """Whether values of a schema may take no bytes at all; looks at everything in it on the way."""
+        """Whether values of a schema may take no bytes; visits all of the schema."""
         if isinstance(schema, list):
             for branch in schema:
                 self._is_empty(branch, within)

@@ -1,4 +1,4 @@
-"""What is interrupted in a journal of segments, and what must hold then; see `tests/contract/test_interrupts.py`."""
+"""Interrupted calls of a journal of segments, and the invariants after them: `tests/contract/test_interrupts.py`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Segments = list[list[bytes]]
 
 
 class Try(NamedTuple):
-    """A call of a writer that has two segments closed and one open, on the disk; what is not checked then."""
+    """A call of a writer with two closed segments and an open one on the disk; the unchecked segments after it."""
 
     call: Callable[[Writer], object]
     outcomes: list[Segments]
@@ -118,7 +118,7 @@ def opening_to_recover(settings: dict[str, Any], directory: Path, interrupt: Int
 
 
 def walking(settings: dict[str, Any], directory: Path, interrupt: Interrupt) -> None:
-    """A walk that is interrupted and gone on with: nothing goes before all of it was given."""
+    """An iteration that is interrupted and continued: nothing is removed before all of it was returned."""
     three_segments(directory)
     writer = Writer(directory, recovering=True, **settings)
     recovery = writer.recovery()

@@ -14,9 +14,9 @@ View = list[tuple[int, tuple[bytes, ...], bool]]
 
 
 class Model:
-    """The segments that are not checked: `old` ones from before the journal was opened, and those since.
+    """The segments that are not checked: `old` ones from before the journal was opened, and newer ones.
 
-    `aside` are those of them that are of a generation before the one that is being written.
+    `aside` are the segments of a generation before the one that is being written.
     """
 
     def __init__(self) -> None:
@@ -49,12 +49,12 @@ class Model:
         self.aside, self.closed, self.open = [], [], []
 
     def begin_generation(self) -> None:
-        """Records appended since it was opened are moved aside, and no reader has received them."""
+        """Records appended since it was opened are set aside, and no reader has received them."""
         self.aside = self.view()[len(self.old) :]
         self.closed, self.open = [], []
 
     def consume(self) -> None:
-        """The walk over the old records has ended."""
+        """The iteration over the old records has ended."""
         self.old = []
 
     def view(self) -> View:
@@ -64,12 +64,12 @@ class Model:
 
 
 def view_of(segments: list[Segment]) -> View:
-    """What a model says, of segments that were read."""
+    """The segments that were read, in the form of the model."""
     return [(segment.id, tuple(segment.records), segment.complete) for segment in segments if not segment.checked]
 
 
 def read_view(disk: Disk, home: Path) -> View:
-    """What a model says, of a journal on a disk."""
+    """The segments of a journal on a disk, in the form of the model."""
     try:
         return view_of(Reader(home, disk=disk).segments(mode="failfast"))
     except NotFound:

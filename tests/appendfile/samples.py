@@ -1,4 +1,4 @@
-"""Journals to try things on, and the bytes that the original would write."""
+"""Sample journals, and the bytes that the original would write."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HINT = Checkpoint(0, 0)
 
 
 def data(*texts: str) -> list[Record]:
-    """Records of data, one for each text."""
+    """Data records, one for each text."""
     return [Data(text.encode()) for text in texts]
 
 
@@ -35,5 +35,5 @@ def write(directory: Path, files: dict[int, list[Record]], tail: bytes = b"") ->
 
 
 def add_lost(directory: Path, file_id: int, segment: int) -> None:
-    """Let the account of a journal say that a segment has lost records in a file."""
+    """Make the account of a journal say that a segment has lost records in a file."""
     add_lost_segments(REAL_DISK, directory, f"{file_id}.journal", file_id, [segment])

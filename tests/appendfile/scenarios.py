@@ -1,7 +1,7 @@
-"""What is done to a journal with segments before it crashes: checkpoints, removals, and openings that move files.
+"""Calls on a journal with segments before a crash: checkpoints, removals, and openings that move files.
 
-Each scenario is a list of calls. After a crash the segments that can be read are those after the last call that had
-returned, or after the one that was under way; nothing in between, and so again when the journal is opened.
+Each scenario is a list of calls. After a crash the readable segments are those after the last call that had returned,
+or after the call in progress, and nothing in between. The same holds when the journal is opened.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _FILE_BYTES = 120
 
 
 class _Calls:
-    """Calls of a journal, done on a model and on a disk alike."""
+    """Calls of a journal, made on a model and on a disk alike."""
 
     def __init__(self, disk: Disk | None, sync: str = "always") -> None:
         self.model = Model()
@@ -77,7 +77,7 @@ class _Calls:
 
 
 class CallsScenario:
-    """Calls that are crashed anywhere. Those before `run` are done in peace."""
+    """Calls that are crashed anywhere. Those before `run` are not."""
 
     def __init__(self, name: str, before: list[str], calls: list[str], sync: str = "always") -> None:
         self.name = name
@@ -151,16 +151,17 @@ _RETIRED = [
 
 
 class RetireScenario(CallsScenario):
-    """Segments that are closed and checked, so that files go."""
+    """Segments that are closed and checked, so that files are removed."""
 
     def __init__(self, name: str, sync: str = "always") -> None:
         super().__init__(name, ["open"], ["open", *_RETIRED], sync)
 
 
 class ReopenScenario(CallsScenario):
-    """A journal that is opened over and over, so that files are moved, walked over, and removed.
+    """A journal that is opened repeatedly, so that files are moved, recovered, and removed.
 
-    What a walk gives is appended again. With `leaves` walks end half-way, and old files of several openings gather.
+    Recovered records are appended again. With `leaves`, iterations end half-way, and old files of several openings
+    accumulate.
     """
 
     def __init__(self, name: str, *, leaves: bool = False) -> None:
@@ -171,7 +172,7 @@ class ReopenScenario(CallsScenario):
 
 
 class GenerationsScenario(CallsScenario):
-    """Generations that are begun during a walk, which does not touch them."""
+    """Generations that begin during a recovery, which does not change them."""
 
     def __init__(self, name: str) -> None:
         before = ["open", *_RETIRED[:7], "open", "append of the second opening"]

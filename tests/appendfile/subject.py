@@ -1,4 +1,4 @@
-"""Journals of appendfile as the contract tests see them: the hint of the first file is their first record."""
+"""Journals of appendfile in the contract tests: the hint of the first file is their first record."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class AppendfileSubject(Subject):
         )
 
     def scan(self, twin: str, data: bytes) -> Scanned:
-        """The records of the only file of a journal: it begins with a checkpoint, and zeros may be no records."""
+        """The records of the only file of a journal: it begins with a checkpoint, and zeros may not be records."""
         module = _TWINS[twin]
         if len(data) >= 4 and data[0] != CHECKPOINT:
             return Scanned([], 0, Ending.MALFORMED)
@@ -86,7 +86,7 @@ class AppendfileSubject(Subject):
         return Scanned(records, stop, _ENDINGS[ending])
 
     def whole(self, data: bytes) -> Scanned:
-        """Without a checkpoint whose ids cannot follow those before it, and what is after that."""
+        """Without a checkpoint whose ids cannot follow the preceding ones, and without everything after it."""
         scanned = self.scan("codec", data)
         stop, count, _, _ = codec.follow(data, 0, scanned.end, len(scanned.records), 0, 0, 0, CHECKPOINT_BYTES)
         return scanned if stop == scanned.end else Scanned(scanned.records[:count], stop, Ending.MALFORMED)
@@ -203,7 +203,7 @@ class AppendfileSubject(Subject):
 
 
 class Session:
-    """A writer that is given records: the hint of the first file, data, and checkpoints that close a segment."""
+    """A writer that gets records: the hint of the first file, data, and checkpoints that close a segment."""
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
@@ -245,7 +245,7 @@ def _assert_same_records(data: bytes, start: int, stop: int, count: int, chance:
 
 
 def _assert_same_pieces(data: bytes, start: int, stop: int, count: int) -> None:
-    """Compare the pieces of the twins by what is seen of them; each goes through its runs twice."""
+    """Compare the visible contents of the pieces of the twins; each iterates over its runs twice."""
     found: list[Any] = []
     for _, module in _TWINS.items():
         try:
@@ -258,7 +258,7 @@ def _assert_same_pieces(data: bytes, start: int, stop: int, count: int) -> None:
 
 
 def _assert_same_buffers(records: list[Record], columns: codec.Columns, chance: random.Random) -> None:
-    """Fill a buffer of each twin with the same, and compare all that can be seen of them."""
+    """Fill a buffer of each twin with the same records, and compare everything visible."""
     steps = [chance.choice(("append", "register", "check", "begin", "extend")) for _ in records]
     sizes = (chance.choice((50, 200, 4 << 20)), chance.choice((0, 0, 40)))
     found = []

@@ -1,4 +1,4 @@
-"""The journal in asyncio: batches, waiting and not waiting, the walk over what is old, failing and being cancelled."""
+"""The journal in asyncio: batches, waiting and not waiting, recovery, failures and cancellation."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_ids_continue_after_reopening(tmp_path: Path) -> None:
     run(work())
 
 
-def test_an_append_is_written_when_it_resolves(tmp_path: Path) -> None:
+def test_append_is_written_when_it_resolves(tmp_path: Path) -> None:
     async def work() -> None:
         journal, _ = await opened(tmp_path)
         for number in range(3):
@@ -486,7 +486,7 @@ def test_old_records_can_be_replayed_onto_the_new_journal(tmp_path: Path) -> Non
         journal, recovery = await AppendJournal.open(tmp_path, max_pending_bytes=10)
         async for segment in recovery:
             for record in segment.records:
-                journal.append(record)  # no task waits, and yet the old ones are not removed before these are written
+                journal.append(record)  # no task waits, but the old ones are not removed before these are written
         assert read_view(REAL_DISK, tmp_path) == [(0, (b"a", b"b", b"c"), False)]
         assert [path.name for path in tmp_path.glob("**/*.journal")] == ["2.journal"]
         await journal.close()

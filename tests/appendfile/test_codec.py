@@ -1,4 +1,4 @@
-"""Bytes and records: one table of cases for both directions, and what is no record."""
+"""Bytes and records: one table of cases for both directions, and bytes that are not a record."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CASE = pytest.mark.parametrize(("record", "text"), CASES.values(), ids=CASES)
 
 
 @CASE
-def test_a_record_is_encoded_and_decoded(record: Record, text: str) -> None:
+def test_record_is_encoded_and_decoded(record: Record, text: str) -> None:
     whole = bytes.fromhex(text)
     assert codec.encode(record) == whole
     assert codec.decode(whole) == (record, Span(0, len(whole)))
@@ -44,7 +44,7 @@ def test_a_record_is_encoded_and_decoded(record: Record, text: str) -> None:
 
 
 @CASE
-def test_a_record_is_decoded_byte_by_byte(record: Record, text: str) -> None:
+def test_record_is_decoded_byte_by_byte(record: Record, text: str) -> None:
     whole = bytes.fromhex(text)
     for end in range(len(whole)):
         assert codec.decode(whole, 0, end) is NEED_MORE
@@ -57,7 +57,7 @@ def test_invalid_record_is_malformed_whatever_follows(text: str, reason: str) ->
     assert (caught.value.position, caught.value.reason) == (0, reason)
 
 
-def test_the_largest_record_has_one_mebibyte() -> None:
+def test_largest_record_has_one_mebibyte() -> None:
     assert len(codec.encode(Data(bytes(MAX_DATA_BYTES)))) == 1 << 20
     with pytest.raises(TooLarge):
         codec.encode(Data(bytes(MAX_DATA_BYTES + 1)))

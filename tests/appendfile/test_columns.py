@@ -18,12 +18,14 @@ from logwright.appendfile.tables.restore import RESTORE, FileWriter
 from logwright.appendfile.tables.spark_columns import COLUMNS as ON_SPARK
 from logwright.appendfile.tables.splits import SPLITS
 from logwright.core.bytes.outcome import Damage
+from logwright.core.format import find_format
 from logwright.core.io.disk import REAL_DISK, Disk
 from logwright.core.io.file_names import printed
 from logwright.errors import DamagedJournal, NotFound, Poisoned, StorageFailed, WrongUse
 from tests.appendfile.samples import HINT, add_lost, data, write
 from tests.support.damage import overwrite
 from tests.support.faulty_disk import FAULTS, every_fault
+from tests.support.materializing import record_rows
 from tests.support.simulated_disk import SimulatedDisk
 
 EVENTS = ("file", "position", "size", "sequence", "op", "value", "detail")
@@ -136,7 +138,7 @@ def test_stream_reports_files_checked_before_they_were_read(tmp_path: Path) -> N
 
 
 def walked(directory: Path, *records: bytes) -> None:
-    """A program that starts, is done with what it gets back, and appends."""
+    """A program that starts, processes the recovered segments, and appends."""
     with Writer(directory, recovering=True) as writer:
         recovery = writer.recovery()
         list(recovery)
@@ -193,7 +195,7 @@ def test_stream_within_a_file_reports_once_files_removed_after_its_generation(tm
 
 
 @pytest.mark.parametrize("damage", [(20, b"\x07"), (30, b"\xff" * 20)], ids=["data", "a checkpoint"])
-def test_a_copy_of_a_damaged_journal_has_no_complete_segment_where_records_are_missing(
+def test_copy_of_a_damaged_journal_has_no_complete_segment_where_records_are_missing(
     tmp_path: Path, damage: tuple[int, bytes]
 ) -> None:
     source = write(
@@ -218,7 +220,7 @@ def test_journal_starts_after_the_files_that_a_recovery_removed(tmp_path: Path) 
     walked(tmp_path, b"a")
     end = Reader(tmp_path).next
     walked(tmp_path)
-    (tmp_path / "1.journal").unlink()  # as it is before the program has written anything
+    (tmp_path / "1.journal").unlink()  # before the program has written anything
     reader = Reader(tmp_path)
     assert (reader.first, reader.next, list(reader)) == (1 << 64, 1 << 64, [])
     assert SPLITS.resume(reader, "", end, "") == (1 << 64, "")
@@ -252,7 +254,7 @@ def test_rows_become_records_and_segments(tmp_path: Path) -> None:
 @pytest.mark.parametrize("batch_rows", [1, 5, 1000])
 @pytest.mark.parametrize("seed", range(1, 8, 2))
 def test_copy_returns_the_same_records(tmp_path: Path, seed: int, batch_rows: int) -> None:
-    """What waits to be recovered is checked by no pair of a later generation, in the copy either."""
+    """Segments that wait for recovery are not checked by a pair of a later generation, in the copy either."""
     source = random_journal(tmp_path / "source", seed)
     copy(source, tmp_path / "target", batch_rows)
     assert unchecked(tmp_path / "target") == unchecked(source)
@@ -265,7 +267,7 @@ def copy(source: Path, target: Path, batch_rows: int) -> None:
 
 
 def unchecked(directory: Path) -> list[tuple[Any, bool]]:
-    """What is to be recovered, without segments that have no records."""
+    """The segments to recover, without those that have no records."""
     found = [segment for segment in Reader(directory).segments() if segment.records and not segment.checked]
     return [(segment.records, segment.complete) for segment in found]
 
@@ -304,7 +306,7 @@ def test_segment_lost_entirely_makes_no_other_segment_incomplete(tmp_path: Path)
         writer.append_batch(pa.table({"data": [b"a"], "lost": ["yes"]}))
 
 
-def test_whichever_call_fails_a_segment_that_has_lost_records_is_never_complete() -> None:
+def test_segment_with_lost_records_is_never_complete_after_a_failure_of_any_call() -> None:
     home = Path("/journal")
     rows = {
         "kind": ["checkpoint", "data", "checkpoint", "data", "checkpoint"],
@@ -324,7 +326,7 @@ def test_whichever_call_fails_a_segment_that_has_lost_records_is_never_complete(
             append(disk)
         assert disk.inner.open_files == 0, "files were left open"
         complete.append([])
-        with contextlib.suppress(NotFound):  # it failed before there was anything
+        with contextlib.suppress(NotFound):  # it failed before anything existed
             segments = Reader(home, disk=disk.inner).segments()
             complete[-1] = [segment.records for segment in segments if segment.complete]
         assert [b"a"] not in complete[-1]
@@ -362,7 +364,7 @@ def test_messages_of_other_formats_keep_their_values() -> None:
 
 
 def events_of(directory: Path) -> pa.Table:
-    """The rows of a journal as the table `events` has them."""
+    """The rows of a journal in the table `events`."""
     collector = Collector(ON_SPARK.sources(EVENTS, sharded=False))
     batches = [batch for item in Reader(directory).chunks() for batch in collector.add(item)]  # type: ignore[arg-type]
     batches += collector.finish()
@@ -391,13 +393,13 @@ def test_journal_is_restored_from_tables_byte_for_byte(tmp_path: Path, seed: int
     source = random_journal(tmp_path / "source", seed)
     for place in {(row["file_id"], row["segment"]) for row in expected_rows(source)[:: seed + 2] if seed}:
         add_lost(source, *place)
-    written = restored(events_of(source), tmp_path / "target", (1, 7, 1000)[seed % 3])
+    written = restored(record_rows(find_format("appendfile"), source), tmp_path / "target", (1, 7, 1000)[seed % 3])
     assert files_of(tmp_path / "target") == files_of(source)
     assert RESTORE.missing(written, {"": Reader(source).next}) == []
     assert Reader(tmp_path / "target").segments() == Reader(source).segments()
 
 
-def test_the_details_of_a_record_are_json(tmp_path: Path) -> None:
+def test_details_of_a_record_are_json(tmp_path: Path) -> None:
     write(tmp_path, {3: [Checkpoint(1, 2**64 - 1), *data("a")]})
     assert events_of(tmp_path).to_pylist() == [
         {
@@ -440,12 +442,14 @@ def test_invalid_file_names_are_refused(tmp_path: Path, name: str) -> None:
 
 
 def test_contradictory_tables_are_refused(tmp_path: Path) -> None:
-    rows = events_of(write(tmp_path / "source", {0: [HINT, *data("a", "b")]}))
-    for wrong, reason in (
-        (rows.set_column(1, "position", pa.array([0, 10, 25])), "two records here"),
-        (rows.set_column(2, "size", pa.array([20, 5, 9])), "have 34 bytes, and they have 30"),
-        (rows.set_column(3, "sequence", pa.array([0, 0, 1])), "of several files"),
+    rows = record_rows(find_format("appendfile"), write(tmp_path / "source", {0: [HINT, *data("a", "b")]}))
+    for name, values, reason in (
+        ("position", [0, 10, 25], "two records here"),
+        ("size", [20, 5, 9], "have 34 bytes, and they have 30"),
+        ("sequence", [0, 0, 1], "of several files"),
     ):
+        field = rows.schema.field(name)
+        wrong = rows.set_column(rows.schema.get_field_index(name), field, pa.array(values, field.type))
         writer = FileWriter(tmp_path / reason, "0.journal")
         with pytest.raises(DamagedJournal, match=reason):
             writer.append_batch(wrong.combine_chunks().to_batches()[0])
@@ -455,7 +459,7 @@ def test_contradictory_tables_are_refused(tmp_path: Path) -> None:
         RESTORE.write_consumers(tmp_path, "", {"billing": 1})
 
 
-def test_the_inventory_has_every_file(tmp_path: Path) -> None:
+def test_inventory_has_every_file(tmp_path: Path) -> None:
     random_journal(tmp_path, 3)
     reader = Reader(tmp_path)
     found = SPLITS.inventory(reader)

@@ -8,7 +8,7 @@ checksums; so may those after it, up to the next range that the repair has remov
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -17,16 +17,18 @@ import pytest
 
 from logwright.appendfile import Checkpoint, Data, Reader, Segment, Writer
 from logwright.appendfile.bytes import codec, kernel
-from logwright.appendfile.bytes.layout import CHECKPOINT, HEADER, HEADER_BYTES
+from logwright.appendfile.bytes.layout import CHECKPOINT, HEADER, HEADER_BYTES, LOCK_NAME
 from logwright.appendfile.bytes.records import Record
 from logwright.appendfile.files import files
 from logwright.appendfile.files import repair as repairs
+from logwright.appendfile.files.files import list_files
 from logwright.appendfile.model.replay import replay
 from logwright.core.bytes.outcome import Span
 from logwright.core.repair.losses import Loss
 from logwright.core.repair.plan import Create, Cut, Patch, Plan
+from logwright.errors import DamagedJournal, Gap
 from tests.support.counts import COUNTS
-from tests.support.damage import Traced, accident, drop, insert
+from tests.support.damage import Files, Traced, accident, drop, files_accident, insert
 from tests.support.simulated_disk import SimulatedDisk
 from tests.support.trees import read_tree, write_file
 
@@ -281,6 +283,275 @@ def test_after_repair_records_are_genuine_and_losses_accounted_for(seed: int) ->
             raise
     COUNTS.add("damages repaired", repaired, "appendfile")
     assert repaired > 2 * DAMAGES // 3
+
+
+# --- accidents to whole files and whole records -----------------------------------------------------------------------
+
+
+@dataclass
+class Written:
+    """What writers have left: the files in order, and each data record, by its number, with its segment."""
+
+    files: dict[str, bytes]
+    segments: dict[int, tuple[str, int]]
+    """The generation and the segment of each number."""
+    checked: dict[str, int]
+    """The oldest segment of each generation that is not checked."""
+    directories: list[str]
+
+    @classmethod
+    def random(cls, chance: random.Random) -> Written:
+        """Some openings: a few continue, others begin a recovery and leave it, or finish it."""
+        disk = SimulatedDisk()
+        disk.make_directory(HOME)
+        numbers = iter(range(10**6))
+        for _ in range(chance.choice((1, 1, 2, 3, 5))):
+            recovering = chance.randrange(2) == 1
+            with Writer(HOME, disk=disk, recovering=recovering, file_bytes=chance.choice((90, 150, 300))) as writer:
+                if recovering and chance.randrange(4) == 0:
+                    recovery = writer.recovery()
+                    list(recovery)
+                for _ in range(chance.choice((0, 3, 15, 15))):
+                    write_one(writer, chance, numbers)
+        return cls.of(disk)
+
+    @classmethod
+    def of(cls, disk: SimulatedDisk) -> Written:
+        tree = read_tree(disk, HOME)
+        names = [file.name for file in list_files(disk, HOME).files]
+        found: dict[str, bytes] = {name: tree[name] or b"" for name in names}
+        written = cls(found, {}, {}, sorted(name for name, data in tree.items() if data is None))
+        for name, data in found.items():
+            generation = generation_of(name)
+            segment = 0
+            for record in codec.records(data, 0, len(data), codec.walk(data, 0, len(data))[1]):
+                if isinstance(record, Checkpoint):
+                    segment, written.checked[generation] = record.current, record.checked
+                else:
+                    written.segments[number_of(record.data)] = generation, segment
+        return written
+
+    def lay_out(self, files: Mapping[str, bytes]) -> SimulatedDisk:
+        disk = SimulatedDisk()
+        disk.make_directory(HOME)
+        for name in self.directories:
+            disk.make_directory(HOME / name)
+        for name, data in files.items():
+            write_file(disk, HOME / name, data)
+        if not disk.exists(HOME / LOCK_NAME):
+            write_file(disk, HOME / LOCK_NAME, b"")
+        return disk
+
+    def boundaries(self, name: str, data: bytes) -> list[int]:
+        return list(codec.spans(data, 0, len(data), codec.walk(data, 0, len(data))[1])) if data else [0]
+
+
+def write_one(writer: Writer, chance: random.Random, numbers: Iterator[int]) -> None:
+    match chance.randrange(10):
+        case 0 | 1:
+            writer.register_checkpoint()
+        case 2 if writer.checked < writer.current:
+            writer.check_checkpoint()
+        case 3 if chance.randrange(10) == 0:
+            writer.begin_generation()
+        case _:
+            writer.append(b"%d:" % next(numbers) + chance.randbytes(chance.randrange(30)))
+
+
+def generation_of(name: str) -> str:
+    return name.rpartition("/")[0]
+
+
+def number_of(data: bytes) -> int:
+    return int(data.partition(b":")[0])
+
+
+def numbers_in(reader: Reader) -> list[int]:
+    found = reader.records(mode="dropmalformed")
+    return [number_of(record.data) for record in found if isinstance(record, Data)]
+
+
+def contradiction(files: Mapping[str, bytes], directories: list[str]) -> str:
+    """Why these files cannot be what writers have left, by their ids alone; empty if they can.
+
+    That is all that the format shows of whole files and records. Losses that leave no contradiction are not detected:
+    data, first files, and all at the end of the journal.
+    """
+    waiting = sorted((int(name.rpartition("/")[2]), name) for name in directories if "recovery/" in name)
+    before: tuple[int, int] | None = None
+    """The last file id and segment of the generation before."""
+    for boundary, generation in [*waiting, (0, "")]:
+        ids = {int(Path(name).stem): name for name in files if generation_of(name) == generation}
+        if generation and (boundary - 1) not in ids:
+            return f"{generation} has no last file"
+        if ids and sorted(ids) != list(range(min(ids), max(ids) + 1)):
+            return f"a file of {generation or 'the journal'} is missing"
+        last: tuple[int, int] | None = None
+        for file_id in sorted(ids):
+            data = files[ids[file_id]]
+            is_last, is_newest = file_id == max(ids), file_id == max(ids) and not generation
+            stop, count, _, _ = codec.walk(data, 0, len(data))
+            if stop < len(data) and not is_newest:
+                return f"{ids[file_id]} ends within a record"
+            records = codec.records(data, 0, stop, count)
+            if not records:
+                if not is_last:
+                    return f"{ids[file_id]} is empty"
+                continue
+            for row, record in enumerate(records):
+                if isinstance(record, Data):
+                    if row == 0:
+                        return f"{ids[file_id]} begins with data"
+                    continue
+                pair = (record.checked, record.current)
+                if row == 0 and last is None:
+                    begins = before is not None and before[0] + 1 == file_id
+                    expected = {(before[1], before[1])} if before is not None and begins else {pair}
+                    if file_id == 0:
+                        expected = {(0, 0)}
+                else:
+                    assert last is not None
+                    expected = {(last[0] + 1, last[1]), (last[0], last[1] + 1), *([last] if row < 2 else [])}
+                if pair not in expected:
+                    return f"{ids[file_id]}: {pair} is not one of {expected}"
+                last = pair
+        if generation and last is None and ids and 0 in ids:
+            last = (0, 0)
+        if generation and last is None and before is not None and ids and min(ids) == before[0] + 1:
+            last = (before[1], before[1])  # its only file is empty
+        if generation:
+            before = None if last is None else (boundary - 1, last[1])
+    return ""
+
+
+def check_files(written: Written, damaged: Files) -> bool:
+    """Verify, open and repair a journal after an accident; whether it was repaired."""
+    disk = written.lay_out(damaged.files)
+    wrong = contradiction(damaged.files, written.directories)
+    there = surviving(damaged.files)
+    report = Reader(HOME, disk=disk).verify()
+    problems = [problem.kind for problem in report.problems if problem.kind != "torn_tail"]
+    assert bool(problems) == bool(wrong), f"{wrong or 'no contradiction'}: {report.problems}"
+    check_recovery(written, damaged, bool(wrong))
+    if not damaged.files and not wrong:
+        return False  # a journal that nothing was written to yet looks the same
+    plan = repairs.plan(HOME, disk=disk)
+    assert plan.left == ()
+    assert plan.empty == report.sound
+    if plan.empty:
+        return False
+    before = read_tree(disk, HOME)
+    repairs.apply(HOME, plan, disk=disk)
+    reader = Reader(HOME, disk=disk)
+    assert reader.verify().problems == []
+    assert repairs.plan(HOME, disk=disk).empty, "a second repair changes something, or adds to the account"
+    found = numbers_in(reader)
+    is_hint = damaged.label.startswith("swap") and is_explained_by_a_hint(written, damaged.files)
+    assert found == sorted(set(found)) or is_hint, "out of order"
+    gone = set(written.segments) - set(found)
+    losses = [loss for loss in plan.losses if loss.kind == "lost"]
+    assert not set(there) - set(found) or losses, "a record that was there is gone, and not in the account"
+    is_exchanged = any("exchanged" in loss.what for loss in plan.losses)
+    assert losses or is_hint or is_exchanged or not wrong
+    assert not is_exchanged or not (gone or losses)
+    assert sum(loss.at_least for loss in losses) <= gone_records(written, reader)
+    if losses and None not in (most := [loss.at_most for loss in losses]):
+        assert len(set(there) - set(found)) <= sum(filter(None, most))
+    if not is_hint:
+        check_complete(written, reader, damaged)
+    repairs.undo(HOME, disk=disk)
+    after = read_tree(disk, HOME)
+    assert {name: after.get(name) for name in damaged.files} == {name: before[name] for name in damaged.files}
+    assert reader.losses() == []
+    return True
+
+
+def is_explained_by_a_hint(written: Written, files: Mapping[str, bytes]) -> bool:
+    """Whether other first ids of one file would explain as much as two exchanged files: nothing proves which it was."""
+    segments = range(2 + max(segment for _, segment in written.segments.values()))
+    hints = [codec.encode(Checkpoint(one, other)) for one in segments for other in segments if one <= other]
+    return any(
+        not contradiction({**files, name: hint + data[len(hint) :]}, written.directories)
+        for name, data in files.items()
+        for hint in hints
+    )
+
+
+def surviving(files: Mapping[str, bytes]) -> list[int]:
+    """The numbers that are still in the files."""
+    found = []
+    for data in files.values():
+        stop, count, _, _ = codec.walk(data, 0, len(data))
+        records = codec.records(data, 0, stop, count)
+        found += [number_of(record.data) for record in records if isinstance(record, Data)]
+    return found
+
+
+def gone_records(written: Written, reader: Reader) -> int:
+    """How many records are not there any more; a repair may have added first checkpoints."""
+    count = sum(len(written.boundaries(name, data)) - 1 for name, data in written.files.items())
+    return (
+        count
+        - reader.verify().records
+        + sum("restored" in (loss.kind, loss.reason) for loss in reader.losses())
+        + (sum("missing" in loss.reason for loss in reader.losses()))
+    )
+
+
+def check_recovery(written: Written, damaged: Files, is_wrong: bool) -> None:
+    """Opened as it is: refused, or everything that is there and was not checked is returned."""
+    disk = written.lay_out(damaged.files)
+    wanted = [
+        number
+        for number in surviving(damaged.files)
+        if (place := written.segments[number]) and place[1] >= written.checked[place[0]]
+    ]
+    found: list[int] = []
+    try:
+        with Writer(HOME, disk=disk, recovering=True) as writer:
+            recovery = writer.recovery()
+            for segment in recovery:
+                found += map(number_of, segment.records)
+    except (DamagedJournal, Gap):
+        assert is_wrong
+        return
+    assert not is_wrong, "files that contradict each other were recovered, and removed"
+    assert not set(wanted) - set(found)
+    assert found == sorted(set(found)) or damaged.label.startswith("swap")
+
+
+def check_complete(written: Written, reader: Reader, damaged: Files) -> None:
+    """A segment that is complete has all of its records that the accident has left a trace of."""
+    whole: dict[tuple[str, int], list[int]] = {}
+    for number, place in written.segments.items():
+        whole.setdefault(place, []).append(number)
+    for segment in reader.segments():
+        home = "" if segment.generation is None else f".logwright/recovery/{segment.generation}"
+        if segment.complete and not segment.checked and not is_untraced(damaged.label):
+            assert [*map(number_of, segment.records)] == whole[home, segment.id], f"segment {segment.name}"
+
+
+def is_untraced(label: str) -> bool:
+    """Whether an accident takes away data records alone or first files, which no id shows."""
+    return label.startswith(("delete", "cut", "copy", "remove"))
+
+
+@pytest.mark.parametrize("seed", range(ROUNDS))
+def test_after_accidents_to_files_and_whole_records_losses_are_accounted_for(seed: int) -> None:
+    repaired = 0
+    for number in range(DAMAGES // 5):
+        chance = random.Random(f"appendfile files/{seed}/{number}")
+        written = Written.random(chance)
+        if not written.files:
+            continue
+        damaged = files_accident(written.files, written.boundaries, chance)
+        try:
+            repaired += check_files(written, damaged)
+        except BaseException as error:
+            error.add_note(f"{seed}/{number}: {damaged.label}")
+            raise
+    COUNTS.add("damages repaired", repaired, "appendfile")
+    assert repaired > DAMAGES // 20
 
 
 # --- the harness notices a repair that is wrong -----------------------------------------------------------------------

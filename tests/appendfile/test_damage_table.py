@@ -12,7 +12,7 @@ import pytest
 from logwright.appendfile import Checkpoint, Data, Reader, Record, Segment, Writer, recover
 from logwright.appendfile.files import repair as repairs
 from logwright.core.repair.losses import Loss
-from logwright.errors import DamagedJournal, Gap
+from logwright.errors import DamagedJournal, Gap, LogwrightError
 from tests.appendfile.samples import HINT, data, encoded, write
 from tests.support.damage import cut, damage_file, drop, flip_bit, insert, noise, overwrite
 
@@ -299,6 +299,136 @@ def test_a_missing_file_that_waits_for_recovery_is_a_problem(tmp_path: Path, mis
     assert found == ({1: False, 2: False, 3: False} if missing == 1 else {1: True, 2: False})
 
 
+@pytest.mark.parametrize("is_used", [False, True], ids=["nothing written since", "written since"])
+def test_only_file_of_a_waiting_generation_that_is_missing_is_a_problem(tmp_path: Path, is_used: bool) -> None:
+    with Writer(tmp_path) as writer:
+        writer.append(b"a")
+        writer.register_checkpoint()
+    with Writer(tmp_path, recovering=True) as writer:
+        writer.append_many([b"b"] if is_used else [])
+    (tmp_path / ".logwright/recovery/1/0.journal").unlink()
+    place = "1.journal" if is_used else ".logwright/recovery/1"
+    assert [(problem.kind, problem.file) for problem in Reader(tmp_path).verify().problems] == [("gap", place)]
+    with pytest.raises(Gap, match="at least file 0 was: it is missing"):
+        list(Reader(tmp_path))
+    with pytest.raises(Gap):
+        Reader(tmp_path).segments(mode="failfast")
+    for recovering in (False, True):
+        with pytest.raises(Gap, match=r"at least file 0 was: it is missing \(see logwright repair\)"):
+            Writer(tmp_path, recovering=recovering)
+    plan = repairs.plan(tmp_path)
+    (loss,) = plan.losses
+    assert (loss.file, loss.at_least, loss.at_most) == (".logwright/recovery/1/0.journal", 1, None)
+    assert loss.fields["segments"] == ([0, 1] if is_used else [0, 0])
+    repairs.apply(tmp_path, plan)
+    assert Reader(tmp_path).verify().sound
+    assert repairs.plan(tmp_path).empty
+    with Writer(tmp_path, recovering=True) as writer:
+        recovery = writer.recovery()
+        assert [list(segment.records) for segment in recovery] == ([[b"b"]] if is_used else [])
+    if not is_used:
+        with pytest.raises(LogwrightError):
+            repairs.undo(tmp_path)  # the file that it has made was recovered
+
+
+def test_checkpoint_that_the_next_file_confirms_is_kept(tmp_path: Path) -> None:
+    """Records before it are deleted, so that its ids do not follow: three checkpoints at least are missing."""
+    first = [HINT, *data("a"), Checkpoint(0, 1), *data("b"), Checkpoint(0, 2), Checkpoint(1, 2), *data("c")]
+    write(tmp_path, {0: [*first, Checkpoint(1, 3)], 1: [Checkpoint(1, 3), *data("d")]})
+    damage_file(tmp_path / "0.journal", drop, 25, len(encoded(*first)))
+    assert [(problem.kind, problem.position) for problem in Reader(tmp_path).verify().problems] == [("gap", 25)]
+    plan = repairs.plan(tmp_path)
+    assert list(map(described, plan.losses)) == [(25, 0, 3, None, [0, 3], None)]
+    repairs.apply(tmp_path, plan)
+    assert encoded(*Reader(tmp_path)) == encoded(HINT, *data("a"), Checkpoint(1, 3), Checkpoint(1, 3), *data("d"))
+    assert Reader(tmp_path).verify().sound
+    assert repairs.plan(tmp_path).empty
+
+
+def test_number_of_lost_records_is_not_exact_if_ids_may_be_right(tmp_path: Path) -> None:
+    first = [HINT, *data("a"), Checkpoint(0, 1), *data("b")]
+    write(tmp_path, {0: [*first, Checkpoint(0, 2), *data("c")]})
+    damage_file(tmp_path / "0.journal", drop, 25, len(encoded(*first)))
+    assert list(map(described, repairs.plan(tmp_path).losses)) == [(25, 20, 1, None, [0, 0], None)]
+
+
+@pytest.mark.parametrize("is_waiting", [False, True])
+@pytest.mark.parametrize("swapped", [(0, 1), (1, 2), (0, 2)])
+def test_two_files_with_each_others_names_get_their_own_again(
+    tmp_path: Path, swapped: tuple[int, int], is_waiting: bool
+) -> None:
+    three_files(tmp_path)
+    if is_waiting:
+        Writer(tmp_path, recovering=True).close()
+    before = Reader(tmp_path).segments()
+    one, other = (tmp_path / Reader(tmp_path).files()[row].name for row in swapped)
+    contents = one.read_bytes(), other.read_bytes()
+    other.write_bytes(contents[0])
+    one.write_bytes(contents[1])
+    assert not Reader(tmp_path).verify().sound
+    plan = repairs.plan(tmp_path)
+    assert [(loss.kind, loss.at_most) for loss in plan.losses] == [("restored", 0)]
+    assert plan.losses[0].what.endswith("which were exchanged")
+    repairs.apply(tmp_path, plan)
+    assert (one.read_bytes(), other.read_bytes()) == contents
+    assert Reader(tmp_path).segments() == before
+    assert repairs.plan(tmp_path).empty
+    repairs.undo(tmp_path)
+    assert (one.read_bytes(), other.read_bytes()) == contents[::-1]
+
+
+def test_files_in_another_order_add_to_the_account_only_once(tmp_path: Path) -> None:
+    """Three files have changed places: no exchange of two explains that."""
+    three_files(tmp_path)
+    contents = [(tmp_path / f"{number}.journal").read_bytes() for number in range(3)]
+    for number in range(3):
+        (tmp_path / f"{number}.journal").write_bytes(contents[(number + 1) % 3])
+    repairs.apply(tmp_path, repairs.plan(tmp_path))
+    losses = Reader(tmp_path).losses()
+    assert Reader(tmp_path).verify().sound
+    assert repairs.plan(tmp_path).empty
+    assert len(losses) == len(Reader(tmp_path).losses()) > 0
+    assert not any(segment.complete and segment.id > 0 for segment in Reader(tmp_path).segments())
+
+
+def test_writer_removes_no_file_whose_ids_go_back(tmp_path: Path) -> None:
+    three_files(tmp_path)
+    one, other = tmp_path / "1.journal", tmp_path / "2.journal"
+    contents = one.read_bytes(), other.read_bytes()
+    one.write_bytes(contents[1])
+    other.write_bytes(contents[0])
+    with Writer(tmp_path) as writer:
+        while writer.checked < writer.current:
+            writer.check_checkpoint()
+    assert sorted(path.name for path in tmp_path.glob("*.journal")) == ["0.journal", "1.journal", "2.journal"]
+
+
+@pytest.mark.parametrize(("end", "kinds"), [(45, ["gap"]), (50, [])])
+def test_generation_begins_with_the_segment_that_the_one_before_ends_in(
+    tmp_path: Path, end: int, kinds: list[str]
+) -> None:
+    with Writer(tmp_path) as writer:
+        writer.append(b"abcde")
+        writer.register_checkpoint()
+        writer.append(b"1")
+    with Writer(tmp_path, recovering=True) as writer:
+        writer.append(b"2")
+    damage_file(tmp_path / ".logwright/recovery/1/0.journal", cut, {45: 29, 50: 49}[end])
+    assert [problem.kind for problem in Reader(tmp_path).verify().problems] == kinds
+    writer = Writer(tmp_path, recovering=True)
+    recovery = writer.recovery()
+    with writer:
+        if kinds:
+            with pytest.raises(Gap, match="the generation before ends in segment 0"):
+                list(recovery)
+        else:
+            assert [list(segment.records) for segment in recovery] == [[b"abcde"], [b"2"]]
+    if kinds:
+        repairs.apply(tmp_path, repairs.plan(tmp_path))
+        assert Reader(tmp_path).verify().sound
+        assert repairs.plan(tmp_path).empty
+
+
 def test_missing_file_is_replaced_and_the_repair_can_be_undone(tmp_path: Path) -> None:
     three_files(tmp_path)
     (tmp_path / "1.journal").unlink()
@@ -440,7 +570,7 @@ def test_flipped_bit_of_the_last_checkpoint_marks_no_segment_as_checked(tmp_path
     with pytest.raises(DamagedJournal, match=r"the ids 4, 4 cannot follow 0, 3; .*\(see logwright repair\)"):
         Writer(tmp_path, recovering=True)
     plan = repairs.plan(tmp_path)
-    assert list(map(described, plan.losses)) == [(340, 20, 1, 1, [3, 3], None)]
+    assert list(map(described, plan.losses)) == [(340, 20, 1, None, [3, 3], None)]
     repairs.apply(tmp_path, plan)
     with Writer(tmp_path, recovering=True) as writer:
         recovery = writer.recovery()

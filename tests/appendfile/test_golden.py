@@ -1,7 +1,7 @@
 """The bytes that the original would write for the same calls.
 
-`derived.json` was derived from the original's sources. Where it follows their slips, the format's rules win: a register
-right after another one writes nothing, an empty record is refused, and a file is removed once nothing in it is needed.
+`derived.json` was derived from the original's sources. If it follows their mistakes, the rules of the format win: a
+second register in a row writes nothing, an empty record is refused, and a file is removed once nothing in it is needed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SLIPS = ["two registers in a row (the second is not skipped)", "empty record", "
 
 
 def perform(writer: Writer, scenario: dict[str, Any]) -> None:
-    """Do the steps of a scenario, and compare what each of them answers."""
+    """Run the steps of a scenario, and compare the result of each."""
     for step in scenario["steps"]:
         match step:
             case {"op": "append", "arg": text}:
@@ -55,13 +55,13 @@ def assert_like(directory: Path, expected: list[dict[str, Any]]) -> None:
 
 
 @pytest.mark.parametrize("name", SAME)
-def test_the_same_calls_leave_the_same_files(tmp_path: Path, name: str) -> None:
+def test_same_calls_leave_the_same_files(tmp_path: Path, name: str) -> None:
     with Writer(tmp_path) as writer:
         perform(writer, SCENARIOS[name])
     assert_like(tmp_path, SCENARIOS[name]["files"])
 
 
-def test_a_second_register_writes_nothing(tmp_path: Path) -> None:
+def test_second_register_writes_nothing(tmp_path: Path) -> None:
     with Writer(tmp_path) as writer:
         writer.append(b"a")
         assert (writer.register_checkpoint(), writer.register_checkpoint()) == (1, 1)
@@ -74,7 +74,7 @@ def test_two_registers_of_the_original_are_two_segments(tmp_path: Path) -> None:
     assert Reader(tmp_path).segments() == [Segment(0, [b"a"], True), Segment(1, [], True)]
 
 
-def test_an_empty_record_is_refused(tmp_path: Path) -> None:
+def test_empty_record_is_refused(tmp_path: Path) -> None:
     with Writer(tmp_path) as writer, pytest.raises(WrongUse):
         writer.append(b"")
     assert files_of(tmp_path) == {}

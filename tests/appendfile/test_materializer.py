@@ -12,7 +12,6 @@ import pytest
 
 from logwright.appendfile import Checkpoint, Reader, Record, Writer
 from logwright.appendfile.tables.restore import RESTORE
-from logwright.appendfile.tables.spark_columns import COLUMNS
 from logwright.core.format import find_format
 from logwright.core.io.disk import REAL_DISK
 from tests.appendfile.samples import HINT, add_lost, data, encoded, write
@@ -35,7 +34,7 @@ MATERIALS = materials_of(FORMAT)
 
 
 def expected(rows: list[Row]) -> Tables:
-    """The tables of records, by rules that look at all of them at once."""
+    """The tables of records, by rules that use all of them at once."""
     found = []
     generations: list[list[Row]] = []
     for row in rows:
@@ -149,8 +148,8 @@ def in_order(rows: list[Row]) -> list[Row]:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_journal_that_grows_is_recovered_and_cleaned_gives_each_segment_once(tmp_path: Path, seed: int) -> None:
-    """Increments are read while the journal changes: its files are put aside, removed, and begun again."""
+def test_journal_that_grows_is_recovered_and_cleaned_returns_each_segment_once(tmp_path: Path, seed: int) -> None:
+    """Increments are read while the journal changes: its files are set aside, removed, and created again."""
     chance = random.Random(seed)
     journal = tmp_path / "journal"
     increments = Increments(MATERIALS, tmp_path / "scratch")
@@ -198,13 +197,13 @@ def closed_of(increments: Increments) -> list[int]:
 
 
 def add(increments: Increments, directory: Path, position: int) -> int:
-    """Take what is new in a journal; where it ends now."""
+    """Process the new records of a journal; its end now."""
     (extent,) = FORMAT.splits.extent(FORMAT.open(directory)).values()
     increments.add(batches_of(FORMAT, directory, "", position, extent[1]))
     return extent[1]
 
 
-def test_a_segment_is_closed_when_it_is_checked(tmp_path: Path) -> None:
+def test_segment_is_closed_when_it_is_checked(tmp_path: Path) -> None:
     increments = Increments(MATERIALS, tmp_path / "scratch")
     position = 0
     with Writer(tmp_path / "journal") as writer:
@@ -254,7 +253,7 @@ def test_files_removed_before_they_were_read_leave_a_segment_incomplete(tmp_path
     assert segments_of(increments) == [(None, 0, False, True, 1), (None, 1, True, False, 1)]
 
 
-def test_a_segment_that_has_lost_records_is_not_complete(tmp_path: Path) -> None:
+def test_segment_that_has_lost_records_is_not_complete(tmp_path: Path) -> None:
     records: list[Record] = [HINT, *data("a"), Checkpoint(0, 1), *data("b"), Checkpoint(0, 2)]
     journal = write(tmp_path / "journal", {0: records})
     (journal / ".logwright").mkdir()
@@ -264,7 +263,7 @@ def test_a_segment_that_has_lost_records_is_not_complete(tmp_path: Path) -> None
     assert segments_of(increments) == [(None, 0, True, False, 1), (None, 1, False, False, 1)]
 
 
-def test_the_tables_are_typed() -> None:
+def test_tables_are_typed() -> None:
     assert MATERIALS.is_ordered
     assert list(MATERIALS.schemas) == ["segment_records", "segments"]
     schema = MATERIALS.schemas["segment_records"]
@@ -282,8 +281,8 @@ def test_the_tables_are_typed() -> None:
     ]
 
 
-def test_a_file_is_written_again_from_the_table(tmp_path: Path) -> None:
-    """What restoring takes are columns of the table of records, ids of 64 bits among them."""
+def test_file_is_restored_from_the_table(tmp_path: Path) -> None:
+    """Restoring uses columns of the table of records, including ids of 64 bits."""
     top = 2**64 - 1
     journal = write(
         tmp_path / "journal", {7: [Checkpoint(top - 1, top - 1), *data("a", "b"), Checkpoint(top - 1, top)]}
@@ -294,25 +293,9 @@ def test_a_file_is_written_again_from_the_table(tmp_path: Path) -> None:
     assert [row["current"] for row in rows] == [-2, None, None, -1]
     assert increments.tables()["segments"] == []
     writer = RESTORE.writer(tmp_path / "again", "7.journal", disk=REAL_DISK)
-    writer.append_batch(as_events(rows))
+    writer.append_batch(pa.RecordBatch.from_pylist(rows, MATERIALS.schemas["segment_records"]))
     writer.finish()
     assert (tmp_path / "again" / "7.journal").read_bytes() == (journal / "7.journal").read_bytes()
     assert (journal / "7.journal").read_bytes() == encoded(
         Checkpoint(top - 1, top - 1), *data("a", "b"), Checkpoint(top - 1, top)
     )
-
-
-def as_events(rows: list[Row]) -> pa.RecordBatch:
-    """Rows of the table of records in the columns that restoring takes."""
-    unsigned = [
-        {**row, **{n: row[n] % 2**64 for n in ("segment", "checked", "current") if row[n] is not None}} for row in rows
-    ]
-    kinds = {"segment": pa.uint64(), "checked": pa.uint64(), "current": pa.uint64(), "lost": pa.bool_()}
-    details = pa.RecordBatch.from_pylist(unsigned, pa.schema(list(kinds.items())))
-    found = {
-        "op": pa.array([row["kind"] for row in rows]),
-        "value": pa.array([row["data"] for row in rows]),
-        "detail": COLUMNS.column(details, "detail"),
-        **{name: pa.array([row[name] for row in rows]) for name in ("position", "size", "sequence")},
-    }
-    return pa.RecordBatch.from_arrays(list(found.values()), names=list(found))

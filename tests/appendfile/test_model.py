@@ -1,4 +1,4 @@
-"""Any calls in any order, crashes among them: the journal holds what a model without files says that it does."""
+"""Any calls in any order, including crashes: the journal has the contents of a model without files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STEPS = strategies.lists(
 
 
 class Twins:
-    """A journal and its model. Everything is durable when a call returns, so a crash takes nothing away."""
+    """A journal and its model. Everything is durable when a call returns, so a crash loses nothing."""
 
     def __init__(self, file_bytes: int) -> None:
         self.disk = SimulatedDisk()
@@ -94,7 +94,7 @@ def test_any_calls_match_the_model(steps: list[tuple[str, bytes]], file_bytes: i
 @settings(derandomize=True, deadline=None, database=None, max_examples=100)
 @given(steps=STEPS, file_bytes=strategies.sampled_from([50, 90, 200]))
 def test_writer_that_appends_in_place_leaves_one_generation(steps: list[Any], file_bytes: int) -> None:
-    """The same without recovery: a writer is closed and opened where the journal ends, and nothing is moved aside."""
+    """The same without recovery: a writer is closed and opened at the end of the journal, and nothing is set aside."""
     disk, model = SimulatedDisk(), Model()
     writer = Writer(HOME, file_bytes=file_bytes, disk=disk)
     for name, record in steps:

@@ -1,4 +1,4 @@
-"""Opening a journal for writing: what it finds at the end, what it makes durable, and what it forgets."""
+"""Opening a journal for writing: its end, the syncs, and discarded state."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import pytest
 from logwright.appendfile import Reader, Writer
 from logwright.appendfile.bytes.layout import MAX_ID
 from logwright.appendfile.bytes.records import Checkpoint, Record
+from logwright.appendfile.files.boundaries import last_pair, lost_end
 from logwright.appendfile.files.files import JournalFile, list_files
-from logwright.appendfile.files.opening import forget_done, last_pair, lost_end
+from logwright.appendfile.files.opening import forget_done
 from logwright.core.io.disk import REAL_DISK, Buffer, OpenMode, RealDisk, RealFile
 from logwright.errors import DamagedJournal, Gap, LogwrightError, WrongUse
 from tests.appendfile.samples import HINT, data, encoded, write
@@ -22,7 +23,7 @@ ASIDE = HOME / "recovery"
 
 
 class RecordingFile(RealFile):
-    """A file that notes when it is written and synced, from when the journal is locked."""
+    """A file that records its writes and syncs, once the journal is locked."""
 
     events: list[tuple[str, str]]
 
@@ -36,11 +37,11 @@ class RecordingFile(RealFile):
 
     def lock(self) -> None:
         super().lock()
-        self.events.clear()  # what was done before may have come too early: another program had the lock
+        self.events.clear()  # earlier calls may have come too early: another program had the lock
 
 
 class RecordingDisk(RealDisk):
-    """The real disk; `events` is what was written, synced and removed since the lock was taken, in order."""
+    """The real disk; `events` are the writes, syncs and removals since the lock was taken, in order."""
 
     def __init__(self) -> None:
         self.events: list[tuple[str, str]] = []
@@ -77,13 +78,13 @@ class RecordingDisk(RealDisk):
     ],
     ids=["a hint", "data", "data and a check", "data and a register", "a check"],
 )
-def test_a_segment_is_registered_only_if_it_has_data(tmp_path: Path, records: list[Record], has_data: bool) -> None:
+def test_segment_is_registered_only_if_it_has_data(tmp_path: Path, records: list[Record], has_data: bool) -> None:
     current = max(record.current for record in records if isinstance(record, Checkpoint))
     with Writer(write(tmp_path, {4: records})) as writer:
         assert (writer.current, writer.register_checkpoint()) == (current, current + has_data)
 
 
-def test_the_files_that_a_closed_segment_needs_are_known_after_a_reopening(tmp_path: Path) -> None:
+def test_files_that_a_closed_segment_needs_are_known_after_a_reopening(tmp_path: Path) -> None:
     files = {
         0: [HINT, *data("a"), Checkpoint(0, 1), *data("b")],
         1: [Checkpoint(0, 1), *data("c"), Checkpoint(0, 2)],
@@ -96,7 +97,7 @@ def test_the_files_that_a_closed_segment_needs_are_known_after_a_reopening(tmp_p
             assert sorted(tmp_path.glob("*.journal")) == [tmp_path / f"{each}.journal" for each in range(first, 4)]
 
 
-def test_file_goes_once_all_segments_that_begin_in_it_or_before_are_checked(tmp_path: Path) -> None:
+def test_file_is_removed_once_all_segments_that_begin_in_it_or_before_are_checked(tmp_path: Path) -> None:
     files = {
         0: [HINT, *data("a")],
         1: [HINT, *data("b"), Checkpoint(0, 1), *data("c")],
@@ -108,7 +109,7 @@ def test_file_goes_once_all_segments_that_begin_in_it_or_before_are_checked(tmp_
 
 
 @pytest.mark.parametrize("wrong", [1, 2])
-def test_hint_that_goes_back_removes_no_file_too_early(tmp_path: Path, wrong: int) -> None:
+def test_hint_that_goes_backwards_removes_no_file_too_early(tmp_path: Path, wrong: int) -> None:
     files = {
         0: [HINT, *data("a"), Checkpoint(0, 1), *data("b"), Checkpoint(0, 2), *data("c"), Checkpoint(0, 3), *data("d")],
         1: [Checkpoint(0, 3), *data("e")],
@@ -153,22 +154,21 @@ def test_damage_in_the_last_file_is_raised_by_its_kind(
 @pytest.mark.parametrize(
     ("files", "found"),
     [
-        ([[HINT, *data("a"), Checkpoint(0, 1)], [Checkpoint(0, 1), *data("b")]], (1, (0, 1))),
-        ([[HINT, *data("a"), Checkpoint(0, 1)], [Checkpoint(0, 2), *data("b")]], (1, (0, 2))),
-        ([[HINT, *data("a"), Checkpoint(0, 1)], [Checkpoint(0, 7), *data("b")]], (0, (0, 1))),
-        ([[HINT, *data("a"), Checkpoint(0, 1)], [Checkpoint(0, 7), *data("b"), Checkpoint(0, 8)]], (1, (0, 8))),
-        ([[HINT, *data("a"), Checkpoint(0, 1)], data("b"), [Checkpoint(0, 1)]], (2, (0, 1))),
-        ([[HINT, *data("a"), Checkpoint(0, 1)], data("b")], (0, (0, 1))),
-        ([data("a"), data("b")], None),
+        ([[HINT, *data("a"), Checkpoint(0, 1)], [Checkpoint(0, 1), *data("b")]], (0, 1)),
+        ([[HINT, *data("a"), Checkpoint(0, 1)], [Checkpoint(0, 2), *data("b")]], (0, 2)),
+        ([[HINT, *data("a"), Checkpoint(0, 1)], [Checkpoint(0, 7), *data("b")]], (0, 1)),
+        ([[HINT, *data("a"), Checkpoint(0, 1)], [Checkpoint(0, 7), *data("b"), Checkpoint(0, 8)]], (0, 8)),
+        ([[HINT, *data("a"), Checkpoint(0, 1)], data("b"), [Checkpoint(0, 1)]], (0, 1)),
+        ([[HINT, *data("a"), Checkpoint(0, 1)], data("b")], (0, 1)),
+        ([data("a"), data("b")], (0, 0)),
         ([], None),
     ],
 )
 def test_ids_at_the_end_are_the_last_that_are_known_to_be_right(
-    tmp_path: Path, files: list[list[Record]], found: tuple[int, tuple[int, int]] | None
+    tmp_path: Path, files: list[list[Record]], found: tuple[int, int] | None
 ) -> None:
     write(tmp_path, dict(enumerate(files)))
-    last = last_pair(REAL_DISK, list_files(REAL_DISK, tmp_path).files)
-    assert (last and (last[0].file_id, last[1])) == found
+    assert last_pair(REAL_DISK, list_files(REAL_DISK, tmp_path).files) == found
 
 
 def test_journal_with_the_second_largest_id_can_be_moved_aside(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ BAD = b"\xff\xff\xff\xff"
 
 
 def with_bad_bytes(directory: Path) -> Path:
-    """Segment 0 has lost something, segment 1 is whole; then there is another file."""
+    """Segment 0 has lost records, segment 1 is complete; another file follows."""
     write(directory, {1: [Checkpoint(0, 1), *data("c"), Checkpoint(0, 2), *data("d")]})
     before, after = encoded(HINT, *data("a")), encoded(*data("later"), Checkpoint(0, 1), *data("b"))
     (directory / "0.journal").write_bytes(before + BAD + after)
@@ -156,7 +156,7 @@ def test_writer_does_not_cut_damage_before_the_end(tmp_path: Path) -> None:
 
 
 def test_flipped_bit_of_a_header_is_not_a_torn_tail_and_loses_one_record() -> None:
-    """No checkpoint follows, and yet the records after it are not cut off. No size is guessed."""
+    """No checkpoint follows, but the records after it are not cut off. No size is guessed."""
     home = Path("/journal")
     records = [HINT, *data("first", "second record", "third", "the fourth one", "fifth")]
     at = len(encoded(*records[:2]))
@@ -220,7 +220,7 @@ def test_hole_in_the_last_file_is_not_a_record(tmp_path: Path) -> None:
     ]
 
 
-def test_a_file_that_begins_with_data_is_damaged_up_to_its_first_checkpoint(tmp_path: Path) -> None:
+def test_file_that_begins_with_data_is_damaged_up_to_its_first_checkpoint(tmp_path: Path) -> None:
     write(tmp_path, {0: [*data("a"), Checkpoint(0, 1), *data("b")]})
     with pytest.raises(DamagedJournal, match="a file begins with a checkpoint record, and this is none"):
         list(Reader(tmp_path))
@@ -263,7 +263,7 @@ def test_checkpoint_that_cannot_follow_the_previous_one_is_damage(
         assert (writer.checked, writer.current) == (last.checked, last.current)
 
 
-def test_a_journal_that_was_opened_and_not_written_to_is_empty(tmp_path: Path) -> None:
+def test_journal_that_was_opened_and_not_written_to_is_empty(tmp_path: Path) -> None:
     with pytest.raises(NotFound):
         Reader(tmp_path)
     Writer(tmp_path).close()
@@ -316,7 +316,7 @@ def test_damaged_account_of_losses_makes_every_segment_incomplete(tmp_path: Path
     assert [problem.file for problem in Reader(tmp_path).verify().problems] == [".logwright/losses"]
 
 
-def test_a_segment_whose_next_file_has_lost_its_beginning_is_not_complete(tmp_path: Path) -> None:
+def test_segment_whose_next_file_has_lost_its_beginning_is_not_complete(tmp_path: Path) -> None:
     write(tmp_path, {0: [HINT, *data("a")], 1: [Checkpoint(0, 0), *data("b"), Checkpoint(0, 1), *data("c")]})
     file = tmp_path / "1.journal"
     file.write_bytes(2 * BAD + file.read_bytes()[2 * len(BAD) :])
@@ -376,7 +376,7 @@ def test_hole_of_any_size_is_skipped_without_reading_it(tmp_path: Path, followin
 
 
 @pytest.mark.parametrize("following", [b"", encoded(Checkpoint(0, 1), *data("b"))], ids=["nothing", "records"])
-def test_a_hole_in_another_file_than_the_last_is_damage(tmp_path: Path, following: bytes) -> None:
+def test_hole_in_another_file_than_the_last_is_damage(tmp_path: Path, following: bytes) -> None:
     file = write(tmp_path, {0: [HINT, *data("a")], 1: [Checkpoint(0, 1), *data("c")]}) / "0.journal"
     add_hole(file, following)
     disk = CountingDisk()
@@ -391,7 +391,7 @@ def test_a_hole_in_another_file_than_the_last_is_damage(tmp_path: Path, followin
 
 
 class Hooked(RealDisk):
-    """The real disk; something happens right after a name was found to be a directory, or was opened, at first."""
+    """The real disk; a function is called right after the first test for a directory, or the first opening."""
 
     def __init__(self, name: str, then: Callable[[], object]) -> None:
         self.hook(name, then)
@@ -476,7 +476,7 @@ def test_follower_reports_files_removed_before_they_were_read(tmp_path: Path) ->
 
 
 def test_follower_of_a_restarting_program_misses_nothing(tmp_path: Path) -> None:
-    """Each start recovers all there is and removes it, perhaps before it was read again."""
+    """Each start recovers all segments and removes them, perhaps before they were read again."""
     write(tmp_path, {0: [HINT, *data("0")]})
     with Scanner(tmp_path, timeout=0) as scanner:
         seen = payloads(scanner)

@@ -1,4 +1,4 @@
-"""Opening a journal: where files go, what is made of interrupted moves, and which ids are refused."""
+"""Opening a journal: the places of files, the completion of interrupted moves, and refused ids."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_opening_moves_the_old_files_and_the_walk_removes_them(tmp_path: Path) -
     assert (tmp_path / "6.journal").read_bytes() == encoded(Checkpoint(2, 2))
 
 
-def test_the_records_of_a_segment_are_used_like_a_list(tmp_path: Path) -> None:
+def test_records_of_a_segment_are_used_like_a_list(tmp_path: Path) -> None:
     write(tmp_path, {0: [HINT, *data("a", "b")], 1: [HINT, *data("c"), Checkpoint(0, 1)]})
     (segment,) = Reader(tmp_path).segments()
     records, wanted = segment.records, [b"a", b"b", b"c"]
@@ -74,7 +74,7 @@ def test_the_records_of_a_segment_are_used_like_a_list(tmp_path: Path) -> None:
     assert ([b"0"] + records, records + [b"d"], records + records) == ([b"0", *wanted], [*wanted, b"d"], wanted * 2)  # noqa: RUF005
 
 
-def test_a_segment_can_be_copied_and_sent_to_another_process(tmp_path: Path) -> None:
+def test_segment_can_be_copied_and_sent_to_another_process(tmp_path: Path) -> None:
     write(tmp_path, {0: [HINT, *data("a", "b")], 1: [HINT, *data("c"), Checkpoint(0, 1)]})
     segments = Reader(tmp_path).segments()
     assert [found.records for found in segments] == [[b"a", b"b", b"c"]]
@@ -82,13 +82,13 @@ def test_a_segment_can_be_copied_and_sent_to_another_process(tmp_path: Path) -> 
 
 
 class HoldingDisk(RealDisk):
-    """The real disk with so much free space; it counts the files that are open for reading."""
+    """The real disk with this much free space; it counts the files that are open for reading."""
 
     def __init__(self, free_bytes: int) -> None:
         self._free_bytes = free_bytes
         self._opened: list[RealFile] = []
         self.held: list[int] = []
-        """How many were open when each of the old files was removed."""
+        """The number of open files when each of the old files was removed."""
 
     def free_bytes(self, path: Path) -> int:
         return self._free_bytes
@@ -141,7 +141,7 @@ def test_segment_does_not_keep_the_read_buffer_of_its_file(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("moved", range(4))
 @pytest.mark.parametrize("both", [False, True], ids=["", "one by both names"])
-def test_an_interrupted_move_is_finished(tmp_path: Path, moved: int, both: bool) -> None:
+def test_interrupted_move_is_finished(tmp_path: Path, moved: int, both: bool) -> None:
     three_files(tmp_path)
     folder = tmp_path / ASIDE / "6"
     folder.mkdir(parents=True)
@@ -157,7 +157,7 @@ def test_an_interrupted_move_is_finished(tmp_path: Path, moved: int, both: bool)
 
 
 def test_generations_keep_their_segments_apart(tmp_path: Path) -> None:
-    """The pair 2, 2 of the new files says nothing about segment 1 of the old ones."""
+    """The pair 2, 2 of the new files does not concern segment 1 of the old ones."""
     three_files(tmp_path)
     for record in (b"x", b"y"):
         with Writer(tmp_path, recovering=True) as writer:
@@ -207,7 +207,7 @@ def test_wrong_id_does_not_mark_a_segment_as_checked(tmp_path: Path, wrong: Chec
     assert len(recovery.damages) == 1
 
 
-def test_a_segment_is_not_complete_when_the_next_checkpoint_is_missing(tmp_path: Path) -> None:
+def test_segment_is_not_complete_when_the_next_checkpoint_is_missing(tmp_path: Path) -> None:
     write(tmp_path, {0: [HINT, *data("a"), Checkpoint(0, 2), *data("b"), Checkpoint(0, 3)]})
     assert Reader(tmp_path).segments() == [Segment(0, [b"a"], False), Segment(2, [b"b"], True)]
 
@@ -336,7 +336,7 @@ def test_walk_on_a_full_disk_frees_space() -> None:
 
 
 @pytest.mark.parametrize("recovering", [False, True])
-def test_a_missing_or_doubled_id_is_an_error_that_names_it(tmp_path: Path, recovering: bool) -> None:
+def test_missing_or_doubled_id_is_an_error_that_names_it(tmp_path: Path, recovering: bool) -> None:
     three_files(tmp_path)
     (tmp_path / "4.journal").unlink()
     with pytest.raises(Gap, match="file 4 is missing before this one"):
@@ -380,7 +380,7 @@ def test_generation_restored_by_hand_is_recovered_again(tmp_path: Path, is_besid
         assert not (journal / ASIDE).exists()
 
 
-def test_the_last_file_may_be_empty(tmp_path: Path) -> None:
+def test_last_file_may_be_empty(tmp_path: Path) -> None:
     three_files(tmp_path)
     (tmp_path / "6.journal").write_bytes(b"")
     with Writer(tmp_path) as writer:
@@ -441,8 +441,8 @@ asyncio.run(work(sys.argv[1], int(sys.argv[2])))
 """
 
 
-def test_a_killed_program_loses_nothing_and_catches_up(tmp_path: Path) -> None:
-    """It replays what it finds and continues; records may come twice, but none is missing and none out of order."""
+def test_killed_program_loses_nothing_and_catches_up(tmp_path: Path) -> None:
+    """It replays existing records and continues; records may appear twice, but none is missing or out of order."""
     chance = random.Random(7)
     count = 0
     for _ in range(12):
@@ -467,7 +467,7 @@ def test_a_killed_program_loses_nothing_and_catches_up(tmp_path: Path) -> None:
         assert {int(record) for segment in recovery for record in segment.records} == set(range(count))
 
 
-def test_a_writer_waits_until_a_repair_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_writer_waits_until_a_repair_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, {0: [HINT, *data("a")]}, tail=b"\xff" + encoded(*data("b")))
     plan = repairs.plan(tmp_path)
     monkeypatch.setattr("logwright.core.repair.plan._rename", power_cut)

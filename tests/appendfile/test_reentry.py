@@ -1,4 +1,4 @@
-"""Records that are appended in the middle of an append, and bytes that change while they are read."""
+"""Records that are appended during an append, and bytes that change while they are read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.reentry import at_collections, in_threads, run_apart, while_b
 
 
 class Taken:
-    """What was taken of a buffer, checked: whole records; each file begins with a checkpoint."""
+    """The taken contents of a buffer, checked: whole records; each file begins with a checkpoint."""
 
     def __init__(self, buffer: AppendBuffer) -> None:
         self.buffer = buffer

@@ -47,7 +47,7 @@ def test_power_cut_while_such_a_batch_is_published_loses_no_existing_record() ->
     publish(disk, "one", b"a", b"b")
     seen = set()
     for state in disk.crash_states(format="appendfile"):
-        with Writer(Path(ROOT), disk=state):  # completes what was committed
+        with Writer(Path(ROOT), disk=state):  # completes the committed batch
             pass
         found = Reader(ROOT, disk=state).segments()
         assert [segment.records for segment in found[:2]] == [[b"closed"], [b"open"]]
@@ -58,7 +58,7 @@ def test_power_cut_while_such_a_batch_is_published_loses_no_existing_record() ->
 
 
 class NotingDisk(SimulatedDisk):
-    """A disk that notes in which order locks are taken, and names given, synced and removed. A sync can kill it."""
+    """A disk that records the order of locks, renames, syncs and removals of names. A sync can kill it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -89,7 +89,7 @@ class NotingDisk(SimulatedDisk):
         super().remove(path)
 
 
-def test_the_files_of_a_batch_have_durable_names_before_it_is_committed() -> None:
+def test_files_of_a_batch_have_durable_names_before_it_is_committed() -> None:
     disk = NotingDisk()
     staged = SUBJECT.stage(disk, "one", 0, [(b"a",)])
     disk.events.clear()

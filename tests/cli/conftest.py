@@ -1,4 +1,4 @@
-"""The sample journals of `logwright demo`: written once, copied for each test that asks."""
+"""The sample journals of `logwright demo`: written once, copied for each test that requests them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.cli.support import run
 
 @pytest.fixture(scope="session")
 def samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory with the sample journals. Not to be changed: see `demo`."""
+    """The directory with the sample journals. Tests must not change it: see `demo`."""
     directory = tmp_path_factory.mktemp("samples") / "demo"
     assert run("demo", directory).code == 0
     return directory

@@ -1,4 +1,4 @@
-"""Running verbs: in this process where that is enough, in a real one where pipes, signals or terminals matter."""
+"""Running verbs: in this process if that is sufficient, in a separate one if pipes, signals or terminals matter."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ os.execv(sys.executable, [sys.executable, "-m", "logwright", *sys.argv[1:]])
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a command line did: its exit code, and what it printed."""
+    """The result of a command line: its exit code and its output."""
 
     code: int
     out: str
@@ -39,7 +39,7 @@ class Outcome:
 
     @property
     def objects(self) -> list[Any]:
-        """Every line as the JSON object that it must be."""
+        """Every line parsed as a JSON object."""
         return [json.loads(line) for line in self.lines]
 
     @property
@@ -49,14 +49,14 @@ class Outcome:
 
 
 class Terminal(io.StringIO):
-    """A text stream that says it is a terminal."""
+    """A text stream that claims to be a terminal."""
 
     def isatty(self) -> bool:
         return True
 
 
 def run(*arguments: object, terminal: bool = False) -> Outcome:
-    """Run a command line in this process; with `terminal`, stdout and stderr say that they are one."""
+    """Run a command line in this process; with `terminal`, stdout and stderr claim to be one."""
     out, err = (Terminal(), Terminal()) if terminal else (io.StringIO(), io.StringIO())
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = main([str(argument) for argument in arguments])
@@ -64,7 +64,7 @@ def run(*arguments: object, terminal: bool = False) -> Outcome:
 
 
 def environment(**changes: str) -> dict[str, str]:
-    """The environment of a command in a shell: ours, with the installed `logwright` in front."""
+    """The environment of a command in a shell: ours, with the installed `logwright` first."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     return {**os.environ, "PATH": path, **changes}
 
@@ -102,7 +102,7 @@ def start(*arguments: object) -> Child:
 
 
 def assert_one_error_line(outcome: Outcome, code: int, *words: str) -> None:
-    """The command failed as it should: this exit code, and one line on stderr with these words."""
+    """The command failed as expected: with this exit code, and one line on stderr with these words."""
     assert outcome.code == code, outcome
     lines = outcome.err.splitlines()
     assert len(lines) == 1, outcome.err

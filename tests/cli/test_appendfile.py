@@ -1,4 +1,4 @@
-"""The verbs on journals with checkpoints: what became of segments between two places."""
+"""The verbs on journals with checkpoints: the changes of segments between two places."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.cli.support import assert_one_error_line, run
 
 @pytest.fixture
 def journal(tmp_path: Path) -> Path:
-    """Two segments closed, the first of them checked, and a third one open."""
+    """Two closed segments, the first of them checked, and an open third one."""
     home = tmp_path / "journal"
     with Writer(home) as writer:
         for number in range(3):

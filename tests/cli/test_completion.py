@@ -28,7 +28,7 @@ def test_script_is_valid_in_its_shell(name: str, tmp_path: Path) -> None:
 
 
 def completed(words: str) -> list[str]:
-    """What bash would be offered for the last word of a line."""
+    """The completions that bash offers for the last word of a line."""
     parts = words.split(" ")
     variables = {"_LOGWRIGHT_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(len(parts) - 1)}
     outcome = execute(env={**variables, "PATH": "/usr/bin:/bin"})
@@ -43,7 +43,7 @@ def test_verbs_and_options_are_completed() -> None:
     assert completed("logwright dump --mode ") == ["failfast", "permissive", "dropmalformed"]
 
 
-def test_a_shell_must_be_named() -> None:
+def test_shell_must_be_named() -> None:
     outcome = run("completion")
     assert_one_error_line(outcome, 2, "Choose from: bash, zsh, fish (see 'logwright completion --help')")
 

@@ -1,4 +1,4 @@
-"""`logwright offsets`, `reset` and `clean`: consumers, and retention that knows them."""
+"""`logwright offsets`, `reset` and `clean`: consumers, and retention that respects them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_offsets_show_first_next_and_each_consumer(samples: Path) -> None:
     assert outcome.object == {"first": 0, "next": 3000, "consumers": {"billing": 2900, "report": 1200}}
 
 
-def test_a_consumer_that_has_not_committed_has_null() -> None:
+def test_consumer_that_has_not_committed_has_null() -> None:
     assert run("offsets", GOLDEN / "offsets" / "sej", "--json").object == {
         "first": 0,
         "next": 40,
@@ -92,7 +92,7 @@ def test_offsets_are_shown_for_each_shard(samples: Path) -> None:
     assert sum(answer["next"] for answer in answers) == 600
 
 
-def test_a_single_file_has_no_consumers(samples: Path) -> None:
+def test_single_file_has_no_consumers(samples: Path) -> None:
     path = samples / "orders" / "jnl" / "0000000000000000.jnl"
     assert_one_error_line(run("offsets", path), 2, "give the journal's directory")
 
@@ -162,7 +162,7 @@ def test_name_outside_the_directory_is_refused(demo: Path) -> None:
     assert_one_error_line(outcome, 2, "consumer name '../../evil'")
 
 
-def test_a_consumer_of_a_root_is_moved_in_each_shard(demo: Path) -> None:
+def test_consumer_of_a_root_is_moved_in_each_shard(demo: Path) -> None:
     root = demo / "events"
     assert run("reset", root, "page-counter", "--to", "2026-01-15T09:00Z", "--create").code == 0
     moved = [answer["consumers"]["page-counter"] for answer in run("offsets", root, "--json").objects]
@@ -190,7 +190,7 @@ def segments(journal: Path) -> list[str]:
     return sorted(path.name for path in (journal / "jnl").iterdir())
 
 
-def test_a_plan_changes_nothing(demo: Path) -> None:
+def test_plan_changes_nothing(demo: Path) -> None:
     before = segments(demo / "orders")
     outcome = run("clean", demo / "orders", "--plan", "--json")
     assert outcome.code == 0
@@ -221,7 +221,7 @@ def test_limits_keep_recent_or_small_segments(demo: Path) -> None:
 
 
 @pytest.mark.parametrize("options", [(), ("--json",)])
-def test_without_a_terminal_clean_needs_yes(options: tuple[str, ...], demo: Path) -> None:
+def test_clean_needs_yes_without_a_terminal(options: tuple[str, ...], demo: Path) -> None:
     orders = demo / "orders"
     outcome = run("clean", orders, *options)
     assert_one_error_line(outcome, 2, f"removing segments of {orders} for good", "--plan shows it, --yes does it")
@@ -251,7 +251,7 @@ def test_invalid_rules_are_refused(options: tuple[str, ...], words: str, demo: P
     assert segments(demo / "orders") == before
 
 
-def test_a_journal_without_consumers_needs_a_limit(demo: Path) -> None:
+def test_journal_without_consumers_needs_a_limit(demo: Path) -> None:
     assert_one_error_line(run("clean", demo / "events"), 2, "no consumer to go by")
     outcome = run("clean", demo / "events", "--max-bytes", 0, "--json")
     assert [answer["removed"] for answer in outcome.objects] == [0, 0, 0, 0]  # each has one segment, which stays

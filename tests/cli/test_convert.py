@@ -15,12 +15,12 @@ from tests.cli.support import GOLDEN, assert_one_error_line, run
 
 
 def messages(path: Path) -> list[dict[str, object]]:
-    """What a journal holds, without the places."""
+    """The records of a journal, without their places."""
     records = run("dump", path, "--json").objects
     return [{name: record[name] for name in ("offset", "timestamp", "type", "key", "value")} for record in records]
 
 
-def test_a_journal_becomes_parquet_and_the_same_journal_again(samples: Path, tmp_path: Path) -> None:
+def test_journal_becomes_parquet_and_the_same_journal_again(samples: Path, tmp_path: Path) -> None:
     parquet, again = tmp_path / "orders.parquet", tmp_path / "again"
     outcome = run("convert", samples / "orders", parquet, "--to", "parquet", "--json")
     assert outcome.code == 0
@@ -44,7 +44,7 @@ def test_messages_without_a_time_and_of_every_type_survive(tmp_path: Path) -> No
         assert messages(again) == messages(GOLDEN / case / "sej")
 
 
-def test_a_range_of_time_is_converted(samples: Path, tmp_path: Path) -> None:
+def test_range_of_time_is_converted(samples: Path, tmp_path: Path) -> None:
     chosen = ("--since", "2026-01-15T10:00Z", "--until", "2026-01-15T11:00Z")
     records = run("count", samples / "orders", *chosen, "--json").object["records"]
     outcome = run("convert", samples / "orders", tmp_path / "hour.parquet", *chosen, "--json")
@@ -66,7 +66,7 @@ def test_torn_tail_is_skipped_and_reported(samples: Path, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("target", ["parquet", "sej"])
-def test_damage_stops_it_or_is_skipped_and_reported(target: str, samples: Path, tmp_path: Path) -> None:
+def test_damage_ends_the_conversion_or_is_skipped_and_reported(target: str, samples: Path, tmp_path: Path) -> None:
     outcome = run("convert", samples / "damaged", tmp_path / "out", "--to", target)
     assert_one_error_line(outcome, 1, f"{samples / 'damaged'}/jnl/0000000000000442.jnl @ 49388: ")
     assert list(tmp_path.iterdir()) == []
@@ -146,7 +146,7 @@ def changes(path: Path) -> list[tuple[object, ...]]:
         return [(entry.t, entry.k, entry.o) for entry in reader]
 
 
-def test_a_store_becomes_parquet_and_the_same_changes_again(samples: Path, tmp_path: Path) -> None:
+def test_store_becomes_parquet_and_the_same_changes_again(samples: Path, tmp_path: Path) -> None:
     parquet, again = tmp_path / "fleet.parquet", tmp_path / "again"
     expected = changes(samples / "stores" / "fleet.jrn")
     assert run("convert", samples / "stores", parquet, "--json").object["records"] == len(expected)
@@ -160,7 +160,7 @@ def test_a_store_becomes_parquet_and_the_same_changes_again(samples: Path, tmp_p
     assert changes(again / "fleet.jrn") == expected
 
 
-def test_a_store_becomes_messages_and_messages_a_store(samples: Path, tmp_path: Path) -> None:
+def test_store_becomes_messages_and_messages_a_store(samples: Path, tmp_path: Path) -> None:
     expected = [change for change in changes(samples / "stores" / "fleet.jrn") if change[2] is not None]
     outcome = run("convert", samples / "stores", tmp_path / "messages", "--to", "sej")
     assert outcome.code == 0

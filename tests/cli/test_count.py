@@ -1,4 +1,4 @@
-"""`logwright count`: how many whole records."""
+"""`logwright count`: the number of complete records."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_all_shards_are_counted(samples: Path) -> None:
     assert run("count", samples / "events", "--json", "--to", 1).object == {"records": 4}
 
 
-def test_a_torn_tail_is_a_warning(samples: Path) -> None:
+def test_torn_tail_is_a_warning(samples: Path) -> None:
     outcome = run("count", samples / "torn")
     assert (outcome.code, outcome.out) == (0, "2999\n")
     assert "torn" in outcome.err
@@ -67,12 +67,12 @@ def test_failfast_stops_at_damage(samples: Path) -> None:
     assert outcome.out == ""
 
 
-def test_a_gap_is_damage() -> None:
+def test_gap_is_damage() -> None:
     outcome = run("count", GOLDEN / "gap" / "sej", "--json")
     assert (outcome.code, outcome.object) == (1, {"records": 36})
 
 
-def test_a_root_with_one_journal_below_a_prefix_is_counted(tmp_path: Path) -> None:
+def test_root_with_one_journal_below_a_prefix_is_counted(tmp_path: Path) -> None:
     with ShardedWriter(tmp_path / "root", "blue", 0) as writer:
         for number in range(7):
             writer.append(b"value %d" % number)

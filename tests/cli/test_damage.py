@@ -110,6 +110,15 @@ def bounds(losses: list[dict[str, Any]]) -> tuple[int, float]:
     return least, float("inf") if None in most else sum(most)
 
 
+def as_planned(account: list[Any], planned: list[Any]) -> list[Any]:
+    """The losses of an account as a plan has them: a loss at the end of a store ends when the repair is made."""
+    for loss, plan in zip(account, planned, strict=False):
+        if "store" in plan["fields"] and plan["fields"]["to"] is None:
+            assert loss["fields"]["to"] > loss["fields"]["from"]
+            loss["fields"]["to"] = None
+    return account
+
+
 @pytest.mark.parametrize("which", [0, -1], ids=["first file", "last file"])
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("format", JOURNALS)
@@ -133,7 +142,8 @@ def test_damage_is_found_accounted_for_and_restored_by_undo(format: str, damage:
     assert repaired.object["losses"] == plan["losses"], "the plan says what is lost"
     assert repaired.code == (1 if plan["losses"] or plan["left"] else 0)
     after = run("verify", path, "--json", "--format", format)
-    assert after.object["losses"] == plan["losses"], "the account is known to every later verify"
+    known = as_planned(after.object["losses"], plan["losses"])
+    assert known == plan["losses"], "the account is known to every later verify"
     if not plan["left"]:
         assert after.object["problems"] == []
         assert run("verify", path, "--strict", "--format", format).code == (1 if plan["losses"] else 0)

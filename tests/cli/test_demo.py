@@ -1,4 +1,4 @@
-"""`logwright demo`: sample journals that are the same in every run, and the show."""
+"""`logwright demo`: sample journals that are the same in every run, and the demonstration."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_rerun_replaces_the_previous_output(demo: Path, samples: Path) -> None:
     assert differences(read_tree(REAL_DISK, samples), read_tree(REAL_DISK, demo)) == []
 
 
-def test_foreign_directory_is_left_alone(tmp_path: Path) -> None:
+def test_foreign_directory_is_not_changed(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
     for path in (tmp_path, tmp_path / "thesis.txt"):
         assert_one_error_line(run("demo", path), 2, "was not made by this demo")
@@ -56,7 +56,7 @@ def test_empty_directory_is_accepted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("times", [1, 2])
-def test_show_prints_each_command_and_its_real_output(times: int, tmp_path: Path) -> None:
+def test_demonstration_prints_each_command_and_its_real_output(times: int, tmp_path: Path) -> None:
     for _ in range(times):
         outcome = execute("demo", "--run", cwd=tmp_path)
     assert outcome.code == 0

@@ -46,7 +46,7 @@ def test_object_has_the_position_and_the_fields_of_a_message() -> None:
     assert (second["position"], second["offset"]) == (199, 1)
 
 
-def test_a_message_without_a_time_has_null() -> None:
+def test_message_without_a_time_has_null() -> None:
     times = [record["timestamp"] for record in run("dump", GOLDEN / "zero_timestamp" / "sej", "--json").objects]
     assert times == [record["timestamp_ns"] for record in golden_records("zero_timestamp")]
     assert None in times
@@ -84,7 +84,7 @@ def test_value_is_escaped_for_the_terminal(tmp_path: Path) -> None:
     assert run("dump", tmp_path).lines[-1].split() == ["0", "0", "36", "-", "0", r"\x07", r"\x1b[2J\nnext"]
 
 
-def test_the_table_is_cropped_to_a_terminal(samples: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_table_is_cropped_to_a_terminal(samples: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.setenv("NO_COLOR", "1")
     lines = run("dump", samples / "orders", "--limit", 3, terminal=True).lines
@@ -110,7 +110,7 @@ def test_the_table_is_cropped_to_a_terminal(samples: Path, monkeypatch: pytest.M
         (("--from", 2999, "--to", 2**64), [2999]),
     ],
 )
-def test_offsets_choose_a_range(options: tuple[object, ...], offsets: list[int], samples: Path) -> None:
+def test_offsets_select_a_range(options: tuple[object, ...], offsets: list[int], samples: Path) -> None:
     assert dumped(samples / "orders", *options) == offsets
 
 
@@ -120,7 +120,7 @@ def test_removed_offset_means_the_first_existing_one() -> None:
     assert dumped(GOLDEN / "first_deleted" / "sej", "--from", 0, "--limit", 1) == [first]
 
 
-def test_times_choose_a_range(samples: Path) -> None:
+def test_times_select_a_range(samples: Path) -> None:
     everything = run("dump", samples / "orders", "--json").objects
     ten, eleven = 1768471200000000000, 1768474800000000000
     expected = [record["offset"] for record in everything if ten <= record["timestamp"] < eleven]
@@ -134,7 +134,7 @@ def test_times_choose_a_range(samples: Path) -> None:
     assert dumped(path, "--since", everything[-1]["timestamp"]) == [2999]
 
 
-def test_times_choose_a_range_in_each_shard(samples: Path) -> None:
+def test_times_select_a_range_in_each_shard(samples: Path) -> None:
     ten = 1768471200000000000
     everything = run("dump", samples / "events", "--json").objects
     late = [record for record in everything if record["timestamp"] >= ten]
@@ -143,7 +143,7 @@ def test_times_choose_a_range_in_each_shard(samples: Path) -> None:
     assert run("dump", samples / "events", "--since", ten, "--from", 2**63, "--json").objects == []
 
 
-def test_a_type_chooses_records(samples: Path) -> None:
+def test_type_selects_records(samples: Path) -> None:
     everything = run("dump", samples / "orders", "--json").objects
     packed = [record for record in everything if record["type"] == 2]
     assert run("dump", samples / "orders", "--type", 2, "--json").objects == packed
@@ -158,7 +158,7 @@ def test_invalid_time_is_refused(samples: Path) -> None:
 # --- decoded ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_decoded_value_is_added_and_the_bytes_stay(samples: Path) -> None:
+def test_decoded_value_is_added_and_the_bytes_stay(samples: Path) -> None:
     record = run("dump", samples / "orders", "--limit", 1, "--json", "--decode", "json").object
     assert record["decoded"]["order"] == 10000
     assert json.loads(base64.b64decode(record["value"])) == record["decoded"]
@@ -200,7 +200,7 @@ def test_avro_is_decoded_by_the_schema_of_a_file(tmp_path: Path) -> None:
 # --- damage -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_torn_tail_is_a_warning(samples: Path) -> None:
+def test_torn_tail_is_a_warning(samples: Path) -> None:
     outcome = run("dump", samples / "torn", "--json")
     assert outcome.code == 0
     assert [record["offset"] for record in outcome.objects] == list(range(2999))

@@ -1,6 +1,6 @@
-"""Every verb on every journal that the original implementation wrote, whole, torn and damaged.
+"""Every verb on every journal that the original implementation wrote: whole, torn and damaged.
 
-The table below says what each case is; what follows from that for a verb's exit code is said once, for all cases.
+The table below describes each case. The exit codes of the verbs follow from it by one rule for all cases.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.cli.support import GOLDEN, Outcome, run
 
 @dataclass(frozen=True)
 class Case:
-    """A golden journal. `lost` messages of those listed are damaged; `visible` says whether a quick look finds that."""
+    """A golden journal. `lost` messages of those listed are damaged; `visible` says whether `inspect` finds this."""
 
     name: str
     health: str
@@ -31,7 +31,7 @@ class Case:
 
     @property
     def records(self) -> int:
-        """How many whole messages there are, by what the original says of the case."""
+        """The number of complete messages, by the original's description of the case."""
         about = json.loads((GOLDEN / self.name / "case.json").read_text())
         if self.health == "damaged" and "base" in about:
             return len((GOLDEN / self.name / about["base"]).read_text().splitlines()) - self.lost
@@ -86,7 +86,7 @@ CASES = [
 
 
 def expected_codes(case: Case) -> dict[str, int]:
-    """The exit code of each command line; {0} is the journal, {1} a place for what is made of it."""
+    """The exit code of each command line; {0} is the journal, {1} a path for output."""
     damaged = int(case.health == "damaged")
     return {
         "inspect {0}": int(case.visible),
@@ -152,7 +152,7 @@ def test_every_golden_journal_is_tested() -> None:
 
 
 def test_reading_verbs_change_nothing(tmp_path: Path) -> None:
-    """A read-only look at a journal must work where nothing can be written, and leave no trace where it can."""
+    """Reading a journal must work if nothing can be written, and must leave no trace otherwise."""
     for case in CASES:
         before = {path: path.stat().st_mtime_ns for path in case.path.rglob("*")}
         outcomes: list[Outcome] = [

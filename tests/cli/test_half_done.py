@@ -36,7 +36,7 @@ JOURNALS = [
 
 
 class Killed(BaseException):
-    """The process is gone."""
+    """The exception that stands for the death of the process."""
 
 
 def _kill(*arguments: object) -> None:
@@ -45,7 +45,7 @@ def _kill(*arguments: object) -> None:
 
 @pytest.fixture
 def half_done(demo: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The sample journals, each with a repair that moves a file away, and was killed before it put another in place."""
+    """The sample journals, each with a repair that was killed after it moved a file away and before it replaced it."""
     with monkeypatch.context() as patch:
         patch.setattr(core, "_put", _kill)
         for directory, file, name in sorted({journal[:3] for journal in JOURNALS}):
@@ -70,7 +70,7 @@ def changing(demo: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(("directory", "file", "name", "path"), JOURNALS)
-def test_readers_arrow_and_splits_refuse_a_journal_that_is_half_repaired(
+def test_readers_arrow_and_splits_refuse_a_half_repaired_journal(
     changing: Path, directory: str, file: str, name: str, path: str
 ) -> None:
     reader = open_journal(changing / path)
@@ -90,7 +90,7 @@ def test_readers_arrow_and_splits_refuse_a_journal_that_is_half_repaired(
 
 
 @pytest.mark.parametrize(("directory", "file", "name", "path"), JOURNALS)
-def test_a_permissive_reader_returns_one_damage_for_a_journal_that_is_half_repaired(
+def test_permissive_reader_returns_one_damage_for_a_half_repaired_journal(
     changing: Path, samples: Path, directory: str, file: str, name: str, path: str
 ) -> None:
     reader, splits = open_journal(changing / path), find_format(name).splits
@@ -104,7 +104,7 @@ def test_a_permissive_reader_returns_one_damage_for_a_journal_that_is_half_repai
     assert table.num_rows == to_arrow(samples / path).num_rows
 
 
-def test_interrupted_repair_of_another_format_in_the_directory_does_not_count(
+def test_interrupted_repair_of_another_format_in_the_directory_is_ignored(
     demo: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queues = demo / "queues"
@@ -120,7 +120,7 @@ def test_interrupted_repair_of_another_format_in_the_directory_does_not_count(
 
 
 @pytest.mark.parametrize(("directory", "file", "name", "path"), JOURNALS)
-def test_no_reader_passes_over_a_file_that_a_half_done_repair_has_moved_away(
+def test_no_reader_skips_a_file_that_a_half_done_repair_has_moved_away(
     half_done: Path, directory: str, file: str, name: str, path: str
 ) -> None:
     splits = find_format(name).splits

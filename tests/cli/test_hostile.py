@@ -92,7 +92,7 @@ HARMS: tuple[Callable[[Path, random.Random], None], ...] = (
 
 
 @pytest.mark.parametrize("seed", range(48))
-def test_any_journal_gives_a_result_or_one_error_line(seed: int, tmp_path: Path) -> None:
+def test_any_journal_returns_a_result_or_one_error_line(seed: int, tmp_path: Path) -> None:
     numbers = random.Random(seed)
     case = GOLDEN / CASES[seed % len(CASES)]
     journal = tmp_path / "journal"

@@ -248,7 +248,7 @@ def test_values_are_decoded(queues: Path) -> None:
 # --- to and from messages ---------------------------------------------------------------------------------------------
 
 
-def test_a_queue_that_becomes_messages_and_a_queue_again_is_the_same(tmp_path: Path) -> None:
+def test_queue_converted_to_messages_and_back_is_the_same(tmp_path: Path) -> None:
     write(tmp_path / "queues" / "cars", A, C, addx(b"", added=ADDED + 1))
     assert run("convert", tmp_path / "queues" / "cars", tmp_path / "messages", "--to", "sej", "--strict").code == 0
     records = run("dump", tmp_path / "messages", "--json").objects
@@ -353,7 +353,7 @@ def test_messages_without_a_key_go_to_the_destination_queue(tmp_path: Path) -> N
     assert len(run("state", tmp_path / "jobs" / "jobs", "--json").object["items"]) == 3
 
 
-def test_damage_stops_it_or_only_intact_items_are_converted(queues: Path, tmp_path: Path) -> None:
+def test_damage_ends_the_conversion_or_only_intact_items_are_converted(queues: Path, tmp_path: Path) -> None:
     write(queues / "cars", RESERVE, tail=b"\x7f\x7f" + encoded([C]) + b"\x02")
     chosen = ("--to", "sej", "--waiting", "--format", "kestrel")
     outcome = run("convert", queues / "cars", tmp_path / "out", *chosen)

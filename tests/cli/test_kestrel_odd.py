@@ -21,7 +21,7 @@ DAMAGED = {
     "its size is past all bounds": b"\x02\xff\xff\xff\x7f" + encoded([A, B]),
 }
 WHOLE = {"the first operation is damaged": [b"A", b"B"], "its size is past all bounds": [b"A", b"B"]}
-"""What is there after a repair: of the first item only the opcode was wrong, and only one opcode fits."""
+"""The queue after a repair: only the opcode of the first item was wrong, and only one opcode fits."""
 COMPANY: dict[str, Callable[[Path], object]] = {
     "a rotated file": lambda home: write(home / "cars.50", A),
     "a pack": lambda home: write(home / "cars.50.pack", A),
@@ -66,7 +66,7 @@ def test_other_files_count_as_queues_only_among_mostly_queues(tmp_path: Path) ->
 
 @pytest.mark.parametrize("option", [[], ["--format", "kestrel"]])
 def test_queue_without_its_newest_file_consists_of_its_other_files(option: list[str], tmp_path: Path) -> None:
-    """A crash between the two steps of a rotation leaves it like this."""
+    """A crash between the two steps of a rotation leaves this."""
     path = tmp_path / "cars"
     write(tmp_path / "cars.50", A)
     write(tmp_path / "cars.60", B)

@@ -28,7 +28,7 @@ def links(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("format", FILES)
 @pytest.mark.parametrize("name", ["like the file", "any name"])
-def test_a_link_to_a_file_is_the_file_for_every_verb(samples: Path, links: Path, format: str, name: str) -> None:
+def test_link_to_a_file_is_the_file_for_every_verb(samples: Path, links: Path, format: str, name: str) -> None:
     file = samples / FILES[format]
     link = links / (file.name if name == "like the file" else "any")
     link.symlink_to(file)
@@ -39,7 +39,7 @@ def test_a_link_to_a_file_is_the_file_for_every_verb(samples: Path, links: Path,
     assert sorted(path.name for path in links.iterdir()) == sorted([link.name, "out.parquet"]), "nothing is put beside"
 
 
-def test_a_link_to_a_directory_is_the_directory(samples: Path, links: Path) -> None:
+def test_link_to_a_directory_is_the_directory(samples: Path, links: Path) -> None:
     for name in ("orders", "queues", "readings", "stores", "pages"):
         (links / name).symlink_to(samples / name)
         assert run("count", links / name, "--json") == run("count", samples / name, "--json")

@@ -1,4 +1,4 @@
-"""`logwright inspect`, `verify` and `state`: what a journal is, whether it is sound, and its state."""
+"""`logwright inspect`, `verify` and `state`: the description of a journal, its health, and its state."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_inspect_shows_format_files_records_bytes_both_ends_and_health(samples: 
 
 
 def facts(outcome: Outcome) -> dict[str, str]:
-    """The names and facts of a view for people."""
+    """The names and values of the text output."""
     return {name.strip(): fact.strip() for name, _, fact in (line.partition("  ") for line in outcome.lines)}
 
 

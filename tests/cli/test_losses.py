@@ -1,4 +1,4 @@
-"""Known losses at the command line: listed by `verify` and `inspect`, and carried along by `convert`."""
+"""Known losses on the command line: listed by `verify` and `inspect`, and copied by `convert`."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_account_survives_conversion_to_parquet_and_back(demo: Path, tmp_path: P
     assert read_losses(REAL_DISK, tmp_path / "stores") == [LOSS]
 
 
-def test_a_conversion_without_losses_leaves_no_account(demo: Path, tmp_path: Path) -> None:
+def test_conversion_without_losses_leaves_no_account(demo: Path, tmp_path: Path) -> None:
     assert run("convert", demo / "orders", tmp_path / "copy", "--to", "sej").code == 0
     assert not account_path(tmp_path / "copy").exists()
 

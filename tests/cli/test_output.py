@@ -53,13 +53,13 @@ def test_table_is_written_to_a_file_completely_without_colours() -> None:
     assert second == "    20  " + "x" * 60 + "  |"
 
 
-def test_wide_characters_do_not_shift_what_follows() -> None:
+def test_wide_characters_do_not_shift_the_following_columns() -> None:
     _, first, second = printed(terminal=False, value="日本語")
     assert first == "     1  short   |"
     assert second == "    20  日本語  |"
 
 
-def test_a_table_is_cropped_to_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_table_is_cropped_to_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
@@ -97,7 +97,7 @@ def test_header_follows_lines_printed_before_the_first_row() -> None:
     assert out.getvalue().splitlines() == ["a line", "n", "1"]
 
 
-def test_a_bar_shows_percent_and_time_left_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bar_shows_percent_and_time_left_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(output, "SHOW_AFTER_SECONDS", 0.0)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "100")

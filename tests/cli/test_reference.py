@@ -1,4 +1,4 @@
-"""The reference in docs/cli.md says what the program says, and every example of it runs."""
+"""The reference in docs/cli.md agrees with the program, and every example on it runs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ NEEDED_BEFORE = {
 }
 
 
-def test_the_page_is_up_to_date() -> None:
+def test_page_is_up_to_date() -> None:
     done = subprocess.run(
         [sys.executable, ROOT / "tools" / "cli_reference.py", "--check"], capture_output=True, text=True, check=False
     )
@@ -64,7 +64,7 @@ def test_page_lists_every_verb_and_every_command_of_the_original() -> None:
 
 
 @pytest.mark.parametrize(("verb", "number", "line"), EXAMPLES, ids=[f"{verb}-{number}" for verb, number, _ in EXAMPLES])
-def test_an_example_runs_on_the_sample_journals(verb: str, number: int, line: str, demo: Path, tmp_path: Path) -> None:
+def test_example_runs_on_the_sample_journals(verb: str, number: int, line: str, demo: Path, tmp_path: Path) -> None:
     if line in NEEDED_BEFORE:
         assert shell(NEEDED_BEFORE[line], demo).code == 0
     if line in ENDLESS:
@@ -79,7 +79,7 @@ def test_an_example_runs_on_the_sample_journals(verb: str, number: int, line: st
 
 
 def until_it_is_interrupted(line: str, directory: Path) -> Outcome:
-    """Run an example that has no end until it has printed its records, then press Ctrl-C."""
+    """Run an endless example until it has printed its records, then press Ctrl-C."""
     process = subprocess.Popen(
         line.split(),
         cwd=directory,

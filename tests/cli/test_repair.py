@@ -15,7 +15,7 @@ from tests.support.trees import Tree, differences, read_tree
 
 
 def tree(path: Path) -> Tree:
-    """The journal as it is, without what a repair keeps beside it."""
+    """The files of the journal, without the copies and notes of a repair."""
     return {name: data for name, data in read_tree(REAL_DISK, path).items() if not name.startswith(".logwright")}
 
 
@@ -125,7 +125,7 @@ def test_undo_without_a_repair_is_wrong_use(demo: Path) -> None:
     assert_one_error_line(run("repair", demo / "torn", "--undo", "--plan"), 2, "exclude each other")
 
 
-def test_a_journal_that_is_being_written_is_not_repaired(demo: Path) -> None:
+def test_journal_that_is_being_written_is_not_repaired(demo: Path) -> None:
     path = demo / "damaged"
     with sej.Writer(path):
         outcome = run("repair", path, "--yes")
@@ -151,7 +151,7 @@ def test_queue_is_repaired_while_another_queue_of_the_directory_is_open(demo: Pa
     assert (outcome.code, outcome.lines[-1].split(": ")[1][:9]) == (1, "repaired;")
 
 
-def test_a_flag_of_another_format_is_refused(demo: Path) -> None:
+def test_option_of_another_format_is_refused(demo: Path) -> None:
     outcome = run("repair", demo / "queues" / "mail", "--accept-checksums", "--plan")
     assert_one_error_line(outcome, 2, "mail: a repair of kestrel has no --accept-checksums")
 
@@ -174,7 +174,7 @@ def test_blocks_that_do_not_match_their_checksum_can_be_accepted(tmp_path: Path)
 
 
 @pytest.mark.parametrize(("answer", "code", "records"), [("n\n", 1, 1), ("y\n", 0, 0)])
-def test_on_a_terminal_it_asks_first(
+def test_repair_asks_first_on_a_terminal(
     answer: str, code: int, records: int, demo: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stdin = Terminal(answer)
@@ -186,7 +186,7 @@ def test_on_a_terminal_it_asks_first(
     assert len(run("verify", demo / "torn", "--json").object["problems"]) == records
 
 
-def test_without_a_terminal_repair_and_undo_need_yes(demo: Path) -> None:
+def test_repair_and_undo_need_yes_without_a_terminal(demo: Path) -> None:
     path = demo / "torn"
     before = read_tree(REAL_DISK, path)
     for options in ((), ("--json",)):

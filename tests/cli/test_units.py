@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from logwright.cli.units import format_duration, format_size, parse_size
+from logwright.cli.output import format_duration, format_size, parse_size
 from logwright.core.times import format_time, parse_duration, parse_time, shown_time
 from logwright.errors import WrongUse
 
@@ -32,7 +32,7 @@ TEN_O_CLOCK = 1_768_471_200 * SECOND
         ("1969-12-31T23:59:59.75Z", -SECOND // 4),
     ],
 )
-def test_a_time_is_nanoseconds_or_iso_8601(text: str, timestamp: int) -> None:
+def test_time_is_nanoseconds_or_iso_8601(text: str, timestamp: int) -> None:
     assert parse_time(text) == timestamp
 
 
@@ -74,7 +74,7 @@ def test_text_that_is_not_a_time_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["0001-01-01", "9999-12-31", "9223372036854775808", "-9223372036854775808", "90000 weeks ago"]
 )
-def test_a_time_that_does_not_fit_64_bits_is_refused(text: str) -> None:
+def test_time_that_does_not_fit_64_bits_is_refused(text: str) -> None:
     with pytest.raises(WrongUse, match="64 bits"):
         parse_time(text)
 
@@ -103,7 +103,7 @@ def test_time_without_a_zone_is_local_on_request(monkeypatch: pytest.MonkeyPatch
         (-(2**63) + 1, "1677-09-21T00:12:43.145224193Z"),
     ],
 )
-def test_a_time_is_shown_to_the_nanosecond_and_can_be_typed_again(timestamp: int | None, text: str) -> None:
+def test_time_is_shown_to_the_nanosecond_and_can_be_typed_again(timestamp: int | None, text: str) -> None:
     assert format_time(timestamp) == text
     if timestamp is not None:
         assert parse_time(text) == timestamp
@@ -112,7 +112,7 @@ def test_a_time_is_shown_to_the_nanosecond_and_can_be_typed_again(timestamp: int
 @pytest.mark.parametrize(
     ("milliseconds", "text"),
     [
-        (2**63 - 1, "+292278994-08-17T07:12:55.807Z"),  # as Java has it
+        (2**63 - 1, "+292278994-08-17T07:12:55.807Z"),  # as in Java
         (-(2**63), "-292275055-05-16T16:47:04.192Z"),
         (253_402_300_800_000, "+10000-01-01T00:00:00Z"),
         (-62_135_596_800_001, "+0000-12-31T23:59:59.999Z"),
@@ -120,7 +120,7 @@ def test_a_time_is_shown_to_the_nanosecond_and_can_be_typed_again(timestamp: int
         (253_402_300_799_999, "9999-12-31T23:59:59.999Z"),
     ],
 )
-def test_a_time_beyond_the_calendar_is_shown_with_a_sign_before_its_year(milliseconds: int, text: str) -> None:
+def test_time_beyond_the_calendar_is_shown_with_a_sign_before_its_year(milliseconds: int, text: str) -> None:
     assert shown_time(milliseconds * 1_000_000) == text
 
 
@@ -132,7 +132,7 @@ def test_zone_may_be_lower_case() -> None:
     ("text", "seconds"),
     [("90s", 90), ("1h30m", 5400), ("7 days", 604_800), ("1w 1d", 691_200), ("0s", 0), ("2min", 120)],
 )
-def test_a_duration_is_numbers_with_units(text: str, seconds: int) -> None:
+def test_duration_is_numbers_with_units(text: str, seconds: int) -> None:
     assert parse_duration(text) == seconds * SECOND
 
 
@@ -154,7 +154,7 @@ def test_text_that_is_not_a_duration_is_refused(text: str) -> None:
         ("1KB", 1000),
     ],
 )
-def test_a_size_counts_by_1024_unless_it_is_in_kilobytes(text: str, size: int) -> None:
+def test_size_counts_by_1024_unless_it_is_in_kilobytes(text: str, size: int) -> None:
     assert parse_size(text) == size
 
 
@@ -175,7 +175,7 @@ def test_text_that_is_not_a_size_is_refused(text: str) -> None:
         (7 << 60, "7168 PiB"),
     ],
 )
-def test_a_size_is_shown_in_its_unit(size: int, text: str) -> None:
+def test_size_is_shown_in_its_unit(size: int, text: str) -> None:
     assert format_size(size) == text
 
 
@@ -190,5 +190,5 @@ def test_a_size_is_shown_in_its_unit(size: int, text: str) -> None:
         (-90 * SECOND, "-1m 30s"),
     ],
 )
-def test_a_duration_is_shown_in_its_two_largest_units(nanoseconds: int, text: str) -> None:
+def test_duration_is_shown_in_its_two_largest_units(nanoseconds: int, text: str) -> None:
     assert format_duration(nanoseconds) == text

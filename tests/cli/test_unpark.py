@@ -1,4 +1,4 @@
-"""`logwright unpark`: parked items go back, and nothing else happens."""
+"""`logwright unpark`: parked items are put back, and nothing else happens."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.threads import DEADLINE_SECONDS
 
 @pytest.fixture
 def queues(tmp_path: Path) -> Path:
-    """The queue mail, and two mails of it that were parked."""
+    """The queue mail, and two of its items that were parked."""
     with Queue(tmp_path / "queues", "mail", max_attempts=1) as queue:
         queue.put_many([b"to nobody", b"to no one", b"to ada"])
         queue.abort(*(item.xid for item in queue.reserve_many(2)))
@@ -49,7 +49,7 @@ def test_text_output_is_one_line_and_a_limit_leaves_the_rest(queues: Path) -> No
     assert contents(queues / "mail_parked") == [b"to no one"]
 
 
-def test_a_plan_changes_nothing(queues: Path) -> None:
+def test_plan_changes_nothing(queues: Path) -> None:
     before = {path.name: path.read_bytes() for path in queues.glob("mail*")}
     outcome = run("unpark", queues / "mail_parked", "--plan")
     assert outcome.out == f"{queues}/mail_parked -> {queues}/mail: 2 items, 0 left\n"

@@ -1,4 +1,4 @@
-"""The verbs on stores: state, history and diff by time, the shapes of their JSON, and questions without an answer."""
+"""The verbs on stores: state, history and diff by time, the form of their JSON, and questions without an answer."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_state_at_a_relative_time_and_now(samples: Path) -> None:
     assert len(now.object) == len(run("state", samples / "stores").lines) - 1
 
 
-def test_history_and_diff_have_the_documented_shapes(samples: Path) -> None:
+def test_history_and_diff_have_the_documented_form(samples: Path) -> None:
     history = run("history", samples / "stores", "truck/3", "--json")
     assert history.code == 0
     changes = [json.loads(line) for line in history.lines]

@@ -78,7 +78,7 @@ def test_diff_and_history_show_bytes_in_hex(path: Path) -> None:
     assert_one_error_line(run("history", path, "31"), 2, "no transaction has changed the page 31")
 
 
-def test_pending_redo_is_no_problem_and_a_torn_tail_is(path: Path) -> None:
+def test_pending_redo_is_not_a_problem_but_a_torn_tail_is(path: Path) -> None:
     assert run("verify", path).code == 0
     found = run("inspect", path, "--json").object
     assert (found["format"], found["records"], found["redo"]) == ("yeltsin", 3, True)
@@ -95,7 +95,7 @@ def test_pending_redo_is_no_problem_and_a_torn_tail_is(path: Path) -> None:
     assert run("verify", path).code == 0
 
 
-def test_a_hostile_link_is_damage_with_its_position(path: Path) -> None:
+def test_hostile_link_is_damage_with_its_position(path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[STARTS[0] + 8 : STARTS[0] + 16] = (5).to_bytes(8, "little")
     path.write_bytes(data)

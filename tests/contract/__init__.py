@@ -1,1 +1,1 @@
-"""What every format promises, tested the same way for each: a `Subject` describes a format, the tests do the rest."""
+"""The promises of every format, tested in the same way: a `Subject` describes a format, and the tests use it."""

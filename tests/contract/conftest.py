@@ -19,5 +19,5 @@ def subject(request: pytest.FixtureRequest) -> Subject:
 
 @pytest.fixture(autouse=True)
 def _no_warnings(caplog: pytest.LogCaptureFixture) -> None:
-    """A writer warns of each tail that it cuts: here that is what is tested, ten thousands of times."""
+    """Silence the warning of each torn tail that a writer cuts off: these tests cut tens of thousands of them."""
     caplog.set_level(logging.ERROR, logger="logwright")

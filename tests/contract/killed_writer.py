@@ -1,7 +1,7 @@
-"""A process that writes forever and reports its progress, to be killed by a test.
+"""A process that writes forever and reports its progress, until a test kills it.
 
-It continues where the journal ends: the record with index n is `subject.record(seed, n)`, so that the test can
-derive what must be there from the last reported number.
+It continues at the end of the journal. The record with index n is `subject.record(seed, n)`, so the test can derive the
+expected records from the last reported number.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RECORDS_PER_FLUSH = 3
 def write_for_ever(
     name: str, directory: str, seed: int, sync: str, options: dict[str, Any], acknowledgements: Connection
 ) -> None:
-    """Append record after record, and send how many are acknowledged: each one, or after each flush."""
+    """Append records, and send the number of acknowledged ones: after each record, or after each flush."""
     logging.disable(logging.CRITICAL)
     subject, home = SUBJECTS[name], Path(directory)
     count = 0

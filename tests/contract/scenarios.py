@@ -1,13 +1,13 @@
-"""What is done to a journal before it crashes, and what must be true afterwards: the same for every format.
+"""Operations on a journal before a crash, and the invariants after it: the same for every format.
 
-The invariants, asserted by `check_after_crash`:
+`check_after_crash` asserts these invariants:
 
-- Ack: what was promised is there;
-- Prefix: what is there is a beginning of what was issued, record for record;
-- No silent loss: bytes leave the journal only after a copy of them is kept, and the loss is reported; reading changes
-  nothing; damage that is no torn tail cuts nothing;
-- Idempotent: recovering twice is recovering once;
-- and writing continues: the next record follows the last one.
+- Ack: promised records are there.
+- Prefix: the recovered records are a prefix of those that were issued.
+- No silent loss: bytes leave the journal only after a copy of them is kept, and the loss is reported. Reading changes
+  nothing. Damage that is not a torn tail cuts nothing.
+- Idempotent: recovering twice has the same result as recovering once.
+- Continuation: the next record follows the last one.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Flushed(NamedTuple):
 
 
 def promised(marks: list[Any], *, killed: bool = False) -> int:
-    """How many records must be there."""
+    """The number of records that must be there."""
     counts = [mark.records for mark in marks if isinstance(mark, Durable) or (killed and isinstance(mark, Flushed))]
     return max(counts, default=0)
 
@@ -49,10 +49,10 @@ def promised(marks: list[Any], *, killed: bool = False) -> int:
 def check_after_crash(
     subject: Subject, disk: SimulatedDisk, issued: list[Record], least: int, *, may_be_damaged: bool = False
 ) -> None:
-    """Recover, and assert the invariants. `least` is how many records were promised.
+    """Recover, and assert the invariants. `least` is the number of promised records.
 
-    `may_be_damaged`: several records were on their way to the disk without a sync between them, so that later ones may
-    have arrived before earlier ones. Then, and only then, a recovery may find damage, and must leave it alone.
+    `may_be_damaged`: several records were being written without a sync between them, so later ones may have reached the
+    disk before earlier ones. Then, and only then, a recovery may find damage, and must not change it.
     """
     found, error = _read_unchanged(subject, disk)
     _assert_beginning(found, issued, least)
@@ -81,7 +81,7 @@ def check_after_crash(
 
 
 def check_promised(subject: Subject, disk: SimulatedDisk, issued: list[Record], least: int) -> None:
-    """The promised records are there as they were issued. What was never synced may have become anything."""
+    """The promised records are there as they were issued. Bytes that were never synced may be anything."""
     found, error = _read_unchanged(subject, disk)
     assert len(found) >= least, f"{least} records were promised, {len(found)} are there ({error})"
     assert found[:least] == issued[:least], "a promised record has changed"
@@ -100,7 +100,7 @@ def _assert_beginning(found: list[Record], issued: list[Record], least: int) -> 
 
 
 def _assert_writing_continues(subject: Subject, disk: SimulatedDisk, issued: list[Record], count: int) -> None:
-    """Append the record that follows, and read all of them."""
+    """Append the next record, and read all of them."""
     following = issued[: count + 1]
     if len(following) == count:
         return
@@ -111,7 +111,7 @@ def _assert_writing_continues(subject: Subject, disk: SimulatedDisk, issued: lis
 
 
 def assert_nothing_lost(subject: Subject, disk: Disk, before: Tree, after: Tree, recovered: Recovered) -> None:
-    """A recovery changed at most the end of one file, said so, and kept what it took."""
+    """A recovery changed at most the end of one file, reported this, and kept the bytes that it cut off."""
     old = journal_files(subject, before)
     new = subject.before_rotation(old, journal_files(subject, after))
     changed = [name for name in old if new.get(name) != old[name]]
@@ -136,7 +136,7 @@ def assert_nothing_lost(subject: Subject, disk: Disk, before: Tree, after: Tree,
 class AppendScenario:
     """Records appended in one or several sessions.
 
-    `steps` are `append` (or `append 3`), `flush`, `sync`, `reopen`. Before them `prior` records are there already.
+    `steps` are `append` (or `append 3`), `flush`, `sync`, `reopen`. The journal begins with `prior` records.
     """
 
     name: str
@@ -193,7 +193,7 @@ class AppendScenario:
 
 @dataclass
 class RecoverScenario:
-    """A torn tail, and a recovery that is itself interrupted. `tear` makes the tail out of the bytes of a journal."""
+    """A torn tail, and a recovery that is itself interrupted. `tear` makes the tail from the bytes of a journal."""
 
     name: str
     subject: Subject
@@ -239,7 +239,7 @@ def _kept(disk: Disk) -> list[bytes]:
 
 
 class ForgetfulDisk:
-    """Passes everything on to another disk, except for the chosen syncs, which it forgets."""
+    """Passes every call to another disk, except for the chosen syncs, which are not done."""
 
     def __init__(self, inner: Disk, forgets: Callable[[str, Path], bool]) -> None:
         self.inner = inner
@@ -278,7 +278,7 @@ class ForgetfulFile:
 
 
 def torn_tails(subject: Subject) -> list[Scenario]:
-    """Recoveries of what a crash leaves: a last record that was cut short, followed by zeros."""
+    """Recoveries after a crash: a last record that was cut short, followed by zeros."""
     return [
         RecoverScenario("recover a cut tail", subject, lambda data: cut(data, len(data) - 3)),
         RecoverScenario("recover a zeroed tail", subject, lambda data: zeros_after(data + bytes(60), len(data))),

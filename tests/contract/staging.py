@@ -1,10 +1,10 @@
-"""StagingSubject: a format as the contract tests of staging see it, and the batches that they stage and publish.
+"""StagingSubject: a format in the contract tests of staging, and the batches that they stage and publish.
 
-The subject defines what differs between formats: where rows go, what a root holds, which writers there are. A root of
-these tests is empty, or holds what `make_journals` puts there (`none`); a batch of two tasks, `FIRST` and `SECOND`,
-comes on top of that (`everything`). Both tasks have rows for every journal of the batch.
+The subject defines the differences between formats: the journal for a row, the contents of a root, the writers. A root
+of these tests is empty, or has the journals of `make_journals` (`none`). A batch of two tasks, `FIRST` and `SECOND`, is
+added to that (`everything`). Both tasks have rows for every journal of the batch.
 
-A format that only writes new journals gives the rows of another `batch` to other journals.
+A format that only writes new journals puts the rows of another `batch` into other journals.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ STAGING = ROOT / ".logwright" / "staging"
 QUERY = Batch("query", 0)
 
 Row: TypeAlias = tuple[Any, ...]
-"""What becomes a record: the columns of the format's batches, in their order."""
+"""The fields of a record: the columns of the format's batches, in their order."""
 Contents: TypeAlias = dict[str, list[Any]]
-"""The records of every journal of a root that has any, by the names that `StagedFile.part` has."""
+"""The records of every non-empty journal of a root, by the names in `StagedFile.part`."""
 
 
 class StagingSubject(ABC):
@@ -39,18 +39,18 @@ class StagingSubject(ABC):
     name: ClassVar[str]
     target: Any
     most_states: ClassVar[int] = 16
-    """At how many crash states of each operation the contract looks."""
+    """The number of crash states that are tried for each operation."""
     killed_stride: ClassVar[int] = 3
     killed_states: ClassVar[int] = 4
     """A power cut within the recovery is tried after every n-th operation, in this number of states each."""
     renames: ClassVar[bool] = True
-    """Whether what one task alone has staged for a journal is put in place without a copy."""
+    """Whether the file of a journal that only one task has staged is put in place without a copy."""
     staged_syncs: ClassVar[tuple[str, ...]]
-    """The staged files, by order and number, without whose sync a power cut does harm."""
+    """The staged files, by order and number, that a power cut can damage if they are not synced."""
     wrong_manifests: ClassVar[list[Callable[[dict[str, Any]], object]]] = []
-    """Changes of a manifest that this format must refuse, besides those of every format."""
+    """Changes of a manifest that this format must refuse, in addition to those of every format."""
     strangers: ClassVar[tuple[str, ...]]
-    """Names of journals that have nothing to do with a batch, and may be written at any time."""
+    """Names of journals that are not part of a batch, and may be written at any time."""
 
     def __init__(self) -> None:
         self.first, self.second = self.rows(2, 8), self.rows(3, 6)
@@ -62,7 +62,7 @@ class StagingSubject(ABC):
 
     @abstractmethod
     def rows(self, seed: int, count: int, batch: int = 0) -> list[Row]:
-        """Rows, the same ones every time."""
+        """Rows, the same every time."""
 
     @abstractmethod
     def as_batch(self, rows: list[Row]) -> Any:
@@ -70,15 +70,15 @@ class StagingSubject(ABC):
 
     @abstractmethod
     def before(self) -> Contents:
-        """What `make_journals` puts into the root."""
+        """The contents of `make_journals`."""
 
     @abstractmethod
     def placed(self, before: Contents, *batches: list[Row]) -> Contents:
-        """What a root holds, journals by name, once batches are published on top of what it had before."""
+        """The contents of a root, journals by name, after batches were added to the earlier contents."""
 
     @abstractmethod
     def contents(self, disk: Disk, root: Path = ROOT) -> Contents:
-        """What a root holds. All of it must be sound."""
+        """The contents of a root. All of it must be sound."""
 
     # --- roots ------------------------------------------------------------------------------------------------------
 
@@ -87,7 +87,7 @@ class StagingSubject(ABC):
         """Put some journals into the root."""
 
     def with_journals(self) -> SimulatedDisk:
-        """A disk with some journals. They are made once: a copy of what is durable is as good as new."""
+        """A disk with some journals. They are made once; later calls return a copy of the durable contents."""
         return self._with_journals.copy()
 
     @cached_property
@@ -108,11 +108,11 @@ class StagingSubject(ABC):
     @property
     @abstractmethod
     def writers(self) -> list[Callable[[Disk, str, Any], None]]:
-        """What opens a journal of the root for writing, appends a record like the one that is given, and closes it."""
+        """A function that opens a journal of the root for writing, appends a record like the given one, and closes."""
 
     @abstractmethod
     def open_writer(self, disk: Disk, part: str) -> Any:
-        """A writer of a journal of the root, open."""
+        """An open writer of a journal of the root."""
 
     @property
     @abstractmethod
@@ -120,7 +120,7 @@ class StagingSubject(ABC):
         """Journals of the batch, each with an idle writer that locks it."""
 
     def bystander(self, disk: Disk) -> AbstractContextManager[Any]:
-        """A writer of a journal that is no part of the batch."""
+        """A writer of a journal that is not part of the batch."""
         return nullcontext()
 
     @abstractmethod
@@ -128,7 +128,7 @@ class StagingSubject(ABC):
         """The lock of a journal."""
 
     def target_of(self, part: str) -> Any:
-        """A target that names this journal, where a target can."""
+        """A target that names this journal, if a target can."""
         return self.target
 
     # --- staging and publishing -------------------------------------------------------------------------------------
@@ -170,7 +170,7 @@ class StagingSubject(ABC):
         return recover_staging(ROOT, disk=disk)
 
     def check(self, state: SimulatedDisk, none: Contents | None = None, everything: Contents | None = None) -> None:
-        """All or none after the recovery, and all once after the batch was tried again."""
+        """All or none after the recovery, and all of it once after the batch was tried again."""
         none = self.none if none is None else none
         everything = self.everything if everything is None else everything
         self.recover(state)
@@ -203,7 +203,7 @@ class StagingSubject(ABC):
 
 
 class PrintingDisk(RealDisk):
-    """The real disk, which prints each step before it."""
+    """The real disk, which prints each step before it is done."""
 
     def open(self, path: Path, mode: OpenMode) -> RealFile:
         print("open", flush=True)

@@ -1,4 +1,4 @@
-"""The formats that go through the contract tests of staging."""
+"""The formats of the contract tests of staging."""
 
 from __future__ import annotations
 

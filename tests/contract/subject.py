@@ -1,35 +1,35 @@
-"""Subject: a format as the contract tests see it.
+"""Subject: a format in the contract tests.
 
-A format joins the contract tests by a subclass of `Subject` in `tests/NAME/subject.py` and a line in `subjects.py`.
-Everything that differs between formats is asked of the subject; what the answers must be is said once, in the tests.
+A format joins the contract tests by a subclass of `Subject` in `tests/NAME/subject.py` and a line in `subjects.py`. The
+subject defines the differences between formats; the tests define the expected results once.
 
-The least that a subject must have is this; `SejSubject` would pass with it as well:
+A subject needs at least these members; `SejSubject` would also pass with them alone:
 
     class SejSubject(Subject):
         name = "sej"                                    # also of the package, logwright.sej
         file = "jnl/0000000000000000.jnl"               # the first file of a journal
 
         def record(self, seed, index):                  # the same record every time, so that a child process and its
-            return Message(index, ...)                  # parent agree on what was issued
+            return Message(index, ...)                  # parent agree on the issued records
 
         def scan(self, twin, data):                     # the records of a file, by the codec or by the kernel
             ...
 
-        def claiming(self, size):                       # a file whose last record claims a size that it has not
+        def claiming(self, size):                       # a file whose last record claims a size that it does not have
             ...
 
         def open_session(self, disk, home, *, sync="always", **options):
             return SejSession(Writer(home, sync=sync, disk=disk, **options))
 
-All other members have defaults. They suit a format whose file is its records, one after the other, and nothing else,
-with the functions `encode`, `decode` in its codec, and `Reader` and `recover` in its package. Override them
+All other members have defaults. They suit a format whose file consists of consecutive records, with the functions
+`encode` and `decode` in its codec, and `Reader` and `recover` in its package. Override them
 
-- where the format differs: `encode`, `ends`, `encode_record`, `decode_record`, `path`, `read`, `recover`, `content` …;
+- if the format differs: `encode`, `ends`, `encode_record`, `decode_record`, `path`, `read`, `recover`, `content` …;
 - to test more: `strategy`, `assert_twins_agree`, `decoders`, `fuzz_seeds`, `length_fields`, `options`, `more_verbs`,
   `hostile_journals`, `scenarios`, `mutants`, `flip_samples`.
 
-A journal of the contract tests holds `records` in order from the first one on and nothing else, so that what is read
-can be compared with a beginning of that list.
+A journal of the contract tests has only `records`, in order from the first one on, so that the records that are read
+can be compared with a prefix of that list.
 """
 
 from __future__ import annotations
@@ -58,15 +58,15 @@ from tests.support.simulated_disk import SimulatedDisk
 from tests.support.trees import Tree, write_file
 
 Record = Any
-"""A record of the format, as its reader gives it back. Compared with `==`."""
+"""A record of the format, as its reader returns it. Compared with `==`."""
 
 HOME = Path("/journal")
-"""Where the journal is on a simulated disk."""
+"""The path of the journal on a simulated disk."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scanned:
-    """The records of some bytes from their beginning on, where they end, and how."""
+    """The records at the beginning of some bytes, the position of their end, and the outcome there."""
 
     records: list[Record]
     end: int
@@ -75,7 +75,7 @@ class Scanned:
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What a recovery says that it did: what it cut off and where that is now; None when it cut nothing."""
+    """The report of a recovery: the bytes that it cut off and the path of their copy; None if it cut nothing."""
 
     cut: Damage | None = None
     kept: Path | None = None
@@ -95,26 +95,26 @@ class Session(Protocol):
 
 
 class Scenario(Protocol):
-    """Something that is done to a journal, with marks for what has been promised, and a check after any crash in it."""
+    """Operations on a journal, with marks for its promises, and a check after a crash at any point."""
 
     name: str
 
     def prepare(self, disk: SimulatedDisk) -> None:
-        """What was there before, all of it durable."""
+        """The initial contents, all of them durable."""
 
     def run(self, disk: Disk, mark: Callable[[Any], None]) -> None:
-        """Do it, and `mark` whatever has been promised by then."""
+        """Run the operations, and `mark` each promise."""
 
     def check(self, disk: SimulatedDisk, *, killed: bool = False) -> None:
         """Recover a disk after a crash; raise `AssertionError` unless everything promised in `disk.marks` is there.
 
-        `killed` says that only the process died, which what was flushed must survive as well.
+        `killed` means that only the process died, which flushed records must survive as well.
         """
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """A step that is left out: syncs that do not happen. `scenario` is the one that must notice."""
+    """A step that is left out: syncs that are not done. `scenario` is the one that must detect this."""
 
     name: str
     scenario: str
@@ -124,7 +124,7 @@ class Mutant:
 
 @dataclass(frozen=True)
 class FlipSample:
-    """A journal for the figure of undetected bit flips: its records, and how many percent are published for it."""
+    """A journal for the figure of undetected bit flips: its records, and the published percentage."""
 
     label: str
     records: list[Record]
@@ -140,44 +140,46 @@ class Subject(ABC):
     is_directory = True
     """Whether a journal is opened by its directory; otherwise by its file."""
     options: ClassVar[dict[str, dict[str, Any]]] = {"plain": {}}
-    """Kinds of journals by name, and what to open their sessions with: small segments, checksums."""
+    """Kinds of journals by name, with the options of their sessions: small segments, checksums."""
     head_bytes = 0
-    """How many bytes of a new file a writer makes durable before it adds more: no crash tears those of a longer one."""
+    """The number of bytes of a new file that a writer makes durable before it adds more: no crash tears those."""
     notices_torn_values = True
-    """Whether a record shows that some of its bytes never arrived. Where it does not, bytes that were never synced may
-    come out as anything that reads like a record, and only those that were synced are held to what they were.
+    """Whether a record shows that some of its bytes never arrived.
+
+    If it does not, bytes that were never synced may be read as any record, and only synced records are compared.
     """
     whole_before_torn = 0
-    """How many records a file must begin with for what follows to be a torn tail: without, it may be anything."""
+    """The number of records at the beginning of a file without which the rest is not considered a torn tail."""
 
     full_is_final = True
-    """Whether a writer that has met a full disk takes nothing more. Where it is not, what needs space raises and
-    changes nothing, and the same writer continues once there is space.
+    """Whether a writer accepts nothing more after a full disk.
+
+    If not, a call that needs space raises and changes nothing, and the same writer continues once there is space.
     """
 
     # --- what every subject has -------------------------------------------------------------------------------------
 
     @abstractmethod
     def record(self, seed: int, index: int) -> Record:
-        """The record that is the journal's `index`-th, made by chance from the seed; always the same one."""
+        """The `index`-th record of a journal, random but fixed by the seed."""
 
     @abstractmethod
     def scan(self, twin: str, data: bytes) -> Scanned:
-        """The records of a whole file by one of the twins."""
+        """The records of a whole file, by one of the twins."""
 
     @abstractmethod
     def claiming(self, size: int) -> bytes:
-        """A file whose last record claims about `size` bytes, and has nearly none of them."""
+        """A file whose last record claims about `size` bytes, and has only a few of them."""
 
     @abstractmethod
     def open_session(self, disk: Disk, home: Path, *, sync: str = "always", **options: Any) -> Session:
-        """Open the journal for writing, creating it when there is none."""
+        """Open the journal for writing; create it if it does not exist."""
 
     # --- records and bytes ------------------------------------------------------------------------------------------
 
     @cached_property
     def both(self) -> Twins:
-        """The implementations of the hot loops: the codec, and the kernel where it is built."""
+        """The implementations of the hot loops: the codec, and the kernel if it is built."""
         return Twins(f"logwright.{self.name}", compiled=COMPILED)
 
     def twins(self) -> tuple[str, ...]:
@@ -192,15 +194,15 @@ class Subject(ABC):
         return self.record(seed, index)
 
     def strategy(self) -> SearchStrategy[list[Record]]:
-        """Any records that a journal can begin with, the extremes of every field among them; at least one."""
+        """Any records with which a journal can begin, including the extremes of every field; at least one."""
         return strategies.builds(self.records, strategies.integers(0, 1000), strategies.integers(1, 12))
 
     def encode(self, records: list[Record]) -> bytes:
-        """A whole file that holds these records from the journal's beginning on."""
+        """A whole file with these records, from the beginning of the journal on."""
         return b"".join(map(self.encode_record, records))
 
     def ends(self, records: list[Record]) -> list[int]:
-        """Where the records begin in `encode(records)`, and where each of them ends."""
+        """The position in `encode(records)` where the records begin, and the end of each of them."""
         return [0, *accumulate(len(self.encode_record(record)) for record in records)]
 
     def encode_record(self, record: Record) -> bytes:
@@ -214,16 +216,16 @@ class Subject(ABC):
         return found
 
     def whole(self, data: bytes) -> Scanned:
-        """The records that a reader finds in a file of nothing but whole records, and perhaps a torn tail."""
+        """The records that a reader finds in a file that has only whole records, and perhaps a torn tail."""
         return self.scan("codec", data)
 
     def assert_twins_agree(self, data: bytes, chance: random.Random) -> None:
-        """Ask the twins for everything that can be asked about these bytes, and assert that they answer the same."""
+        """Make every possible call on these bytes to the twins, and assert that they return the same."""
         plain = self.scan("codec", data)
         assert all(self.scan(twin, data) == plain for twin in self.twins())
 
     def decoders(self) -> dict[str, Callable[[bytes], object]]:
-        """Everything that reads bytes, by name. Each must give an answer, `Malformed`, or an error of ours."""
+        """Every function that reads bytes, by name. Each must return a result or `Malformed`, or raise our error."""
         scans = {f"{twin}.scan": partial(self.scan, twin) for twin in self.twins()}
         return {"codec.decode": self.decode_record, **scans}
 
@@ -232,7 +234,7 @@ class Subject(ABC):
         return [self.encode(self.records(seed, 1 + seed % 5)) for seed in range(6)]
 
     def length_fields(self, records: list[Record]) -> list[tuple[int, int]]:
-        """Position and size of every length and link in `encode(records)`; or of all that may be one."""
+        """Position and size of every length and link in `encode(records)`, or of all fields that may be one."""
         start, end = self.ends(records)[:2]
         return [(at, 4) for at in range(start, end - 3)]
 
@@ -243,35 +245,35 @@ class Subject(ABC):
     # --- a journal on a disk ----------------------------------------------------------------------------------------
 
     def path(self, home: Path) -> Path:
-        """What the journal in a directory is opened by."""
+        """The path by which the journal in a directory is opened."""
         return home if self.is_directory else home / self.file
 
     def lay_out(self, disk: Disk, home: Path, data: bytes) -> Path:
-        """Put a journal of one file with these bytes onto a disk; the path of the file."""
+        """Write a journal of one file with these bytes to a disk; the path of the file."""
         path = home / self.file
         make_directories(disk, path.parent)
         write_file(disk, path, data)
         return path
 
     def torn_file(self, data: bytes) -> bytes:
-        """A file as a crash leaves it whose last write came out like this: the same, unless its head has its length."""
+        """A file after a crash in which the last write had this result: the same, unless its head has its length."""
         return data
 
     def content(self, data: bytes) -> bytes:
-        """The bytes of a file that count in a comparison: all of them, unless the file ends with reserved space."""
+        """The bytes of a file that are compared: all of them, unless the file ends with reserved space."""
         return data
 
     def of_kept(self, kept: bytes, cut: Damage) -> bytes:
-        """What was cut, out of what is kept of it: all of that, unless more is kept."""
+        """The bytes that were cut, from the kept copy: all of it, unless more is kept."""
         return kept
 
     def recover(self, disk: Disk, home: Path) -> Recovered:
-        """Bring the journal into the state that a writer leaves. `NotFound` when there is none."""
+        """Bring the journal into the state that a writer leaves. `NotFound` if it does not exist."""
         found = self._package.recover(self.path(home), disk=disk)
         return Recovered(found.cut, found.kept)
 
     def read(self, disk: Disk, home: Path, mode: Mode = "failfast") -> Iterator[Record | Damage]:
-        """The records in order. In `permissive` a torn tail comes as a `Damage` as well."""
+        """The records in order. With `permissive`, a torn tail is returned as a `Damage` as well."""
         return iter(self.reader(disk, home).records(mode=mode))
 
     def reader(self, disk: Disk, home: Path) -> Any:
@@ -283,20 +285,20 @@ class Subject(ABC):
         return import_module(f"logwright.{self.name}")
 
     def is_journal_file(self, name: str) -> bool:
-        """Whether a path below the journal's directory belongs to the format, and is no side file of ours."""
+        """Whether a path below the journal's directory belongs to the format, and is not a side file of ours."""
         return name == self.file
 
     def before_rotation(self, before: dict[str, bytes], after: dict[str, bytes]) -> dict[str, bytes]:
-        """The files `after` an opening, without a rotation that what is in them has caused."""
+        """The files `after` an opening, without a rotation that their contents have caused."""
         return after
 
     def verbs(self, disk: Disk, home: Path) -> dict[str, Callable[[], object]]:
         """Every verb on a journal that may be hostile, those that write last.
 
-        Whatever the journal holds, only our own errors may come out of them.
+        Whatever the journal contains, only our own errors may be raised.
         """
         format, path = FORMATS[self.name], self.path(home)
-        other = home / self.file if self.is_directory else home  # one file of it, or all journals of the directory
+        other = home / self.file if self.is_directory else home  # one of its files, or all journals of the directory
         return {
             **reader_verbs(lambda: self.reader(disk, home), *self.middle),
             "looks_like": lambda: format.looks_like(disk, home),
@@ -313,11 +315,11 @@ class Subject(ABC):
     """Two numbers of records that are somewhere in the middle."""
 
     def more_verbs(self, disk: Disk, home: Path) -> dict[str, Callable[[], object]]:
-        """Verbs that this format has beside those, and that only read."""
+        """Additional verbs of this format that only read."""
         return {}
 
     def more_writing_verbs(self, disk: Disk, home: Path) -> dict[str, Callable[[], object]]:
-        """Verbs that this format has beside those, and that write; or others in place of those of the same name."""
+        """Additional verbs of this format that write, or replacements for those of the same name."""
         return {}
 
     def hostile_journals(self) -> dict[str, Make]:
@@ -327,7 +329,7 @@ class Subject(ABC):
     # --- what is peculiar -------------------------------------------------------------------------------------------
 
     def scenarios(self) -> list[Scenario]:
-        """What is run on a simulated disk and crashed at every point."""
+        """The scenarios that run on a simulated disk and are crashed at every point."""
         from tests.contract.scenarios import AppendScenario, torn_tails
 
         return [
@@ -338,7 +340,7 @@ class Subject(ABC):
         ]
 
     def mutants(self) -> list[Mutant]:
-        """Steps without which some scenario must fail."""
+        """Omitted steps that some scenario must detect."""
         return [
             Mutant("no sync after an append", "always", self.is_sync_of_journal),
             Mutant("no sync by sync()", "none", self.is_sync_of_journal),
@@ -353,7 +355,7 @@ class Subject(ABC):
 
 
 def flip_samples_of(what: str, uniform: Callable[[int], list[Record]], missed: dict[int, float]) -> list[FlipSample]:
-    """Samples of records of one size each; `missed` has the published percent for each size."""
+    """Samples of records of one size each; `missed` has the published percentage for each size."""
     return [FlipSample(f"{what} of {size} bytes", uniform(size), percent) for size, percent in missed.items()]
 
 
@@ -374,7 +376,7 @@ def reader_verbs(reader: Callable[[], Any], start: int, stop: int) -> dict[str, 
 
 
 def cut_mutants(is_file: Callable[[str, Path], bool]) -> list[Mutant]:
-    """The steps of cutting a tail off, each left out; `is_file` says that a sync is one of the file that is cut."""
+    """The steps of cutting off a tail, each left out; `is_file` says whether a sync is one of the cut file."""
     scenario = "recover a cut tail"
     return [
         Mutant("no sync of the copy", scenario, lambda kind, path: path.parent.name == "cut"),
@@ -386,12 +388,12 @@ def cut_mutants(is_file: Callable[[str, Path], bool]) -> list[Mutant]:
 
 
 def is_home(kind: str, path: Path) -> bool:
-    """Whether a sync is that of the names in the journal's directory."""
+    """Whether a sync is one of the names in the journal's directory."""
     return kind == "sync directory" and path == HOME
 
 
 def read_prefix(subject: Subject, disk: Disk, home: Path) -> tuple[list[Record], LogwrightError | None]:
-    """The records that can be read in `failfast`, and the error that ended it."""
+    """The records that can be read with `failfast`, and the error that ended the reading."""
     found: list[Record] = []
     try:
         for record in subject.read(disk, home):
@@ -402,7 +404,7 @@ def read_prefix(subject: Subject, disk: Disk, home: Path) -> tuple[list[Record],
 
 
 def error_of(call: Callable[[], object]) -> str | None:
-    """What the error of ours says that a call raised, None when it raised none. Any other error goes through."""
+    """The message of an error of ours that a call raised, or None if it raised none. Any other error is raised."""
     try:
         call()
     except (Malformed, LogwrightError) as error:

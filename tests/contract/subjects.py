@@ -1,4 +1,4 @@
-"""The formats that go through the contract tests."""
+"""The formats of the contract tests."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""One bit that has rotted: never a wrong exception, never a loss that is not reported; and how often nothing notices.
+"""One flipped bit: never a wrong exception, never an unreported loss; and how often it stays undetected.
 
-None of the formats has a checksum, so most flips of a value are beyond them. The share that structure misses is a
-published figure, and this is where it comes from.
+None of the formats has a checksum, so most flips in a value cannot be detected. The share of undetected flips is
+published, and this test measures it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def disk_with(subject: Subject, data: bytes) -> SimulatedDisk:
 
 
 def check(subject: Subject, data: bytes, records: list[Record]) -> bool:
-    """Read and recover a journal with a flipped bit; whether the flip was noticed."""
+    """Read and recover a journal with a flipped bit; whether the flip was detected."""
     disk = disk_with(subject, data)
     found = list(subject.read(disk, HOME, "permissive"))
     damages = [item for item in found if isinstance(item, Damage)]
@@ -58,7 +58,7 @@ def check(subject: Subject, data: bytes, records: list[Record]) -> bool:
 
 
 def check_recovery(subject: Subject, disk: SimulatedDisk, kept: list[Record]) -> None:
-    """A recovery cuts a torn tail at most, and no record that could be read is lost by it."""
+    """A recovery cuts at most a torn tail, and loses no readable record."""
     before = journal_files(subject, read_tree(disk, HOME))
     try:
         recovered = subject.recover(disk, HOME)
@@ -82,7 +82,7 @@ def test_flipped_bit_is_reported_or_every_byte_stays_in_a_record(subject: Subjec
 
 
 @pytest.mark.parametrize(("subject", "sample"), SAMPLES)
-def test_share_of_undetected_flips_is_the_published_one(subject: Subject, sample: FlipSample) -> None:
+def test_share_of_undetected_flips_is_as_published(subject: Subject, sample: FlipSample) -> None:
     data, records = subject.encode(sample.records), sample.records
     ends = subject.ends(records)
     noticed = total = 0

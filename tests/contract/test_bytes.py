@@ -65,7 +65,7 @@ def test_bytes_after_a_record_are_ignored(subject: Subject, data: Any, tail: byt
 @EACH_SUBJECT
 @settings(PROPERTY, max_examples=30)
 @given(data=strategies.data())
-def test_a_scan_of_every_prefix_of_a_file_ends_at_its_last_whole_record(subject: Subject, data: Any) -> None:
+def test_scan_of_every_prefix_of_a_file_ends_at_its_last_complete_record(subject: Subject, data: Any) -> None:
     records = any_records(data, subject)
     encoded, ends = subject.encode(records), subject.ends(records)
     for twin in subject.twins():

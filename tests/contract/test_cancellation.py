@@ -1,4 +1,4 @@
-"""A task that is cancelled at any of its steps: its call is done or not done, and nothing is lost or there twice."""
+"""A task that is cancelled at any step: its call takes effect or does not, and nothing is lost or duplicated."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ POLICIES = pytest.mark.parametrize("sync", ["none", "always"])
 
 
 async def cancelled(work: Awaitable[object], steps: int) -> bool:
-    """Cancel something after n turns of the loop; whether it had not ended by then."""
+    """Cancel a task after n turns of the loop; whether it was still running."""
     task = asyncio.ensure_future(work)
     for _ in range(steps):
         await asyncio.sleep(0)
@@ -50,7 +50,7 @@ CALLS: dict[str, tuple[Callable[[AsyncQueue], Awaitable[Any]], list[list[bytes]]
 
 @POLICIES
 @pytest.mark.parametrize("name", CALLS)
-def test_a_cancelled_call_of_a_queue_is_done_or_not_done(name: str, sync: str, tmp_path: Path) -> None:
+def test_cancelled_call_of_a_queue_takes_effect_or_does_not(name: str, sync: str, tmp_path: Path) -> None:
     call, outcomes = CALLS[name]
 
     async def trial(directory: Path, steps: int) -> None:
@@ -75,7 +75,7 @@ def test_a_cancelled_call_of_a_queue_is_done_or_not_done(name: str, sync: str, t
 
 
 @POLICIES
-def test_a_cancelled_append_of_a_message_is_done_or_not_done(sync: str, tmp_path: Path) -> None:
+def test_cancelled_append_of_a_message_takes_effect_or_does_not(sync: str, tmp_path: Path) -> None:
     async def trial(directory: Path, steps: int) -> None:
         async with await AsyncWriter.open(directory, sync=sync) as writer:
             await writer.append(b"first")
@@ -115,7 +115,7 @@ def test_cancelled_consumer_has_committed_handled_messages(tmp_path: Path) -> No
 
 
 @POLICIES
-def test_a_cancelled_change_of_a_store_is_done_or_not_done(sync: str, tmp_path: Path) -> None:
+def test_cancelled_change_of_a_store_takes_effect_or_does_not(sync: str, tmp_path: Path) -> None:
     async def trial(directory: Path, steps: int) -> None:
         async with await AsyncVersionedKVStore.open(directory, "s", sync=sync, background=False) as store:
             await store.insert("first", 1)
@@ -132,7 +132,9 @@ def test_a_cancelled_change_of_a_store_is_done_or_not_done(sync: str, tmp_path: 
 
 @POLICIES
 @pytest.mark.parametrize("max_pending_bytes", [30, 1 << 20], ids=["waiting for space", "with space"])
-def test_a_cancelled_call_of_a_journal_is_done_or_not_done(sync: str, max_pending_bytes: int, tmp_path: Path) -> None:
+def test_cancelled_call_of_a_journal_takes_effect_or_does_not(
+    sync: str, max_pending_bytes: int, tmp_path: Path
+) -> None:
     async def trial(directory: Path, steps: int) -> None:
         journal, _ = await AppendJournal.open(directory, sync=sync, max_pending_bytes=max_pending_bytes)
         async with journal:
@@ -151,7 +153,7 @@ def test_a_cancelled_call_of_a_journal_is_done_or_not_done(sync: str, max_pendin
     COUNTS.add("interrupts", MOST_STEPS, "appendfile")
 
 
-def test_a_cancelled_walk_over_a_journal_loses_no_segment(tmp_path: Path) -> None:
+def test_cancelled_iteration_over_a_recovery_loses_no_segment(tmp_path: Path) -> None:
     written = [[b"%d" % number] for number in range(4)]
 
     async def trial(directory: Path, steps: int) -> None:
@@ -187,7 +189,7 @@ def test_cancelled_opening_leaves_a_journal_unchanged(tmp_path: Path) -> None:
             await journal.append(b"first")
         opening = asyncio.ensure_future(AppendJournal.open(directory))
         await cancelled(opening, steps)
-        if not opening.cancelled():  # it was quicker
+        if not opening.cancelled():  # it ended first
             await opening.result()[0].close()
         journal, recovery = await AppendJournal.open(directory)
         async with journal:

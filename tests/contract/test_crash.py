@@ -1,8 +1,8 @@
 """Power cuts and killed processes at every point of every scenario, on a simulated disk; then the same without a sync.
 
 After each crash the scenario's own check recovers the journal and asserts the invariants (see `scenarios.py`). Crashes
-are compounded: while a recovery runs, and after a process was killed and another one continued. The mutants leave one
-kind of sync out, and the same checks must notice each of them.
+are combined: during a recovery, and after a process was killed and another one continued. The mutants omit one kind of
+sync, and the same checks must detect each of them.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ MUTANTS = [
     for mutant in subject.mutants()
 ]
 MOST = 120
-"""How many combinations are tried at each point of a scenario."""
+"""The number of combinations that are tried at each point of a scenario."""
 MOST_WITHIN = 5
 """The same at each point of a recovery; there are many."""
 
 
 def crashed(scenario: Scenario, forgets: Callable[[str, Path], bool] | None = None) -> SimulatedDisk:
-    """A disk on which the scenario has run to its end, with everything that it did."""
+    """A disk on which the scenario has run to its end, with all its operations."""
     disk = SimulatedDisk()
     disk.make_directory(HOME)
     scenario.prepare(disk)
@@ -54,12 +54,12 @@ def crashed(scenario: Scenario, forgets: Callable[[str, Path], bool] | None = No
 
 
 def judged_by_promises(subject: Subject, scenario: Scenario) -> bool:
-    """Whether torn sectors may leave anything of what was not synced: no record of this format would show it."""
+    """Whether torn sectors may leave anything in place of unsynced bytes: no record of this format would show it."""
     return not subject.notices_torn_values and isinstance(scenario, AppendScenario) and scenario.sync != "always"
 
 
 def crash_choices(subject: Subject, scenario: Scenario) -> dict[str, Any]:
-    """The power cuts that a format can be asked to notice the traces of."""
+    """The power cuts whose traces a format can detect."""
     choices: dict[str, Any] = {"format": subject.name}
     if judged_by_promises(subject, scenario):
         choices["kinds"] = ("order", "subset")
@@ -69,7 +69,7 @@ def crash_choices(subject: Subject, scenario: Scenario) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("subject", "scenario"), ALL)
-def test_a_power_cut_at_any_point_keeps_every_promise(subject: Subject, scenario: Scenario) -> None:
+def test_power_cut_at_any_point_breaks_no_promise(subject: Subject, scenario: Scenario) -> None:
     for state in crashed(scenario).crash_states(most=MOST, **crash_choices(subject, scenario)):
         scenario.check(state)
 
@@ -96,30 +96,30 @@ def test_moved_file_has_its_new_name_before_the_old_one_is_removed(subject: Subj
 
 
 @pytest.mark.parametrize(("subject", "scenario"), ALL)
-def test_kill_at_any_point_loses_nothing_flushed(subject: Subject, scenario: Scenario) -> None:
+def test_kill_at_any_point_loses_no_flushed_record(subject: Subject, scenario: Scenario) -> None:
     for state in crashed(scenario).process_kills(format=subject.name):
         scenario.check(state, killed=True)
 
 
 @pytest.mark.parametrize(("subject", "scenario"), APPENDS)
-def test_a_power_cut_during_recovery_keeps_every_promise(subject: Subject, scenario: AppendScenario) -> None:
+def test_power_cut_during_recovery_breaks_no_promise(subject: Subject, scenario: AppendScenario) -> None:
     choices = crash_choices(subject, scenario)
     for before in itertools.islice(crashed(scenario).crash_states(most=MOST, **choices), 0, None, 4):
         least = promised(before.marks)
         try:
             subject.recover(before, HOME)
         except LogwrightError:
-            continue  # nothing there yet, or damage: `check` judges that, in the test above
+            continue  # no journal yet, or damage: `check` covers that, in the test above
         before.mark("recovered")
         for state in before.crash_states(most=MOST_WITHIN, **choices):
             check_after_crash(subject, state, scenario.issued, least, may_be_damaged=scenario.sync != "always")
 
 
 @pytest.mark.parametrize(("subject", "scenario"), APPENDS)
-def test_power_cut_after_a_kill_keeps_the_promises_of_the_next_process(
+def test_power_cut_after_a_kill_breaks_no_promise_of_the_next_process(
     subject: Subject, scenario: AppendScenario
 ) -> None:
-    """The next process finds files whose names and bytes are not durable, though they are there."""
+    """The next process finds files whose names and bytes exist, but are not durable."""
     for killed in crashed(scenario).process_kills(format=subject.name):
         try:
             count = len(list(subject.read(killed, HOME)))
@@ -139,7 +139,7 @@ def test_power_cut_after_a_kill_keeps_the_promises_of_the_next_process(
 @pytest.mark.torture
 @pytest.mark.parametrize("seed", range(2, 12))
 @pytest.mark.parametrize(("subject", "scenario"), ALL)
-def test_many_power_cuts_lose_nothing_acknowledged(subject: Subject, scenario: Scenario, seed: int) -> None:
+def test_many_power_cuts_lose_no_acknowledged_record(subject: Subject, scenario: Scenario, seed: int) -> None:
     unsynced = isinstance(scenario, AppendScenario) and scenario.sync != "always"
     kinds = ("order", "subset") if unsynced else ("order", "subset", "torn")
     for reorder_names in (False, True):
@@ -149,7 +149,7 @@ def test_many_power_cuts_lose_nothing_acknowledged(subject: Subject, scenario: S
         for state in disk.crash_states(kinds=kinds, fills=fills, **options):
             scenario.check(state)
         if isinstance(scenario, AppendScenario) and unsynced:
-            # A sector within an unsynced value may come out as anything: a format without checksums cannot detect it.
+            # A sector within an unsynced value may be read as anything: a format without checksums cannot detect it.
             for state in disk.crash_states(kinds=("torn",), **options):
                 check_promised(subject, state, scenario.issued, promised(state.marks))
 

@@ -1,7 +1,7 @@
-"""The k-th call to the disk fails, for every k: in writing, in recovering, in reading.
+"""The k-th call to the disk fails, for every k: while writing, recovering and reading.
 
-A failed write or sync is final for its writer, what was acknowledged stays, a partial append is rolled back, the lock
-and every file are given back, and the next writer continues.
+A failed write or sync is final for its writer. Acknowledged records stay, a partial append is rolled back, the lock is
+released, every file is closed, and the next writer continues.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ KINDS = [
 
 
 class TrackingDisk:
-    """Passes everything on to another disk, and knows which files are open."""
+    """Passes every call to another disk, and knows which files are open."""
 
     def __init__(self, inner: SimulatedDisk) -> None:
         self.inner = inner
@@ -74,7 +74,7 @@ def empty_disk() -> TrackingDisk:
 
 @dataclass
 class Attempt:
-    """A session on a disk that fails at some point, and what it acknowledged."""
+    """A session on a disk that fails at some point, and the acknowledged records."""
 
     subject: Subject
     records: list[Record]
@@ -121,7 +121,7 @@ class Attempt:
                 raise
             try:
                 session.append(record)  # if nothing has changed it can be tried again
-            except Poisoned:  # but a write to space that was reserved is one that failed
+            except Poisoned:  # but a write to reserved space has failed
                 self.final = True
                 raise error from None
 
@@ -129,7 +129,7 @@ class Attempt:
         return error.errno == errno.ENOSPC and not self.subject.full_is_final
 
     def _assert_final(self, session: Session) -> None:
-        """Whatever the disk does now, this writer accepts nothing more."""
+        """Assert that this writer accepts nothing more, whatever the disk does now."""
         uses: tuple[Callable[[], object], ...] = (lambda: session.append(self.records[-1]), session.flush, session.sync)
         for use in uses:
             with pytest.raises(Poisoned):
@@ -138,7 +138,7 @@ class Attempt:
 
 @pytest.mark.parametrize("fault", FAULTS, ids=str)
 @pytest.mark.parametrize(("subject", "kind", "sync"), KINDS)
-def test_failure_of_any_call_is_final_and_loses_nothing_acknowledged(
+def test_failure_of_any_call_is_final_and_loses_no_acknowledged_record(
     subject: Subject, kind: str, sync: str, fault: Fault
 ) -> None:
     records = subject.records(21, 13)
@@ -156,7 +156,7 @@ def test_failure_of_any_call_is_final_and_loses_nothing_acknowledged(
         if error is None and not fault.forever:
             damages = list(subject.read(healthy, HOME, "permissive"))[len(found) :]
             assert damages == [], "the partial append was not rolled back"
-        if not fault.partial:  # half a write that also becomes durable by halves is more than a disk can do
+        if not fault.partial:  # a half write that also becomes durable by halves is more than a disk can do
             for state in healthy.crash_states(first=len(healthy.operations), kinds=["order"], format=""):
                 check_after_crash(subject, state, records, attempt.acknowledged, may_be_damaged=sync != "always")
         check_after_crash(subject, healthy, records, attempt.acknowledged)
@@ -192,7 +192,7 @@ def test_recovery_that_fails_at_any_call_can_be_repeated(subject: Subject, how_m
 
 
 @pytest.mark.parametrize("kind", ["plain", "small segments", "checksums"])
-def test_reading_with_a_failing_call_gives_an_error_or_everything(subject: Subject, kind: str) -> None:
+def test_reading_with_a_failing_call_raises_an_error_or_returns_everything(subject: Subject, kind: str) -> None:
     if kind not in subject.options:
         pytest.skip(f"{subject.name} has no journals with {kind}")
     records = subject.records(23, 12)

@@ -1,7 +1,7 @@
-"""A disk that is full, for real: a file system of 64 KiB, and a limit on the size of files where none can be mounted.
+"""A disk that is really full: a file system of 64 KiB, or a limit on the size of files if none can be mounted.
 
-What was acknowledged is intact, the partial append is rolled back, reading continues, and once there is space a new
-writer continues after it.
+Acknowledged records are intact, the partial append is rolled back, reading still works, and once there is space a new
+writer continues.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FILE_LIMIT_BYTES = 20_000
 MOST_RECORDS = 2000
 SEED = 31
 Make = Callable[[int, int], Any]
-"""What makes the record of a seed and an index."""
+"""A function that makes the record for a seed and an index."""
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def _quiet(caplog: pytest.LogCaptureFixture) -> None:
 def append_until_it_fails(
     subject: Subject, record: Make, session: Session, sync: str, start: int = 0
 ) -> tuple[int, int]:
-    """Append until the system refuses; how many records were acknowledged, and with which error it ended."""
+    """Append until the system refuses; the number of acknowledged records, and the error at the end."""
     acknowledged, failure = start, None
     for index in range(start, MOST_RECORDS):
         try:
@@ -63,7 +63,7 @@ def append_until_it_fails(
 
 
 def assert_all_there(subject: Subject, record: Make, home: Path, acknowledged: int) -> int:
-    """Whole records and nothing after them, at least those that were acknowledged; how many there are."""
+    """The file has only whole records, at least the acknowledged ones; their number."""
     found = list(subject.read(REAL_DISK, home, "permissive"))
     assert len(found) >= acknowledged
     issued = [record(SEED, index) for index in range(len(found))]
@@ -74,7 +74,7 @@ def assert_all_there(subject: Subject, record: Make, home: Path, acknowledged: i
 def append_one(
     subject: Subject, record: Make, home: Path, sync: str, count: int, session: Session | None = None
 ) -> int:
-    """Append the record that follows; to the session that met the full disk, where it is still to be used."""
+    """Append the next record, with the session that met the full disk if it is still usable."""
     session = session or subject.open_session(REAL_DISK, home, sync=sync)
     session.append(record(SEED, count))
     session.close()
@@ -82,7 +82,7 @@ def append_one(
 
 
 @pytest.mark.parametrize("sync", ["always", "none"])
-def test_full_file_system_loses_nothing_acknowledged(subject: Subject, small_disk: Path, sync: str) -> None:
+def test_full_file_system_loses_no_acknowledged_record(subject: Subject, small_disk: Path, sync: str) -> None:
     home = small_disk / "journal"
     fillers = [small_disk / f"filler {number}" for number in range(3)]
     for filler in fillers:
@@ -103,7 +103,7 @@ def test_full_file_system_loses_nothing_acknowledged(subject: Subject, small_dis
 
 
 @pytest.mark.parametrize("sync", ["always", "none"])
-def test_file_size_limit_loses_nothing_acknowledged(subject: Subject, tmp_path: Path, sync: str) -> None:
+def test_file_size_limit_loses_no_acknowledged_record(subject: Subject, tmp_path: Path, sync: str) -> None:
     home = tmp_path / "journal"
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_LIMIT_BYTES, hard))

@@ -1,4 +1,4 @@
-"""Fifty thousand bad inputs and more for every decoder: each gives a result or one of our errors."""
+"""Fifty thousand bad inputs and more for every decoder: each returns a result or raises one of our errors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PARTS = 4
 
 
 def inputs(subject: Subject, number: int, seed: int) -> Iterator[Damaged]:
-    """Nine mutations of valid bytes to one of pure noise."""
+    """Nine mutations of valid bytes for each input of pure noise."""
     seeds = subject.fuzz_seeds()
     share = number * 9 // 10 // len(seeds)
     for which, valid in enumerate(seeds):
@@ -50,11 +50,11 @@ def fuzz(subject: Subject, number: int, seed: int) -> None:
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_fuzzed_bytes_give_a_result_or_our_error(subject: Subject, part: int) -> None:
+def test_fuzzed_bytes_return_a_result_or_raise_our_error(subject: Subject, part: int) -> None:
     fuzz(subject, INPUTS // PARTS, part)
 
 
 @pytest.mark.torture
 @pytest.mark.parametrize("part", range(100, 120))
-def test_many_fuzzed_bytes_give_a_result_or_our_error(subject: Subject, part: int) -> None:
+def test_many_fuzzed_bytes_return_a_result_or_raise_our_error(subject: Subject, part: int) -> None:
     fuzz(subject, INPUTS, part)

@@ -1,7 +1,7 @@
-"""Journals made to do harm: lengths at every extreme, files that claim to be huge, links, fifos and names that mislead.
+"""Hostile journals: extreme lengths, files that claim to be huge, links, fifos and misleading names.
 
-Every verb answers or raises an error of ours, in bounded time, without allocating more than the bytes at hand, and
-without touching anything outside of the journal.
+Every verb returns or raises an error of ours, in bounded time, with no more memory than the size of the input
+justifies, and without changing anything outside of the journal.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.support.simulated_disk import SimulatedDisk
 
 DEADLINE_SECONDS = 60
 MOST_BYTES = 4 << 20
-"""What a verb may use for a journal of a few kilobytes: its buffers, however large the lengths in it claim to be."""
+"""The memory that a verb may use for a journal of a few kilobytes: its buffers, whatever lengths it claims."""
 ROOT = Path(__file__).resolve().parents[2]
 
 HOSTILE_NAMES = [
@@ -52,7 +52,7 @@ def _deadline() -> Iterator[None]:
 
 
 def try_verbs(subject: Subject, disk: Disk, home: Path) -> int:
-    """Run every verb; how many there were. Any error that is not ours is raised."""
+    """Run every verb; their number. Any error that is not ours is raised."""
     verbs = subject.verbs(disk, home)
     for verb in each(verbs.items()):
         assert error_of(verb) != "", "an error that says nothing"
@@ -85,7 +85,7 @@ def test_decoders_raise_only_our_errors_on_hostile_lengths(subject: Subject) -> 
 
 
 def what_is_beside(home: Path) -> dict[str, bytes | None]:
-    """All that is outside of the journal."""
+    """Everything outside of the journal."""
     return {
         str(path): path.read_bytes() if path.is_file() else None
         for path in home.parent.rglob("*")
@@ -145,7 +145,7 @@ def try_with_little_memory(subject: Subject, home: Path, limit_bytes: int, deadl
 def test_record_with_a_huge_claimed_size_is_checked_with_little_memory(
     subject: Subject, tmp_path: Path, claim: int, size: int
 ) -> None:
-    """Even where the claim fits the file: a hole of any size costs its author nothing."""
+    """Even if the claimed size fits the file: its author can make a hole of any size for free."""
     if size > MEBIBYTE and len(subject.twins()) < 2:
         pytest.skip(f"the kernel of {subject.name} is not built: the codec would search such a hole for minutes")
     home = tmp_path / "journal"
@@ -158,7 +158,7 @@ def test_record_with_a_huge_claimed_size_is_checked_with_little_memory(
 
 @pytest.mark.torture
 def test_hole_of_two_gibibytes_is_checked_with_little_memory(subject: Subject, tmp_path: Path) -> None:
-    signal.alarm(0)  # two gibibytes are gone through several times
+    signal.alarm(0)  # two gibibytes are read several times
     data = subject.claiming(2**31 - 1)
     path = subject.lay_out(REAL_DISK, tmp_path / "journal", data)
     with path.open("r+b") as file:

@@ -1,8 +1,8 @@
-"""An exception that a signal handler raises inside a call: the call is done or not done, or the writer is poisoned.
+"""A signal handler raises an exception inside a call: the call takes effect or does not, or the writer is poisoned.
 
-Every call is interrupted at moments at which Python lets a signal handler run: at some of them, thousands in all,
-and with LOGWRIGHT_INTERRUPTS=1000000 at every one. Then the object is looked at and used, or every call of it raises
-`Poisoned`; opened again, what was acknowledged is there, once.
+Every call is interrupted at moments at which Python may run a signal handler: at thousands of them in total, and with
+LOGWRIGHT_INTERRUPTS=1000000 at every one. Then the object is inspected and used, or every call of it raises `Poisoned`.
+After it is opened again, every acknowledged record is there once.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ CASES: dict[tuple[str, str], Case] = {
     (format, name): case for format, cases in FORMATS.items() for name, case in cases.items()
 }
 MOST = int(os.environ.get("LOGWRIGHT_INTERRUPTS", "12"))
-"""How many moments of a call are tried; a call has up to a few thousand of them."""
+"""The number of moments of a call that are tried; a call has up to a few thousand of them."""
 MEMORY = Path("/dev/shm")
 
 
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Path]:
-    """A directory, in memory where there is such a place: thousands of journals are written and synced there."""
+    """A directory, in memory if possible: thousands of journals are written and synced there."""
     if not MEMORY.is_dir():
         yield tmp_path
         return
@@ -53,7 +53,7 @@ def place(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize(("format", "name"), CASES, ids=[f"{format}: {name}" for format, name in CASES])
-def test_an_interrupted_call_is_done_or_not_done(format: str, name: str, place: Path) -> None:
+def test_interrupted_call_takes_effect_or_does_not(format: str, name: str, place: Path) -> None:
     gc.disable()
     try:
         COUNTS.add("interrupts", interrupt_everywhere(CASES[format, name], place, MOST), format)

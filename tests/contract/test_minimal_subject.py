@@ -1,4 +1,4 @@
-"""The least that a format must say of itself to join the contract tests, and what the defaults make of it."""
+"""The minimal description of a format in the contract tests, and the defaults of the other members."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Minimal(Subject):
 MINIMAL = Minimal()
 
 
-def test_no_other_member_has_to_be_given() -> None:
+def test_no_other_member_is_required() -> None:
     assert Subject.__abstractmethods__ == {"record", "scan", "claiming", "open_session"}
 
 
@@ -80,7 +80,7 @@ def test_every_scenario_can_be_run_and_checked(scenario: Any) -> None:
 
 
 @pytest.mark.parametrize("mutant", MINIMAL.mutants(), ids=lambda mutant: mutant.name)
-def test_a_mutant_leaves_out_the_syncs_of_the_journal(mutant: Any) -> None:
+def test_mutant_omits_the_syncs_of_the_journal(mutant: Any) -> None:
     assert mutant.forgets("sync", HOME / MINIMAL.file)
     assert not mutant.forgets("sync directory", HOME / MINIMAL.file)
     assert not mutant.forgets("sync", HOME / "jnl.lck")

@@ -1,7 +1,7 @@
 """Real power cuts: ext4 on a loop device is shut down without flushing its log, while a thread writes.
 
-After each cut the file system is mounted again, the journal recovered, and writing continues with the same one. Needs
-root, a loop device and mkfs.ext4; the simulated disk of `test_crash.py` replaces it elsewhere.
+After each cut the file system is mounted again, the journal is recovered, and writing continues. This needs root, a
+loop device and mkfs.ext4. Elsewhere, the simulated disk of `test_crash.py` replaces it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ KINDS = [
 
 
 class Device:
-    """A file system that can lose its power."""
+    """A file system that can lose power."""
 
     def __init__(self, directory: Path) -> None:
         self.image = directory / "image"
@@ -61,7 +61,7 @@ class Device:
             raise
 
     def give_up(self) -> None:
-        """Unmount it as soon as nothing of it is open: a test that failed may hold files."""
+        """Unmount it as soon as none of its files is open: a failed test may hold files."""
         self._run("umount", "--lazy", str(self.root))
 
     def _open_here(self) -> list[str]:
@@ -71,7 +71,7 @@ class Device:
         return [found for found in [*links, *maps] if str(self.root) in found]
 
     def cut_power(self) -> None:
-        """From now on nothing reaches the disk any more, and nothing that was on its way has."""
+        """From now on nothing reaches the disk, not even writes in progress."""
         descriptor = os.open(self.root, os.O_RDONLY)
         try:
             fcntl.ioctl(descriptor, SHUTDOWN, struct.pack("I", WITHOUT_LOG_FLUSH))
@@ -141,7 +141,7 @@ def cut_again_and_again(subject: Subject, device: Device, kind: str, sync: str, 
         writing = Writing(subject, home, seed, count, sync, subject.options[kind])
         writing.start()
         assert writing.enough.wait(DEADLINE_SECONDS)
-        acknowledged = writing.acknowledged  # before the cut: whatever a disk without power says means nothing
+        acknowledged = writing.acknowledged  # before the cut: the results of a disk without power mean nothing
         device.cut_power()
         writing.join(DEADLINE_SECONDS)
         assert not writing.is_alive()
@@ -153,7 +153,7 @@ def cut_again_and_again(subject: Subject, device: Device, kind: str, sync: str, 
 
 
 def check(subject: Subject, home: Path, seed: int, acknowledged: int) -> int:
-    """Recover, and assert that every acknowledged record is there; how many there are."""
+    """Recover, and assert that every acknowledged record is there; the number of records."""
     try:
         before = list(subject.read(REAL_DISK, home))
     except NotFound:
@@ -169,11 +169,11 @@ def check(subject: Subject, home: Path, seed: int, acknowledged: int) -> int:
 
 
 @pytest.mark.parametrize(("subject", "kind", "sync"), KINDS)
-def test_power_cut_loses_nothing_acknowledged(subject: Subject, device: Device, kind: str, sync: str) -> None:
+def test_power_cut_loses_no_acknowledged_record(subject: Subject, device: Device, kind: str, sync: str) -> None:
     cut_again_and_again(subject, device, kind, sync, CUTS)
 
 
 @pytest.mark.torture
 @pytest.mark.parametrize(("subject", "kind", "sync"), KINDS)
-def test_many_power_cuts_lose_nothing_acknowledged(subject: Subject, device: Device, kind: str, sync: str) -> None:
+def test_many_power_cuts_lose_no_acknowledged_record(subject: Subject, device: Device, kind: str, sync: str) -> None:
     cut_again_and_again(subject, device, kind, sync, 20 * CUTS)

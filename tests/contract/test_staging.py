@@ -1,4 +1,4 @@
-"""A batch that many tasks staged is published whole or not at all, and once, whatever crashes or fails."""
+"""A batch of many tasks is published completely or not at all, and once, whatever crashes or fails."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.support.simulated_disk import SimulatedDisk
 from tests.support.trees import read_file, read_tree, write_file
 
 SPARE_BYTES = 16 << 10
-"""What publishing wants to be free, besides the records: so much, and so much again for each journal."""
+"""The free space that publishing requires besides the records: this much, and this much again for each journal."""
 
 
 @pytest.fixture(params=STAGING_SUBJECTS.values(), ids=list(STAGING_SUBJECTS))
@@ -39,7 +39,7 @@ def staging(request: pytest.FixtureRequest) -> StagingSubject:
 
 @pytest.fixture(params=["there", "new"])
 def start(request: pytest.FixtureRequest, staging: StagingSubject) -> tuple[Callable[[], SimulatedDisk], Contents, Any]:
-    """A root with journals, or an empty one; what it holds, and what it holds after the batch."""
+    """A root with journals, or an empty one; its contents before and after the batch."""
     if request.param == "there":
         return staging.with_journals, staging.none, staging.everything
     return staging.empty, {}, staging.alone
@@ -48,7 +48,7 @@ def start(request: pytest.FixtureRequest, staging: StagingSubject) -> tuple[Call
 # --- what is published ----------------------------------------------------------------------------------------------
 
 
-def test_an_empty_batch_publishes_nothing_and_creates_nothing(staging: StagingSubject) -> None:
+def test_empty_batch_publishes_nothing_and_creates_nothing(staging: StagingSubject) -> None:
     disk = staging.empty()
     task = staging.target.stage(ROOT, "run", 0, disk=disk)
     done = staging.publish(disk, "run", [task.finish()], Batch("query", 0))
@@ -79,7 +79,7 @@ def test_slices_of_a_large_batch_are_staged_correctly(staging: StagingSubject) -
     assert staging.contents(disk) == staging.everything
 
 
-def test_the_same_batch_of_the_same_query_is_published_once(staging: StagingSubject) -> None:
+def test_batch_of_a_query_is_published_once(staging: StagingSubject) -> None:
     disk = staging.with_journals()
     staging.publish_two(disk, Batch("query", 7))
     for number in (7, 6, 0):
@@ -99,8 +99,8 @@ def test_the_same_batch_of_the_same_query_is_published_once(staging: StagingSubj
 # --- what is refused ------------------------------------------------------------------------------------------------
 
 
-def test_a_record_of_the_last_batch_without_a_version_counts(staging: StagingSubject) -> None:
-    """The first releases wrote it so."""
+def test_record_of_the_last_batch_without_a_version_is_valid(staging: StagingSubject) -> None:
+    """The first releases wrote it without a version."""
     disk = staging.with_journals()
     path = ROOT / ".logwright" / "published" / "query.json"
     make_directories(disk, path.parent)
@@ -108,7 +108,7 @@ def test_a_record_of_the_last_batch_without_a_version_counts(staging: StagingSub
     assert [is_published(ROOT, Batch("query", number), disk=disk) for number in (4, 5, 6)] == [True, True, False]
 
 
-def test_a_journal_that_a_live_writer_holds_is_refused_and_nothing_is_published(staging: StagingSubject) -> None:
+def test_journal_with_a_live_writer_is_refused_and_nothing_is_published(staging: StagingSubject) -> None:
     disk = staging.with_journals()
     staged = staging.stage_two(disk)
     for part, hold in staging.holders:
@@ -136,7 +136,7 @@ def test_two_jobs_do_not_publish_at_the_same_time(staging: StagingSubject) -> No
     assert staging.contents(disk) == staging.everything
 
 
-def test_without_enough_space_nothing_is_committed(staging: StagingSubject) -> None:
+def test_nothing_is_committed_without_enough_space(staging: StagingSubject) -> None:
     disk = staging.with_journals()
     staged = staging.stage_two(disk)
     disk.capacity_bytes = 1 << 40
@@ -149,7 +149,7 @@ def test_without_enough_space_nothing_is_committed(staging: StagingSubject) -> N
         staging.publish(disk, "run", staged)
     assert caught.value.errno == errno.ENOSPC
     assert staging.contents(disk) == staging.none
-    if staging.renames:  # what one task has staged alone needs no more
+    if staging.renames:  # files that only one task has staged need no more space
         disk.capacity_bytes = used + spare
         staging.publish(disk, "run", staged[1:])
         assert staging.contents(disk) == staging.placed(staging.none, staging.first)
@@ -178,8 +178,8 @@ def test_run_name_outside_its_directory_is_refused(staging: StagingSubject, run:
         staging.target.stage(ROOT, run, 0, disk=staging.empty())
 
 
-def test_the_form_of_a_manifest_does_not_change(staging: StagingSubject) -> None:
-    """A later release completes what an earlier one has committed."""
+def test_form_of_a_manifest_does_not_change(staging: StagingSubject) -> None:
+    """A later release completes the commit of an earlier one."""
     disk = staging.committed()
     manifest = json.loads(read_file(disk, STAGING / "run.manifest"))
     assert manifest | {"parts": []} == {
@@ -281,7 +281,7 @@ def test_committed_batch_is_completed_and_not_discarded(staging: StagingSubject)
     assert staging.recover(disk).rolled_forward == []
 
 
-def test_recovery_creates_nothing_where_nothing_was_staged(staging: StagingSubject) -> None:
+def test_recovery_creates_nothing_if_nothing_was_staged(staging: StagingSubject) -> None:
     disk = staging.empty()
     assert staging.recover(disk).removed_files == 0
     discard(ROOT, ["run"], disk=disk)
@@ -309,7 +309,7 @@ def test_incomplete_batch_is_reported_as_committed(staging: StagingSubject) -> N
 
 
 def test_next_writer_of_any_journal_completes_the_batch_first(staging: StagingSubject) -> None:
-    """Also when what it writes is what was missing: a comparison could not distinguish the two."""
+    """Even if it writes the same records that were missing: a comparison could not distinguish the two."""
     for write in staging.writers:
         for part, records in staging.everything.items():
             if part not in staging.alone:
@@ -362,7 +362,7 @@ def test_no_writer_can_open_while_a_batch_is_published(staging: StagingSubject) 
 # --- crashes --------------------------------------------------------------------------------------------------------
 
 
-def test_a_power_cut_at_any_point_leaves_all_or_none(staging: StagingSubject, start: Any) -> None:
+def test_power_cut_at_any_point_leaves_all_or_none(staging: StagingSubject, start: Any) -> None:
     make, none, everything = start
     outcomes = set()
     for state in staging.published(make()).crash_states(most=staging.most_states, format=staging.name):
@@ -418,7 +418,7 @@ def test_moved_file_has_its_new_name_before_the_old_one_is_removed_after_a_kill(
         assert killed.moved_unnamed() == [], killed.story
 
 
-def test_a_power_cut_after_a_failed_commit_leaves_nothing(staging: StagingSubject) -> None:
+def test_power_cut_after_a_failed_commit_leaves_nothing(staging: StagingSubject) -> None:
     for disk in failing_calls(staging.with_journals, only=["sync directory"], format=staging.name):
         try:
             staging.publish_two(disk, batch=None)
@@ -431,13 +431,13 @@ def test_a_power_cut_after_a_failed_commit_leaves_nothing(staging: StagingSubjec
                 assert staging.contents(state) == staging.none, state.story
 
 
-def test_a_kill_at_any_point_leaves_all_or_none(staging: StagingSubject, start: Any) -> None:
+def test_kill_at_any_point_leaves_all_or_none(staging: StagingSubject, start: Any) -> None:
     make, none, everything = start
     for state in staging.published(make()).process_kills(format=staging.name):
         staging.check(state, none, everything)
 
 
-def test_a_power_cut_within_the_recovery_leaves_all_or_none(staging: StagingSubject, start: Any) -> None:
+def test_power_cut_within_the_recovery_leaves_all_or_none(staging: StagingSubject, start: Any) -> None:
     make, none, everything = start
     for number, killed in enumerate(staging.published(make()).process_kills(format="")):
         if number % staging.killed_stride:
@@ -461,14 +461,14 @@ def test_batch_without_a_query_is_all_or_none(staging: StagingSubject) -> None:
 
 
 def test_every_missing_sync_of_a_batch_is_detected(staging: StagingSubject) -> None:
-    """Negative control: without any one of these syncs a power cut does harm, and the check notices."""
+    """Negative control: without any one of these syncs a power cut does damage, and the check detects it."""
     runs = []
     for disk in forgotten_syncs(staging.with_journals):
         staging.publish_two(disk)
         disk.inner.mark("published")
         runs.append((re.sub("-[0-9a-f]{16}", "", disk.failed.replace(f"{ROOT}/.logwright/", "")), disk))
     noticed: set[str] = set()
-    for name, disk in reversed(runs):  # of several syncs of one name the last one matters most: the others are spared
+    for name, disk in reversed(runs):  # of several syncs of one name the last one matters most: the others are skipped
         if ".logwright/" in disk.failed and name not in noticed and harms(staging, disk.inner):
             noticed.add(name)
     files = {f"sync staging/run.{name}.staged" for name in staging.staged_syncs}
@@ -477,7 +477,7 @@ def test_every_missing_sync_of_a_batch_is_detected(staging: StagingSubject) -> N
 
 
 def harms(staging: StagingSubject, disk: SimulatedDisk) -> bool:
-    for state in reversed(list(disk.crash_states(most=4, format=""))):  # most harm shows when all seems to be done
+    for state in reversed(list(disk.crash_states(most=4, format=""))):  # most damage shows when all seems to be done
         try:
             staging.check(state)
         except (AssertionError, LogwrightError):
@@ -543,7 +543,7 @@ def test_query_publishes_each_batch_once_however_often_it_is_killed(staging: Sta
         COUNTS.add("kill -9", 1, staging.name)
     staging.publish_number(REAL_DISK, tmp_path, done + 1)
     assert recover_staging(tmp_path).rolled_forward == []
-    # A process may have been killed before we have read that a batch was done.
+    # A process may have been killed after a batch was done, but before we have read this.
     last = json.loads((tmp_path / ".logwright" / "published" / "query.json").read_text())["batch"]
     assert last >= done + 1
     expected = staging.placed({}, *(staging.batch_of(number) for number in range(last + 1)))

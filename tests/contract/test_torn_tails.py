@@ -1,6 +1,7 @@
-"""A last write that reached any byte: cut there, or followed by zeros or noise.
+"""A last write that was torn at any byte: cut there, or followed by zeros or noise.
 
-Recovery keeps exactly the whole records, cuts the rest, keeps what it cut, and says so; reading alone changes nothing.
+Recovery keeps exactly the whole records, cuts off the rest, keeps a copy of it, and reports it. Reading changes
+nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ SEEDS = range(11)
 
 
 class Journal(NamedTuple):
-    """Some records and their bytes, with the place where each begins and where all end; and a record to follow."""
+    """Some records and their bytes, the position where each begins and the end of all; and a record to follow."""
 
     records: list[Record]
     data: bytes
@@ -65,7 +66,7 @@ def check(subject: Subject, damaged: Damaged, journal: Journal) -> None:
 
 
 def what_is_left(subject: Subject, damaged: Damaged, journal: Journal) -> tuple[list[Record], int]:
-    """The records that are still whole, and where they end. Zeros in place of zeros tear nothing."""
+    """The records that are still whole, and the position of their end. Zeros in place of zeros tear nothing."""
     whole = sum(journal.data[:end] == damaged.data[:end] for end in journal.ends[1:])
     if subject.notices_torn_values:
         return journal.records[:whole], journal.ends[whole]
@@ -89,7 +90,7 @@ def tear_everywhere(subject: Subject, seed: int, count: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_tail_torn_at_any_byte_is_cut_kept_and_reported(subject: Subject, seed: int) -> None:
+def test_tail_torn_at_any_byte_is_cut_kept_and_reported(subject: Subject, seed: int) -> None:
     tear_everywhere(subject, seed, 6)
 
 

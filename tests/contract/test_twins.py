@@ -1,4 +1,4 @@
-"""The compiled kernel answers what the codec answers, to the same calls on the same bytes, damaged ones included."""
+"""The compiled kernel returns the same results as the codec for the same calls on the same bytes, even if damaged."""
 
 from __future__ import annotations
 

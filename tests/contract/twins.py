@@ -1,9 +1,9 @@
-"""Twins: the codec of a format and its compiled kernel, asked the same.
+"""Twins: the codec of a format and its compiled kernel, called with the same arguments.
 
     TWINS = Twins("logwright.sej", compiled=COMPILED)
     walked = TWINS.answers("walk", data, 0, len(data))
 
-What both answer must be the same; an error of ours counts as an answer, by its type.
+Both must return the same. If both raise an error of ours, its types are compared.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from logwright.errors import LogwrightError
 
 
 class Twins:
-    """The implementations of a format's hot loops by name: `codec`, and `kernel` where it is built.
+    """The implementations of a format's hot loops by name: `codec`, and `kernel` if it is built.
 
-    With `by_repr` lists are compared as they are printed: NaN is not equal to itself.
+    With `by_repr`, lists are compared by their representation, because NaN is not equal to itself.
     """
 
     def __init__(self, package: str, *, compiled: bool, by_repr: bool = False) -> None:
@@ -41,7 +41,7 @@ class Twins:
         yield from self._modules.items()
 
     def answers(self, function: str, *arguments: Any) -> Any:
-        """The answer to a call, after asserting that it is the same of all."""
+        """The result of a call, after asserting that all twins return the same."""
         plain, *others = (self._answer(getattr(twin, function), arguments) for twin in self._modules.values())
         for other in others:
             assert other == plain, f"{function}: the codec says {plain}, the kernel {other}"
@@ -57,6 +57,6 @@ def _answer(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         answer = function(*arguments)
     except (Malformed, LogwrightError) as error:
         return type(error).__name__
-    if is_dataclass(answer) and hasattr(answer, "count"):  # columns, whose buffers may be of different types
+    if is_dataclass(answer) and hasattr(answer, "count"):  # columns, whose buffers may have different types
         return {field.name: getattr(answer, field.name) for field in fields(answer)}
     return list(answer) if isinstance(answer, array) else answer

@@ -1,1 +1,1 @@
-"""Tests of what the formats share."""
+"""Tests of the code that formats share."""

@@ -1,7 +1,7 @@
-"""What every writer does in a forked child, and after an interrupt.
+"""Every writer in a forked child, and after an interrupt.
 
-In a child it refuses to write, and neither that nor closing waits for anything. After an interrupted flush it says what
-may be lost, but never instead of the interrupt.
+A child cannot write; neither its attempt nor closing waits for anything. After an interrupted flush the writer says
+that records may be lost, but never instead of raising the interrupt.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ def test_child_forked_during_a_write_waits_for_nothing(
     with writer._writing, writer._syncing, writer._group._leading, writer._group._mutex:
         child = os.fork()
         if child == 0:
-            signal.alarm(_DEADLINE_SECONDS)  # it ends a child that waits for ever
+            signal.alarm(_DEADLINE_SECONDS)  # ends a child that waits forever
             answers = [outcome(action) for action in (write, writer.sync, writer.close, writer.close)]
-            gathers = opened is of_messages and sync != "always"  # and is refused when it should be written
+            gathers = opened is of_messages and sync != "always"  # refused when it should be written
             os._exit(0 if answers == ["done" if gathers else "refused", "refused", "refused", "done"] else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     write()
@@ -76,7 +76,7 @@ each_writer = pytest.mark.parametrize("opened", WRITERS.values(), ids=WRITERS)
 
 @pytest.fixture
 def interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], None]:
-    """Let the next writes to a file raise something, as a signal handler does while they are being done."""
+    """Make the next writes to a file raise an exception, as a signal handler does during a write."""
     file = REAL_DISK.open(tmp_path / "some file", "create")
     file.close()
 
@@ -106,7 +106,7 @@ def test_closing_after_an_interrupted_flush_says_that_records_may_be_lost(
 
 
 @each_writer
-def test_a_second_close_after_an_interrupted_one_says_that_records_may_be_lost(
+def test_second_close_after_an_interrupted_one_says_that_records_may_be_lost(
     opened: Callable[[Path], Any], tmp_path: Path, interrupted: Callable[[BaseException], None]
 ) -> None:
     writer = opened(tmp_path / "journal")

@@ -1,4 +1,4 @@
-"""What readers share: chunks cut at positions, numbers of files, progress over several files, modes of damage."""
+"""Code that readers share: chunks cut at positions, numbers of files, progress over several files, modes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Chunk(FileChunk):
 
 
 class Cursor:
-    """Gives two records at a time. `XX` in the place of a record can be passed, other bytes than four cannot."""
+    """Returns two records at a time. `XX` in place of a record can be skipped; other bytes than four cannot."""
 
     def __init__(self, source: File, file: DiskFile) -> None:
         self.source = source
@@ -106,7 +106,7 @@ class Reader(FilesReader[Chunk, File, bytes]):
 
 @pytest.fixture
 def reader(tmp_path: Path) -> Reader:
-    """`list.7` with two records, and `list` with three and a torn tail."""
+    """`list.7` with two records, and `list` with three records and a torn tail."""
     (tmp_path / "list.7").write_bytes(b"oneatwoa")
     (tmp_path / "list").write_bytes(b"oneb" + b"twob" + b"thrb" + b"fo")
     older, newest = File("list.7", tmp_path / "list.7", 7), File("list", tmp_path / "list", None, 7)
@@ -116,7 +116,7 @@ def reader(tmp_path: Path) -> Reader:
 FIRST_OF_NEWEST = 7 << POSITION_BITS
 
 
-def test_a_record_keeps_its_number_when_its_file_gets_a_name() -> None:
+def test_record_keeps_its_number_when_its_file_is_renamed() -> None:
     newest, rotated = File("list", Path("list"), None, 7), File("list.9", Path("list.9"), 9, 7)
     assert newest.first_number == rotated.first_number == FIRST_OF_NEWEST
     assert (newest.is_newest, rotated.is_newest) == (True, False)
@@ -135,7 +135,7 @@ def test_a_record_keeps_its_number_when_its_file_gets_a_name() -> None:
         (105, 108, None),
     ],
 )
-def test_a_chunk_is_cut_where_records_begin(low: int, high: int | None, wanted: tuple[int, int] | None) -> None:
+def test_chunk_is_cut_where_records_begin(low: int, high: int | None, wanted: tuple[int, int] | None) -> None:
     chunk = Chunk(File("list", Path("list")), bytes(30), 5, 21, 100, 4)
     part = chunk.within(low, high)
     assert (None if part is None else (part.position, part.count)) == wanted
@@ -149,7 +149,7 @@ def test_records_are_read_in_order_with_their_positions(reader: Reader) -> None:
     assert reader.torn_tail == Damage("list", 12, 14, "it is cut short", "torn_tail")
 
 
-def test_a_range_of_numbers_may_begin_and_end_within_files(reader: Reader) -> None:
+def test_range_of_numbers_may_begin_and_end_within_files(reader: Reader) -> None:
     assert list(reader.records(4, FIRST_OF_NEWEST + 5)) == [b"twoa", b"oneb", b"twob"]
     assert list(reader.records(FIRST_OF_NEWEST + 1)) == [b"twob", b"thrb"]
     assert reader.count(4) == 4
@@ -202,7 +202,7 @@ def test_damage_belongs_to_the_range_that_contains_it(reader: Reader, tmp_path: 
 def test_next_number_follows_the_last_record(reader: Reader) -> None:
     assert reader.next == FIRST_OF_NEWEST + 12
     reader.files().pop()
-    assert reader.next == FIRST_OF_NEWEST  # whatever is appended goes into a new file
+    assert reader.next == FIRST_OF_NEWEST  # anything that is appended goes to a new file
     reader.files().pop()
     assert reader.next == 0
 

@@ -12,7 +12,7 @@ from logwright import kestrel, sej
 
 
 class ClosesFirst:
-    """The lock of a writer's syncs, which another thread gets first, to close the writer."""
+    """The lock of a writer's syncs, which another thread gets first in order to close the writer."""
 
     def __init__(self, writer: Any) -> None:
         self._writer = writer

@@ -38,7 +38,7 @@ def ints(buffer: bytearray) -> list[int]:
     return list(memoryview(buffer).cast("i"))
 
 
-def test_rows_are_put_until_one_does_not_fit_and_that_one_leaves_no_trace() -> None:
+def test_rows_are_added_until_one_does_not_fit_and_that_one_leaves_no_trace() -> None:
     found = builder(NUMBERS | NAMES | DATA)
     assert put(found, 7, b"one", b"1234")
     assert not put(found, 8, b"two", b"345")
@@ -79,6 +79,6 @@ def test_oversized_batch_is_refused_before_allocation(sizes: dict[str, int]) -> 
         builder(NUMBERS | NAMES | DATA, **sizes, allocate=allocate)
 
 
-def test_a_buffer_that_is_too_short_is_refused() -> None:
+def test_short_buffer_is_refused() -> None:
     with pytest.raises(WrongUse, match="a buffer of 12 bytes was asked for, not of 11"):
         builder(NUMBERS, allocate=lambda size: bytearray(size - 1))

@@ -1,4 +1,4 @@
-"""CRC32C, compiled and in plain Python, and the bit that a checksum shows to be flipped."""
+"""CRC32C, compiled and in plain Python, and the flipped bit that a checksum reveals."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ def implementation(name: str) -> Crc32c:
     ],
     ids=["empty", "zeros", "ones", "rising", "falling", "digits"],
 )
-def test_the_vectors_of_rfc_3720(name: str, data: bytes, expected: int) -> None:
+def test_vectors_of_rfc_3720_match(name: str, data: bytes, expected: int) -> None:
     assert implementation(name)(data) == expected
 
 
 @needs_kernel
 @pytest.mark.parametrize("name", ["kernel", "tables"])
-def test_the_kernel_agrees_with_python_on_all_lengths_and_alignments(name: str) -> None:
+def test_kernel_agrees_with_python_on_all_lengths_and_alignments(name: str) -> None:
     function = implementation(name)
     source = memoryview(noise(5000))
     lengths = [*range(70), 511, 512, 513, 1535, 1536, 1537, 1543, 3071, 3072, 3079, 4608, 4700]

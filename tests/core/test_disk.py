@@ -1,4 +1,4 @@
-"""Access to the file system: no link is followed, short writes are completed, files are replaced as a whole or not."""
+"""Access to the file system: no link is followed, short writes are completed, files are replaced completely or not."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ NEW = noise(1900, seed=2)
 
 
 @pytest.mark.parametrize("supported", [True, False])
-def test_a_file_with_reserved_space_is_written_through_its_mapping(
+def test_file_with_reserved_space_is_written_through_its_mapping(
     tmp_path: Path, supported: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not supported:
@@ -100,7 +100,7 @@ def test_removing_a_tree_keeps_the_targets_of_its_links(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["read", "update"])
-def test_a_link_in_place_of_a_file_is_refused(mode: str, tmp_path: Path) -> None:
+def test_link_in_place_of_a_file_is_refused(mode: str, tmp_path: Path) -> None:
     outside, link = tmp_path / "outside", tmp_path / "link"
     outside.write_bytes(b"secret")
     link.symlink_to(outside)
@@ -151,7 +151,7 @@ def test_file_that_is_not_regular_is_refused_without_waiting(tmp_path: Path) -> 
 
 
 def open_descriptors(directory: Path) -> list[str]:
-    """What this process has open below a directory."""
+    """The files that this process has open below a directory."""
     targets = []
     for name in os.listdir("/proc/self/fd"):
         try:
@@ -262,11 +262,11 @@ def replace(disk: Disk) -> None:
 
 
 def value_is_whole(state: SimulatedDisk) -> bool:
-    """The old value or the new one; only the new one once it was acknowledged."""
+    """The old value or the new one; only the new one once it is acknowledged."""
     return read_file(state, PATH) in ([NEW] if "replaced" in state.marks else [OLD, NEW])
 
 
-def test_a_crash_leaves_the_old_value_or_the_new_one(disk: SimulatedDisk) -> None:
+def test_crash_leaves_the_old_value_or_the_new_one(disk: SimulatedDisk) -> None:
     replace(disk)
     disk.mark("replaced")
     seen = set()
@@ -373,7 +373,7 @@ def test_every_failing_call_is_reported_and_can_be_retried(simulated_disk: Simul
 
 
 def test_every_missing_sync_of_making_directories_is_detected(simulated_disk: SimulatedDisk) -> None:
-    """The first sync serves a process that was killed before its own sync, as one was here."""
+    """The first sync serves a process that was killed before its own sync, as happened here."""
     simulated_disk.make_directory(JOURNAL / "a")
     found_out = []
     for number in range(4):

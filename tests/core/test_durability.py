@@ -51,7 +51,7 @@ def test_invalid_policy_is_wrong_use(text: str) -> None:
 
 
 @pytest.mark.parametrize("milliseconds", [0, -5, float("inf"), float("nan")])
-def test_an_interval_is_a_time(milliseconds: float) -> None:
+def test_interval_is_a_time(milliseconds: float) -> None:
     with pytest.raises(WrongUse, match="makes no sense"):
         interval(milliseconds)
     assert interval(20) == parse_sync("interval(20)")
@@ -63,9 +63,9 @@ def test_an_interval_is_a_time(milliseconds: float) -> None:
 
 
 class Journal:
-    """A stand-in for a writer: records are appended, and a commit makes durable what was appended before it began.
+    """A stand-in for a writer: records are appended, and a commit makes all preceding records durable.
 
-    While `gate` is closed, a commit that has begun waits there; `begun` counts those that have begun.
+    While `gate` is closed, a commit that has begun waits there; `begun` counts the commits that have begun.
     """
 
     def __init__(self) -> None:
@@ -136,7 +136,7 @@ class Crew:
         self._mutex = threading.Lock()
 
     def append(self) -> int:
-        """Append a record and wait for it; how many records were durable when that returned."""
+        """Append a record and wait for it; the number of durable records at that time."""
         with self._mutex:
             self.journal.appended += 1
             number = self.journal.appended
@@ -279,7 +279,7 @@ class Tasks:
     async def start(self, number: int) -> list[asyncio.Task[int]]:
         """Start `number` tasks; each of them waits when this returns."""
         tasks = [asyncio.create_task(self.append()) for _ in range(number)]
-        await asyncio.sleep(0)  # one turn of the loop, in which each of them runs up to its wait
+        await asyncio.sleep(0)  # one turn of the loop, in which each task runs up to its wait
         return tasks
 
     async def in_commit(self) -> None:
@@ -382,7 +382,7 @@ def test_closing_lets_running_syncs_finish() -> None:
     run(scenario)
 
 
-def test_closing_ends_the_thread_even_when_the_last_sync_fails() -> None:
+def test_closing_ends_the_thread_even_if_the_last_sync_fails() -> None:
     async def scenario(tasks: Tasks) -> None:
         [waiting] = await tasks.start(1)
         await tasks.in_commit()
@@ -440,7 +440,7 @@ def test_closing_waits_for_a_running_sync() -> None:
     assert (journal.commits, journal.durable) == (1, 7)
 
 
-def test_after_a_failure_the_interval_stops() -> None:
+def test_interval_stops_after_a_failure() -> None:
     journal = Journal()
     journal.failure = OSError("the disk is gone")
     journal.gate.set()
@@ -451,7 +451,7 @@ def test_after_a_failure_the_interval_stops() -> None:
     background.close()
 
 
-def test_an_interval_may_be_closed_by_its_own_commit() -> None:
+def test_interval_may_be_closed_by_its_own_commit() -> None:
     closed = threading.Event()
     ready = threading.Event()
 

@@ -1,4 +1,4 @@
-"""The names in a directory that begin in a certain way."""
+"""The names in a directory that begin with a prefix."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from logwright.core.io import listing
+from logwright.core.io import file_names as listing
 from logwright.core.io.disk import REAL_DISK, RealDisk
-from logwright.core.io.listing import list_beginning
+from logwright.core.io.file_names import list_beginning
 from logwright.errors import NotFound
 
 MANY = 100
 
 
 class OtherDisk(RealDisk):
-    """Not the real disk, but one that behaves like it."""
+    """A disk that is not the real one, but behaves like it."""
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def listed(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
 
 def settle(directory: Path, seconds_ago: int = 60) -> None:
-    """Let a directory look as if it was last changed a while ago."""
+    """Make a directory look as if it was last changed a while ago."""
     now = int(os.stat(directory).st_mtime)
     os.utime(directory, (now - seconds_ago, now - seconds_ago))
 
@@ -43,7 +43,7 @@ def fill(directory: Path, count: int = MANY) -> None:
         (directory / f"q{number:03d}").touch()
 
 
-def test_names_are_those_that_begin_so_in_order(tmp_path: Path) -> None:
+def test_names_with_the_prefix_are_returned_in_order(tmp_path: Path) -> None:
     for name in ("b", "ab", "a.2", "a", "a.10", "ba"):
         (tmp_path / name).touch()
     assert list_beginning(REAL_DISK, tmp_path, "a") == ["a", "a.10", "a.2", "ab"]
@@ -80,7 +80,7 @@ def test_directory_that_changed_just_now_is_listed_each_time(tmp_path: Path, lis
     assert len(listed) == 3
 
 
-def test_change_with_the_same_time_of_modification_is_seen(tmp_path: Path) -> None:
+def test_change_with_the_same_modification_time_is_seen(tmp_path: Path) -> None:
     fill(tmp_path)
     settle(tmp_path)
     before = os.stat(tmp_path)
@@ -108,7 +108,7 @@ def test_number_of_kept_lists_is_bounded(tmp_path: Path) -> None:
     assert len(listing._kept) <= listing._MOST_DIRECTORIES
 
 
-def test_other_disks_are_asked_each_time(tmp_path: Path, listed: list[Path]) -> None:
+def test_other_disks_are_listed_each_time(tmp_path: Path, listed: list[Path]) -> None:
     fill(tmp_path)
     settle(tmp_path)
     for _ in range(3):

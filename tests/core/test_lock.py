@@ -55,7 +55,7 @@ def forget(lock: Lock) -> None:
     lock._file = None
 
 
-def test_a_second_lock_in_one_process_is_refused_at_once(path: Path) -> None:
+def test_second_lock_in_one_process_is_refused_at_once(path: Path) -> None:
     with Lock.acquire(REAL_DISK, path), pytest.raises(Locked, match=rf"{path} is locked by another") as caught:
         Lock.acquire(REAL_DISK, path)
     if SAYS_WHO:
@@ -87,7 +87,7 @@ def test_another_process_is_refused_at_once(path: Path) -> None:
 
 
 @pytest.mark.skipif(not SAYS_WHO, reason="this system does not say who holds a lock")
-def test_the_process_that_holds_a_lock_is_named(path: Path) -> None:
+def test_process_that_holds_a_lock_is_named(path: Path) -> None:
     with Child(HOLDER, path) as other:
         assert other.line() == "held"
         with pytest.raises(Locked) as caught:
@@ -111,7 +111,7 @@ def test_lock_holder_is_found_by_its_open_file_if_device_numbers_differ(
 
 
 @pytest.mark.skipif(not SAYS_WHO, reason="this system does not say who holds a lock")
-def test_a_process_that_calls_itself_something_odd_is_printed_safely(path: Path) -> None:
+def test_process_with_an_odd_name_is_printed_safely(path: Path) -> None:
     with Child("open('/proc/self/comm', 'w').write('a\\033[31m\\nb')\n" + HOLDER, path) as other:
         assert other.line() == "held"
         with pytest.raises(Locked, match=rf" \(process {other.pid}, a\?\[31m\?b\)$"):
@@ -137,7 +137,7 @@ def test_lock_with_an_unknown_holder_is_refused(missing: str, path: Path, monkey
     assert caught.value.holder is None
 
 
-def test_the_lock_of_a_killed_process_is_free(path: Path) -> None:
+def test_lock_of_a_killed_process_is_free(path: Path) -> None:
     for _ in range(3):
         with Child(HOLDER, path) as other:
             assert other.line() == "held"
@@ -163,7 +163,7 @@ def test_child_program_does_not_inherit_the_lock(path: Path) -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 @pytest.mark.parametrize("gives_back", [Lock.release, forget], ids=["release", "forget"])
-def test_a_forked_child_does_not_keep_the_lock(gives_back: Callable[[Lock], None], path: Path) -> None:
+def test_forked_child_does_not_keep_the_lock(gives_back: Callable[[Lock], None], path: Path) -> None:
     lock = Lock.acquire(REAL_DISK, path)
     with forked():
         assert not is_free(path)
@@ -181,14 +181,14 @@ def test_forked_child_does_not_release_the_lock(path: Path) -> None:
     assert is_free(path)
 
 
-def test_the_file_stays_when_the_lock_is_released(path: Path) -> None:
+def test_lock_file_stays_when_the_lock_is_released(path: Path) -> None:
     with Lock.acquire(REAL_DISK, path):
         inode = path.stat().st_ino
     assert path.stat().st_ino == inode
     assert path.read_bytes() == b""
 
 
-def test_a_link_is_no_lock_file(path: Path) -> None:
+def test_link_is_not_accepted_as_a_lock_file(path: Path) -> None:
     path.symlink_to(path.parent / "elsewhere")
     with pytest.raises(StorageFailed, match="symbolic link"):
         Lock.acquire(REAL_DISK, path)
@@ -204,7 +204,7 @@ def test_lock_in_a_missing_directory_is_refused(tmp_path: Path) -> None:
 
 
 class FileWithSurprise:
-    """A real file on which something happens between opening and locking it."""
+    """A real file on which a function is called between opening and locking it."""
 
     def __init__(self, inner: File, surprise: Callable[[], None]) -> None:
         self._inner = inner
@@ -231,7 +231,7 @@ class DiskWithSurprise(RealDisk):
         return FileWithSurprise(super().open(path, mode), surprise)  # type: ignore[return-value]
 
 
-def test_a_removed_lock_file_is_locked_again_under_its_name(path: Path) -> None:
+def test_removed_lock_file_is_locked_again_under_its_name(path: Path) -> None:
     disk = DiskWithSurprise(path.unlink)
     with Lock.acquire(disk, path):
         assert disk.opened == 2
@@ -239,7 +239,7 @@ def test_a_removed_lock_file_is_locked_again_under_its_name(path: Path) -> None:
     assert is_free(path)
 
 
-def test_lock_on_an_unlinked_file_does_not_count(path: Path) -> None:
+def test_lock_on_an_unlinked_file_is_not_valid(path: Path) -> None:
     held: list[Lock] = []
 
     def another_program_closes_and_a_third_one_opens() -> None:
@@ -294,7 +294,7 @@ def test_lock_file_that_keeps_changing_is_reported_as_locked(path: Path) -> None
 # --- faults ---------------------------------------------------------------------------------------------------------
 
 
-def test_whichever_call_fails_nothing_stays_open_or_locked(simulated_disk: SimulatedDisk) -> None:
+def test_failure_of_any_call_leaves_nothing_open_or_locked(simulated_disk: SimulatedDisk) -> None:
     name = Path("/journal/jnl.lck")
     outcomes = []
     for disk in failing_calls(simulated_disk.copy):

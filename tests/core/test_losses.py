@@ -9,6 +9,7 @@ import pytest
 
 from logwright.core.io.disk import REAL_DISK
 from logwright.core.io.lock import Lock
+from logwright.core.read.file_check import report_repairs
 from logwright.core.read.report import Report
 from logwright.core.repair import losses
 from logwright.core.repair import plan as repair
@@ -29,7 +30,7 @@ def test_account_returns_entries_in_order(tmp_path: Path) -> None:
     assert read_losses(REAL_DISK, tmp_path, "cars") == [LOSS, GUESS]
 
 
-def test_a_journal_without_an_account_has_lost_nothing(tmp_path: Path) -> None:
+def test_journal_without_an_account_has_no_losses(tmp_path: Path) -> None:
     assert read_losses(REAL_DISK, tmp_path) == []
     assert not account_path(tmp_path).parent.exists()
 
@@ -96,7 +97,7 @@ def test_damaged_account_is_an_error_and_a_problem(tmp_path: Path, line: str) ->
         read_losses(REAL_DISK, tmp_path)
     assert caught.value.position == len(good)
     report = Report("sej")
-    repair.report_repairs(REAL_DISK, tmp_path, report)
+    report_repairs(REAL_DISK, tmp_path, report)
     assert [(problem.file, problem.kind) for problem in report.problems] == [(".logwright/losses", "unreadable")]
 
 
@@ -114,7 +115,7 @@ def test_repair_writes_the_account_and_undo_reverts_it(tmp_path: Path) -> None:
     assert read_losses(REAL_DISK, tmp_path)[0].what == LOSS.what
     assert repair.list_repairs(REAL_DISK, tmp_path)[0].plan.losses == (LOSS,)
     report = Report("kestrel")
-    repair.report_repairs(REAL_DISK, tmp_path, report, "cars")
+    report_repairs(REAL_DISK, tmp_path, report, "cars")
     assert report.sound
     assert report.as_json()["losses"][0]["at_most"] == 3
     repair.undo(REAL_DISK, tmp_path)

@@ -1,4 +1,4 @@
-"""The steps of opening for writing, apart from any format: whose repair refuses it, and that the lock is given back."""
+"""The steps of opening for writing, apart from any format: whose repair refuses it, and that the lock is released."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def disk() -> SimulatedDisk:
 
 def journal_on(disk: SimulatedDisk, *names: str, format: str = "sej") -> JournalToWrite:
     places = tuple((HOME, name) for name in names)
-    return JournalToWrite(disk, format, HOME, HOME / "lock", places, lambda name, file: name == file)
+    return JournalToWrite(disk, format, HOME, HOME / "lock", places)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_lock_is_released_when_the_last_step_fails(disk: SimulatedDisk) -> None:
     assert disk.open_files == 0
 
 
-def test_lock_that_is_given_is_not_taken_again(disk: SimulatedDisk) -> None:
+def test_given_lock_is_not_taken_again(disk: SimulatedDisk) -> None:
     with Lock.acquire(disk, HOME / "lock") as lock:
         assert open_for_writing(journal_on(disk), lambda: 7, lock) == (lock, 7)
 

@@ -1,4 +1,4 @@
-"""An option that does not exist is reported with the nearest one that does, by every public constructor."""
+"""An unknown option is reported with the nearest existing one, by every public constructor."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ NOT_OPENED = {
 
 
 @pytest.mark.parametrize("name", OPENED)
-def test_a_misspelt_option_of_a_constructor_names_the_nearest_one(name: str) -> None:
+def test_misspelt_option_of_a_constructor_names_the_nearest_one(name: str) -> None:
     opened = OPENED[name]
     options = known_options(opened.__init__)
     assert options is not None
@@ -50,12 +50,12 @@ def test_every_class_that_opens_something_names_options() -> None:
     assert opened - set(OPENED) == set(NOT_OPENED)
 
 
-def test_the_signature_of_a_constructor_is_its_own() -> None:
+def test_signature_of_a_constructor_is_its_own() -> None:
     assert list(inspect.signature(Limits).parameters)[:2] == ["max_items", "max_bytes"]
     assert list(inspect.signature(sej.Writer).parameters)[:2] == ["directory", "sync"]
 
 
-def test_the_options_of_a_queue_include_its_limits(tmp_path: Path) -> None:
+def test_options_of_a_queue_include_its_limits(tmp_path: Path) -> None:
     misspelt: list[tuple[type[Queue] | type[AsyncQueue], dict[str, Any], str]] = [
         (Queue, {"synk": "always"}, "sync"),
         (AsyncQueue, {"max_itms": 1}, "max_items"),
@@ -66,7 +66,7 @@ def test_the_options_of_a_queue_include_its_limits(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_option_that_is_like_none_lists_all(tmp_path: Path) -> None:
+def test_option_that_resembles_none_lists_all(tmp_path: Path) -> None:
     options: dict[str, Any] = {"0": 1}
     with pytest.raises(UnknownOption, match=r"^there is no option 0; there are path, disk$") as caught:
         yeltsin.Reader(tmp_path, **options)
@@ -74,7 +74,7 @@ def test_an_option_that_is_like_none_lists_all(tmp_path: Path) -> None:
     assert isinstance(caught.value, TypeError)
 
 
-def test_the_servers_and_the_pipeline_name_options() -> None:
+def test_servers_and_the_pipeline_name_options() -> None:
     for named in (
         Hub,
         HubClient,
@@ -96,14 +96,14 @@ def test_the_servers_and_the_pipeline_name_options() -> None:
             copy("orders", "127.0.0.1:1", client="web", **misspelt)
 
 
-def test_a_format_that_does_not_exist_names_the_nearest_one(tmp_path: Path) -> None:
+def test_unknown_format_names_the_nearest_one(tmp_path: Path) -> None:
     with pytest.raises(UnknownFormat, match=r"^there is no format 'kestral'; did you mean kestrel\?$"):
         logwright.open(tmp_path, "kestral")
     with pytest.raises(UnknownFormat, match=r"^there is no format 'x'; there are sej, kestrel, versioned, "):
         logwright.open(tmp_path, "x")
 
 
-def test_the_asynchronous_openings_name_options(tmp_path: Path) -> None:
+def test_asynchronous_openings_name_options(tmp_path: Path) -> None:
     options: dict[str, Any] = {"synch": "always"}
     with pytest.raises(UnknownOption, match=r"^there is no option synch; did you mean sync\?$"):
         asyncio.run(appendfile.AppendJournal.open(tmp_path, **options))
@@ -112,7 +112,7 @@ def test_the_asynchronous_openings_name_options(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_subclass_may_take_any_other_option(tmp_path: Path) -> None:
+def test_subclass_may_accept_other_options(tmp_path: Path) -> None:
     class Named(sej.Writer):
         def __init__(self, directory: Path, **options: Any) -> None:
             self.title = options.pop("title")

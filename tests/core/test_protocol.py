@@ -1,4 +1,4 @@
-"""Files appear together or not at all: the manifest, what follows the commit, and what is removed."""
+"""Files appear together or not at all: the manifest, the steps after the commit, and the removal of leftovers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def moving(disk: Disk) -> Callable[[], None]:
     return put
 
 
-def test_files_are_put_in_place_once_the_manifest_is_there_and_it_is_removed_before_what_is_left(
+def test_files_are_put_in_place_after_the_manifest_which_is_removed_before_the_leftovers(
     disk: SimulatedDisk,
 ) -> None:
     done = len(disk.operations)
@@ -61,7 +61,7 @@ def test_files_are_put_in_place_once_the_manifest_is_there_and_it_is_removed_bef
     ]
 
 
-def test_a_failure_after_the_commit_says_who_completes_it_and_nothing_that_is_committed_is_discarded(
+def test_failure_after_the_commit_says_who_completes_it_and_committed_files_are_not_discarded(
     disk: SimulatedDisk,
 ) -> None:
     commit, faulty = commit_on(disk), FaultyDisk(disk, 3, only=RENAMES)
@@ -74,7 +74,7 @@ def test_a_failure_after_the_commit_says_who_completes_it_and_nothing_that_is_co
     assert read_tree(disk, Path("/")) == {"a": b"first", "b": b"second", "home": None, "home/lock": b""}
 
 
-def test_a_commit_that_fails_leaves_no_manifest_and_what_was_staged_can_be_discarded(disk: SimulatedDisk) -> None:
+def test_failed_commit_leaves_no_manifest_and_staged_files_can_be_discarded(disk: SimulatedDisk) -> None:
     commit = commit_on(FaultyDisk(disk, 1, only=["sync directory"]))
     with pytest.raises(StorageFailed) as failed:
         commit.publish({}, lambda: pytest.fail("nothing is committed"))
@@ -84,13 +84,13 @@ def test_a_commit_that_fails_leaves_no_manifest_and_what_was_staged_can_be_disca
     assert disk.list_directory(HOME) == ["lock"]
 
 
-def test_only_what_is_left_is_removed(disk: SimulatedDisk) -> None:
+def test_only_leftovers_are_removed(disk: SimulatedDisk) -> None:
     assert clear(disk, HOME, lambda name: name == "other") == 0
     assert clear(disk, HOME, lambda name: name == "run") == 1
     assert disk.list_directory(HOME) == ["lock"]
 
 
-def test_a_file_is_moved_once_and_replaces_another(disk: SimulatedDisk) -> None:
+def test_file_is_moved_once_and_replaces_another(disk: SimulatedDisk) -> None:
     source, target = HOME / "run" / "a", Path("/a")
     write_file(disk, target, b"old")
     for _ in range(2):
@@ -101,21 +101,21 @@ def test_a_file_is_moved_once_and_replaces_another(disk: SimulatedDisk) -> None:
         move_into_place(disk, source, target)
 
 
-def test_of_a_file_that_a_power_cut_has_left_with_both_names_the_old_one_is_removed(tmp_path: Path) -> None:
+def test_old_name_is_removed_if_a_power_cut_left_a_file_with_both_names(tmp_path: Path) -> None:
     (tmp_path / "staged").write_bytes(b"data")
     (tmp_path / "target").hardlink_to(tmp_path / "staged")
     move_into_place(REAL_DISK, tmp_path / "staged", tmp_path / "target")
     assert [path.name for path in tmp_path.iterdir()] == ["target"]
 
 
-def test_a_second_publisher_is_refused_when_its_patience_is_over(disk: SimulatedDisk) -> None:
+def test_second_publisher_is_refused_after_its_time_limit(disk: SimulatedDisk) -> None:
     with Lock.acquire(disk, HOME / "lock"), pytest.raises(Locked, match=r"^/home: another run is at work"):
         lock_alone(disk, HOME / "lock", "/home: another run is at work", 0.01)
     lock_alone(disk, HOME / "lock", "busy").release()
 
 
 @pytest.mark.parametrize(("patience_seconds", "sleeps"), [(0, 0), (0.05, 1), (0.07, 2), (0.1, 2)])
-def test_a_publisher_looks_at_the_lock_from_time_to_time_until_its_patience_is_over(
+def test_publisher_checks_the_lock_repeatedly_until_its_time_limit(
     disk: SimulatedDisk, monkeypatch: pytest.MonkeyPatch, patience_seconds: float, sleeps: int
 ) -> None:
     slept: list[float] = []
@@ -137,9 +137,7 @@ def test_a_publisher_looks_at_the_lock_from_time_to_time_until_its_patience_is_o
 @pytest.mark.parametrize(
     "data", [b"", b"{", b"[]", b"7", b'{"version": 2, "n": 1}', b'{"n": 1}', b"{}", b"[" * 100_000, b"\xff"]
 )
-def test_a_file_that_is_damaged_is_an_error_that_says_what_it_is_and_what_to_do(
-    disk: SimulatedDisk, data: bytes
-) -> None:
+def test_damaged_file_is_an_error_that_names_it_and_says_what_to_do(disk: SimulatedDisk, data: bytes) -> None:
     def read() -> int | None:
         return read_json(disk, MANIFEST, lambda found: int(found["n"]), "manifest", "restore it")
 

@@ -1,4 +1,4 @@
-"""What is cut off a journal is kept: at every moment its bytes are in the journal, in the copy, or in both."""
+"""Bytes that are cut off a journal are kept: at every moment they are in the journal, in the copy, or in both."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TAIL = noise(900, seed=2)
 
 @pytest.fixture
 def disk(simulated_disk: SimulatedDisk) -> SimulatedDisk:
-    """A disk with a journal of whole records and a torn tail, durable as they are."""
+    """A disk with a journal of whole records and a torn tail, all of it durable."""
     write_file(simulated_disk, PATH, WHOLE + TAIL)
     simulated_disk.settle()
     return simulated_disk
@@ -44,14 +44,14 @@ def copies(disk: Disk) -> list[bytes]:
 
 
 def nothing_is_lost(state: SimulatedDisk) -> bool:
-    """The whole records are in the journal; the tail is there too, or else in a copy. Once acknowledged it is cut."""
+    """The whole records are in the journal. The tail is there too, or in a copy. Once acknowledged, it is cut off."""
     content = read_file(state, PATH)
     if content == WHOLE:
         return TAIL in copies(state)
     return content == WHOLE + TAIL and "cut" not in state.marks
 
 
-def test_the_tail_is_in_the_journal_the_copy_or_both_after_every_crash(disk: SimulatedDisk) -> None:
+def test_tail_is_in_the_journal_the_copy_or_both_after_every_crash(disk: SimulatedDisk) -> None:
     cut(disk)
     disk.mark("cut")
     seen = set()
@@ -71,7 +71,7 @@ def test_cut_can_be_repeated_after_every_crash_and_kill(disk: SimulatedDisk) -> 
         assert all(map(nothing_is_lost, state.crash_states(most=6)))
 
 
-def test_nothing_is_lost_whichever_call_fails(disk: SimulatedDisk) -> None:
+def test_failure_of_any_call_loses_nothing(disk: SimulatedDisk) -> None:
     for faulty in every_fault(disk.copy):
         try:
             cut(faulty)
@@ -104,7 +104,7 @@ def test_every_missing_sync_of_a_cut_is_detected(disk: SimulatedDisk) -> None:
     assert [found for _, found in found_out] == [False, True, True, True, True, True, False]
 
 
-def test_the_copy_is_named_by_file_position_and_time(journal_directory: Path) -> None:
+def test_copy_is_named_by_file_position_and_time(journal_directory: Path) -> None:
     path = journal_directory / "file"
     path.write_bytes(WHOLE + TAIL)
     file = REAL_DISK.open(path, "update")
@@ -123,7 +123,7 @@ def test_the_copy_is_named_by_file_position_and_time(journal_directory: Path) ->
     assert len(read_tree(REAL_DISK, journal_directory)) == 5
 
 
-def test_a_long_range_is_copied_piece_by_piece(simulated_disk: SimulatedDisk) -> None:
+def test_long_range_is_copied_piece_by_piece(simulated_disk: SimulatedDisk) -> None:
     data = noise(3_000_000)
     write_file(simulated_disk, PATH, data)
     counting = FaultyDisk(simulated_disk, only=["read"])
@@ -146,12 +146,12 @@ def test_whole_file_is_moved_to_the_copies_and_a_long_name_is_shortened(journal_
         assert len(kept.name.encode()) <= 255
 
 
-def test_a_file_that_was_moved_is_durable_where_it_is_kept(disk: SimulatedDisk) -> None:
+def test_moved_file_is_durable_in_its_new_place(disk: SimulatedDisk) -> None:
     keep_file(disk, JOURNAL, PATH)
     assert disk.unsynced() == [f"name {PATH}"], "only that the old name is gone may still be on its way"
 
 
-def test_a_hole_takes_no_space_in_the_copy_either(journal_directory: Path) -> None:
+def test_hole_takes_no_space_in_the_copy_either(journal_directory: Path) -> None:
     path = journal_directory / "file"
     with path.open("wb") as sparse:
         sparse.write(WHOLE)
@@ -192,7 +192,7 @@ def test_copies_are_not_written_through_a_link(journal_directory: Path, tmp_path
 
 
 @pytest.mark.parametrize(("longest", "left"), [(232, 232), (233, 232)])
-def test_only_a_name_that_is_too_long_is_shortened(
+def test_only_a_long_name_is_shortened(
     disk: SimulatedDisk, monkeypatch: pytest.MonkeyPatch, longest: int, left: int
 ) -> None:
     monkeypatch.setattr("time.time_ns", lambda: 1763241600123456789)

@@ -1,4 +1,4 @@
-"""Columns that are begun twice, or with numbers that overflow: refused, and no memory is written out of bounds."""
+"""Columns that are initialized twice, or with numbers that overflow: refused; no memory is written out of bounds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def test_columns_in_use_cannot_be_initialized_again() -> None:
     if not COMPILED:
         pytest.skip("in Python memory is freed when nothing uses it")
     gatherer = kernel.Gatherer(127, 10, 100, 100)
-    with pytest.raises(WrongUse, match="begun before"):
+    with pytest.raises(WrongUse, match="already begun"):
         gatherer.__init__(127, 10, 100, 100)  # type: ignore[misc]
     assert gatherer.take().count == 0
 
@@ -34,7 +34,7 @@ def test_columns_larger_than_memory_are_refused(count: int) -> None:
 
 
 def adding_to_one_batch_by_threads() -> None:
-    """One thread adds at a time; another one is refused, and what was added counts."""
+    """One thread adds at a time; another one is refused, and the added rows are counted."""
     buffer = kernel.AppendBuffer(0, 0, 1 << 40, 1 << 40)
     for number in range(2000):
         buffer.append(b"v" * (number % 60), b"k")

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from logwright.core.bytes.outcome import Span
+from logwright.core.format import concerns
 from logwright.core.io.disk import Disk
 from logwright.core.io.lock import Lock
 from logwright.core.io.quarantine import cut_directory
@@ -71,13 +72,13 @@ def disk(simulated_disk: SimulatedDisk) -> SimulatedDisk:
 
 
 def journal(disk: Disk) -> Tree:
-    """The files of the journal, without the lock and what is kept."""
+    """The files of the journal, without the lock and the kept copies."""
     tree = read_tree(disk, HOME)
     return {name: content for name, content in tree.items() if name != "lock" and not name.startswith(".logwright")}
 
 
 def is_settled(disk: Disk) -> bool:
-    """Whether no repair is under way."""
+    """Whether no repair is in progress."""
     return repair.find_interrupted(disk, HOME) is None
 
 
@@ -263,7 +264,7 @@ def test_empty_plan_is_refused_while_the_journal_is_being_written(disk: Simulate
     repair.check_unlocked(disk, HOME, empty)
 
 
-def test_a_journal_that_is_being_written_is_not_repaired(disk: SimulatedDisk) -> None:
+def test_journal_that_is_being_written_is_not_repaired(disk: SimulatedDisk) -> None:
     with Lock.acquire(disk, HOME / "lock"):
         with pytest.raises(Locked):
             repair.apply(disk, HOME, PLAN)
@@ -333,7 +334,7 @@ def test_log_with_a_name_outside_the_directory_is_refused(disk: SimulatedDisk) -
 
 
 def finished(disk: SimulatedDisk) -> Tree:
-    """The journal after the interrupted repair was finished, or begun again if it never began."""
+    """The journal after the interrupted repair was finished, or started again if it had not begun."""
     plan = repair.resume_plan(disk, HOME)
     standing = [one for one in repair.list_repairs(disk, HOME) if one.state == "done"]
     if not standing:
@@ -351,7 +352,7 @@ def taken_back(disk: SimulatedDisk) -> Tree:
 
 
 def nothing_is_lost(state: SimulatedDisk) -> bool:
-    """From what a crash has left the repair can be finished, and it can be undone, to the last byte."""
+    """After a crash the repair can be finished, and it can be undone, to the last byte."""
     if "repaired" in state.marks and differences(AFTER, journal(state)):
         return False
     if "undone" in state.marks and differences(BEFORE, journal(state)):
@@ -399,7 +400,7 @@ def test_repair_can_be_finished_or_undone_after_a_kill_and_a_crash(disk: Simulat
                 assert differences(BEFORE, taken_back(again)) == []
 
 
-def test_repair_can_be_finished_or_undone_whichever_call_fails(disk: SimulatedDisk) -> None:
+def test_repair_can_be_finished_or_undone_after_a_failure_of_any_call(disk: SimulatedDisk) -> None:
     for faulty in every_fault(disk.copy, FAULTS):
         try:
             repair.apply(faulty, HOME, PLAN)
@@ -411,7 +412,7 @@ def test_repair_can_be_finished_or_undone_whichever_call_fails(disk: SimulatedDi
         assert nothing_is_lost(faulty.inner)
 
 
-def test_undo_can_be_finished_whichever_call_fails(disk: SimulatedDisk) -> None:
+def test_undo_can_be_finished_after_a_failure_of_any_call(disk: SimulatedDisk) -> None:
     repair.apply(disk, HOME, PLAN)
     for faulty in every_fault(disk.copy, FAULTS):
         try:
@@ -459,7 +460,7 @@ def test_every_missing_sync_of_a_repair_is_detected(disk: SimulatedDisk) -> None
         ("sync directory CUT", True),
         ("sync /journal/a", True),
         ("sync CUT/repair-TIME.tmp", True),
-        ("sync directory CUT", False),  # the last steps of the log may be forgotten: done is done
+        ("sync directory CUT", False),  # the last steps of the log may be lost: they are already done
         ("sync CUT/repair-TIME.tmp", True),
         ("sync directory CUT", False),
         ("", False),
@@ -485,7 +486,7 @@ def test_many_patches_of_a_file_are_finished_or_undone_as_one_step(disk: Simulat
     assert seen == {0, 1, 11, 12}
 
 
-def test_an_interrupted_repair_must_be_settled_before_another(disk: SimulatedDisk) -> None:
+def test_interrupted_repair_must_be_finished_or_undone_before_another(disk: SimulatedDisk) -> None:
     repair.apply(disk, HOME, PLAN)
     other = Plan("test", (Patch("a", 0, A[:1], b"!", ""),))
     for state in disk.process_kills():
@@ -576,7 +577,7 @@ def test_repair_that_finds_a_changed_file_undoes_its_steps(
     remove = disk.remove
 
     def meddle(path: Path) -> None:
-        """Another program writes to a file without regard for the lock."""
+        """Another program writes to a file and ignores the lock."""
         remove(path)
         if path == HOME / "b":
             write_file(disk, HOME / "d/e", b"meddled")
@@ -589,19 +590,23 @@ def test_repair_that_finds_a_changed_file_undoes_its_steps(
 
 
 @pytest.mark.parametrize(
-    ("file", "parts"),
+    ("format", "file", "parts"),
     [
-        ("a.jrn", ["", "a", "a.jrn"]),
-        ("a.jrn.t5.zz", ["", "a", "a.jrn"]),
-        ("a.b.jrn", ["", "a.b"]),
-        ("a.b.jrn.old", ["", "a.b"]),
-        ("a", ["", "a"]),
-        ("a.17.pack", ["", "a"]),
-        ("a.b/jnl/0000000000000000.jnl", ["", "a.b"]),
-        ("a/jnl/0000000000000000.jnl", ["", "a"]),
-        ("ab.jrn", [""]),
+        ("versioned", "a.jrn", ["", "a", "a.jrn"]),
+        ("versioned", "a.jrn.t5.zz", ["", "a", "a.jrn"]),
+        ("versioned", "a.b.jrn", ["", "a.b"]),
+        ("versioned", "a.b.jrn.old", ["", "a.b"]),
+        ("versioned", "ab.jrn", [""]),
+        ("kestrel", "a", ["", "a"]),
+        ("kestrel", "a.17.pack", ["", "a"]),
+        ("kestrel", "a~~17", ["", "a"]),
+        ("sej", "a.b/jnl/0000000000000000.jnl", ["", "a.b"]),
+        ("sej", "a/jnl/0000000000000000.jnl", ["", "a"]),
+        ("yeltsin", "a", ["", "a"]),
+        ("yeltsin", "a.jrn", ["", "a.jrn"]),
+        ("unknown", "a.17", ["", "a"]),
     ],
 )
-def test_a_repair_concerns_the_parts_whose_files_it_changes(file: str, parts: list[str]) -> None:
-    found = repair.Repair(Path("/home/.logwright/cut/log"), Plan("any", (Remove(file, ""),)), [])
-    assert [part for part in ("", "a", "a.b", "a.jrn") if found.concerns(part)] == parts
+def test_repair_concerns_the_parts_whose_files_it_changes(format: str, file: str, parts: list[str]) -> None:
+    found = repair.Repair(Path("/home/.logwright/cut/log"), Plan(format, (Remove(file, ""),)), [])
+    assert [part for part in ("", "a", "a.b", "a.jrn") if concerns(found, part)] == parts

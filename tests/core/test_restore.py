@@ -35,18 +35,18 @@ def state_of(out: Path) -> list[str]:
 @pytest.mark.parametrize(
     "name", ["", ".", "..", "a/../b", "/a", "a/", "a//b", "a/.", "a\0", ".logwright", ".logwright/a"]
 )
-def test_a_journal_that_would_leave_its_directory_is_refused(name: str) -> None:
+def test_journal_outside_its_directory_is_refused(name: str) -> None:
     with pytest.raises(WrongUse, match="cannot be the name of a journal"):
         check_journals(["fine", name])
 
 
-def test_a_journal_within_another_one_is_refused() -> None:
+def test_journal_within_another_one_is_refused() -> None:
     check_journals(["a", "ab", "b/c", "b/d", ".hidden", "a.b"])
     with pytest.raises(WrongUse, match="the journal a/b/c is within another one, a"):
         check_journals(["a", "ab", "a/b/c"])
 
 
-def test_only_what_is_published_can_be_seen(tmp_path: Path) -> None:
+def test_only_published_journals_are_visible(tmp_path: Path) -> None:
     with Restoring(REAL_DISK, tmp_path / "out", "request") as restoring:
         put_together(restoring, "a/b")
         assert all(name.startswith(".logwright/") for name in state_of(tmp_path / "out"))
@@ -67,7 +67,7 @@ def test_undecodable_name_is_restored_as_its_bytes(tmp_path: Path) -> None:
         put_together(restoring, r"a/\\xff")
         put_together(restoring, r"b\c", r"\xff.50")
         restoring.publish(dict.fromkeys(printed, MADE), {r"b\c": [r"\xff.50"]})
-        with pytest.raises(WrongUse, match="is there already"):
+        with pytest.raises(WrongUse, match="already exists"):
             restoring.refuse_existing([r"a/\xff\xfe"])
     assert {os.fsencode(path.name) for path in (tmp_path / "a").iterdir()} == {b"\xff\xfe", rb"\xff"}
     assert (tmp_path / r"b\c").is_file()
@@ -89,7 +89,7 @@ def test_restore_neither_overwrites_files_nor_nests_journals(tmp_path: Path) -> 
     with Restoring(REAL_DISK, tmp_path, "request") as restoring:
         restoring.refuse_existing(["free", "taken/free", "new/deep"])
         for name in ("taken", "link", "journal"):
-            with pytest.raises(WrongUse, match=f"/{name} is there already, and is not overwritten"):
+            with pytest.raises(WrongUse, match=f"/{name} already exists, and is not overwritten"):
                 restoring.refuse_existing(["free", name])
         with pytest.raises(WrongUse, match=r"/journal is a journal: journal/a/b cannot be restored into it"):
             restoring.refuse_existing(["journal/a/b"])
@@ -117,7 +117,7 @@ def test_restore_does_not_follow_a_link(tmp_path: Path) -> None:
 
 
 def interrupted(out: Path) -> None:
-    """Leave a restore that is committed and not in place."""
+    """Leave a restore that is committed but not in place."""
     with Restoring(REAL_DISK, out, ["tables", None]) as restoring:
         put_together(restoring, "a/b")
         (out / "a").touch()
@@ -136,8 +136,8 @@ def test_next_restore_of_any_journal_completes_an_interrupted_one(tmp_path: Path
     assert state_of(tmp_path) == [".logwright/restore/lock", "a/b/jnl/0000000000000000.jnl"]
 
 
-def test_a_manifest_of_this_form_is_completed(tmp_path: Path) -> None:
-    """The form of a manifest does not change: a later release completes what an earlier one has committed."""
+def test_manifest_of_this_form_is_completed(tmp_path: Path) -> None:
+    """The form of a manifest does not change: a later release completes the commit of an earlier one."""
     home = tmp_path / ".logwright" / "restore"
     (home / "0123456789abcdef" / "journals" / "0").mkdir(parents=True)
     (home / "0123456789abcdef" / "journals" / "0" / "z").write_bytes(b"third")
@@ -192,7 +192,7 @@ def test_missing_committed_file_is_reported(tmp_path: Path) -> None:
         Restoring(REAL_DISK, tmp_path, "request")
 
 
-def test_two_files_of_one_name_are_refused(tmp_path: Path) -> None:
+def test_two_files_with_the_same_name_are_refused(tmp_path: Path) -> None:
     with Restoring(REAL_DISK, tmp_path, "request") as restoring:
         put_together(restoring, "a")
         with pytest.raises(DamagedJournal, match="two files that would both become jnl/0000000000000000"):
@@ -269,7 +269,7 @@ def prepared() -> SimulatedDisk:
 
 
 def check(state: SimulatedDisk) -> None:
-    """Each journal is complete or absent; after another restore all of them are, and nothing else is left."""
+    """Each journal is complete or absent; after another restore all of them are complete, and nothing else is left."""
 
     def visible() -> dict[str, bytes]:
         return {name: data for name, data in read_tree(state, OUT).items() if data is not None and name[0] != "."}
@@ -279,7 +279,7 @@ def check(state: SimulatedDisk) -> None:
     assert (found == FILES and not is_waiting) or "restored" not in state.marks
     if found and not is_waiting:
         assert found == FILES
-        with pytest.raises(WrongUse, match="is there already"):
+        with pytest.raises(WrongUse, match="already exists"):
             restore_all(state)
     else:
         restore_all(state)
@@ -304,7 +304,7 @@ def test_power_cut_after_a_kill_and_completion_leaves_each_journal_complete_or_a
     disk = prepared()
     restore_all(disk)
     for killed in filter(is_committed, disk.process_kills()):
-        with contextlib.suppress(WrongUse):  # all is in place
+        with contextlib.suppress(WrongUse):  # everything is in place
             restore_all(killed)
             killed.mark("restored")
         for state in killed.crash_states(most=2, kinds=("subset",), last=killed.inherited + 30):

@@ -1,4 +1,4 @@
-"""Flags and background threads, also when a call of theirs is interrupted at any moment."""
+"""Flags and background threads, also if one of their calls is interrupted at any moment."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_setting_a_flag_wakes_every_waiting_thread() -> None:
         thread.join()
 
 
-def test_a_thread_is_alive_until_its_function_ends_and_can_join_itself() -> None:
+def test_thread_is_alive_until_its_function_ends_and_can_join_itself() -> None:
     threads: list[Background] = []
     begun, joined = Flag(), Flag()
 
@@ -61,7 +61,7 @@ def test_a_thread_is_alive_until_its_function_ends_and_can_join_itself() -> None
 
 @pytest.mark.parametrize("call", [Flag.set, Flag.clear, lambda flag: flag.wait(0.001)], ids=["set", "clear", "wait"])
 @pytest.mark.parametrize("is_set", [False, True])
-def test_an_interrupted_call_leaves_a_flag_usable(call: Callable[[Flag], object], is_set: bool) -> None:
+def test_interrupted_call_leaves_a_flag_usable(call: Callable[[Flag], object], is_set: bool) -> None:
     def trial(interrupt: Interrupt) -> None:
         flag = Flag()
         if is_set:

@@ -71,7 +71,7 @@ def test_each_change_of_a_directory_is_reported_once(
 
 
 @needs_inotify
-def test_reading_does_not_count_as_a_change(watch: Watch, directory: Path) -> None:
+def test_reading_is_not_a_change(watch: Watch, directory: Path) -> None:
     assert (directory / "file").read_bytes() == b"before"
     assert os.listdir(directory) == ["file"]
     assert watch.wait(0) is False
@@ -155,7 +155,7 @@ def test_watch_of_several_directories_reports_which_changed(tmp_path: Path) -> N
 def test_overflow_of_system_events_is_reported_as_unknown(tmp_path: Path) -> None:
     most = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
     watch = watch_directory(tmp_path)
-    for _ in range(most // 2 + 1):  # two events each, that of a file between two others is not merged with them
+    for _ in range(most // 2 + 1):  # two events each; that of a file between two others is not merged with them
         (tmp_path / "file").touch()
         (tmp_path / "file").unlink()
     assert watch.drain() is None
@@ -164,7 +164,7 @@ def test_overflow_of_system_events_is_reported_as_unknown(tmp_path: Path) -> Non
 
 
 @needs_inotify
-def test_a_closed_watch_holds_no_descriptor(tmp_path: Path) -> None:
+def test_closed_watch_holds_no_descriptor(tmp_path: Path) -> None:
     watch = watch_directory(tmp_path)
     descriptor = watch.descriptor()
     assert descriptor is not None
@@ -183,7 +183,7 @@ def test_unwatchable_path_is_polled_and_no_descriptor_leaks(tmp_path: Path) -> N
     assert set(os.listdir("/proc/self/fd")) == before
 
 
-def test_without_notification_files_are_polled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_are_polled_without_notification(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "another system")
     assert isinstance(watch_directory(tmp_path), PollingWatch)
 

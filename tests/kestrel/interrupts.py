@@ -1,4 +1,4 @@
-"""What is interrupted in a queue, and what must hold then; see `tests/contract/test_interrupts.py`."""
+"""Interrupted calls of a queue, and the invariants after them: `tests/contract/test_interrupts.py`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LATER = b"later"
 
 
 class State(NamedTuple):
-    """What waits, and the data of what is open, by its id."""
+    """The waiting items, and the data of the open items by id."""
 
     waiting: list[bytes]
     open: list[bytes]
@@ -46,14 +46,14 @@ def is_poisoned(queue: Queue) -> bool:
 
 
 class Try(NamedTuple):
-    """A call of a queue that has `ITEMS`: what it is made of, and what may wait then, when nothing is open any more."""
+    """A call of a queue that has `ITEMS`: its steps, and the items that may wait once nothing is open any more."""
 
     call: Callable[[Queue, Any], object]
     outcomes: list[list[bytes]]
     prepare: Callable[[Queue], Any] = lambda queue: None
     options: Mapping[str, Any] = MappingProxyType({})
     others: Sequence[str] = ()
-    """Queues that items may also be in: then the outcomes are those of all together, in any order."""
+    """Queues that may also contain the items: then the outcomes are those of all queues together, in any order."""
     ends: bool = False
     """Whether the call closes the queue."""
 
@@ -145,7 +145,7 @@ TRIES: dict[str, Try] = {
 
 
 def fill(queue: Queue, *, watched: bool = False) -> None:
-    """Make the journal larger than its content; `watched` says that the queue limits its size."""
+    """Make the journal larger than its contents; `watched` says that the queue limits its size."""
     if watched:
         queue._engine.compaction.set_thresholds()
     for _ in range(20):
@@ -167,7 +167,7 @@ class Clock:
 
 
 def expire(queue: Queue) -> None:
-    """Let the first two items expire."""
+    """Make the first two items expire."""
     items = queue.get_many(99)
     for number, data in enumerate(items):
         queue.put(data, expires=5 if number < 2 else None)
@@ -177,7 +177,7 @@ def expire(queue: Queue) -> None:
 
 
 def trial(found: Try, settings: dict[str, Any], directory: Path, interrupt: Interrupt) -> None:
-    """Make a call, interrupted; look at the queue, use it further, open it again."""
+    """Make a call, interrupted; inspect the queue, use it further, open it again."""
 
     def reopen() -> Queue:
         return Queue(directory, "q", background=False, clock=clock)
@@ -208,7 +208,7 @@ def trial(found: Try, settings: dict[str, Any], directory: Path, interrupt: Inte
             queue.put(LATER)
             outcomes = [[*outcome, LATER] for outcome in outcomes]
         queue.close()
-    clock.seconds -= 10 if found.others else 0  # what moves is where it is, and has not expired
+    clock.seconds -= 10 if found.others else 0  # moved items are in their queue, and have not expired
     with reopen() as queue:
         waiting = list(queue)
         for name in found.others:

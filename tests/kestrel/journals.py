@@ -1,4 +1,4 @@
-"""Random queues: operations of every kind in files of every kind, and what the tables have of them."""
+"""Random queues: operations of every kind in files of every kind, and their rows in tables."""
 
 from __future__ import annotations
 
@@ -8,20 +8,17 @@ from typing import Any
 
 import pyarrow as pa
 
-from logwright import arrow
+from logwright.core.format import find_format
 from logwright.kestrel.bytes.records import DIALECT_OF, FIELDS, OPS, Operation
 from logwright.kestrel.files.writer import Writer
-from logwright.kestrel.tables.columns import COLUMN_NAMES
-from logwright.kestrel.tables.spark_columns import COLUMNS
 from tests.kestrel.samples import encoded
+from tests.support.materializing import record_rows
 
-EVENTS = ["file", "position", "size", "sequence", "timestamp_ns", "op", "value", "detail"]
-"""What an operation is made of, among the columns of the table `events`."""
 TIMES = (0, 1, -1, 1_300_000_000_123, 10**13, 2**62, -(2**63), 2**63 - 1)
 
 
 def random_operation(dice: random.Random, dialect: str, ops: list[str] | None = None) -> Operation:
-    """Any operation of a dialect, with the ids that a small queue has, and with every time that a field can hold."""
+    """Any operation of a dialect, with the ids of a small queue, and with every time that a field can hold."""
     op = dice.choice(ops or [op for op in OPS if DIALECT_OF.get(op, dialect) == dialect])
     given: dict[str, Any] = {
         "xid": dice.choice((1, 2, 3, 4, 5, 6, dice.randrange(-9, 9), 2**31 - 1, -(2**31))),
@@ -34,13 +31,13 @@ def random_operation(dice: random.Random, dialect: str, ops: list[str] | None = 
 
 
 def lively_operations(dice: random.Random, dialect: str, count: int) -> list[Operation]:
-    """Operations as a queue that is used has them, with some that do not fit: a state dump ends a file too soon."""
+    """Operations of a queue in use, with some that do not fit: a state dump ends a file too soon."""
     known = [op for op in OPS if DIALECT_OF.get(op, dialect) == dialect and op != "state_dump"]
     return [random_operation(dice, dialect, [*known, "addx", "addx", "addx", "remove_tentative"]) for _ in range(count)]
 
 
 def random_queue(directory: Path, name: str, dice: random.Random, dialect: str, *, lively: bool = False) -> Path:
-    """The files of a queue: rotated ones, perhaps a pack that is still called one, perhaps no newest."""
+    """The files of a queue: rotated ones, perhaps a pack that still has its suffix, perhaps no newest file."""
     directory.mkdir(parents=True, exist_ok=True)
     numbers = sorted(dice.sample(range(1, 10**6), dice.randrange(3)))
     files = [*(f"{name}.{number}" for number in numbers), name]
@@ -66,10 +63,6 @@ def lived_queue(directory: Path, name: str, dice: random.Random, dialect: Any) -
     return path
 
 
-def events_of(path: Path) -> pa.Table:
-    """What the table `events` has of a queue or of a directory of queues, in the columns of the format."""
-    found = []
-    for batch in arrow.batches(path, list(COLUMN_NAMES), mode="dropmalformed", format="kestrel"):
-        arrays = [COLUMNS.column(batch, name) for name in EVENTS]
-        found.append(pa.RecordBatch.from_arrays(arrays, EVENTS))
-    return pa.Table.from_batches(found) if found else pa.table({name: [] for name in EVENTS})
+def records_of(path: Path) -> pa.Table:
+    """What the table `queue_operations` has of a queue or of a directory of queues."""
+    return record_rows(find_format("kestrel"), path)

@@ -1,13 +1,13 @@
-"""Processes that use a queue forever and report each call, to be killed by a test, or to kill themselves.
+"""Processes that use a queue forever and report each call, until a test kills them or they kill themselves.
 
-Before each call a process sends what it is about to do, and after it the result, each as a line of JSON:
+Before each call a process sends the call, and after it the result, each as a line of JSON:
 
     ["do", worker, "put", [7]]          ["done", worker, null]
     ["do", worker, "open", [2]]         ["done", worker, [[item, xid], ...]]
 
-Items are numbers. A call that was not reported as done may have happened, not at all or in part; everything else has.
-With a `Moment` a process kills itself at the n-th call of a kind to its disk: right before, or right after. That is
-how the steps of rotating, rewriting and packing are hit, which take almost no time.
+Items are numbers. A call that was not reported as done may have happened completely, partly or not at all; every other
+call has. With a `Moment` a process kills itself at the n-th call of a kind to its disk: right before, or right after.
+This hits the steps of rotating, rewriting and packing, which take almost no time.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from logwright.kestrel.model.queue import Queue
 
 QUEUE = "cars"
 STEP_BYTES = 200
-"""How soon a journal that could not be made smaller is thought about again."""
+"""How soon a journal that could not be made smaller is considered again."""
 SMALL_BYTES = 300
-"""How large a journal is that others than the thread of the queue care for, where it is packed: next to nothing."""
+"""The size of a journal from which callers maintain it while it is packed: next to nothing."""
 
 
 class Moment(NamedTuple):
@@ -52,7 +52,7 @@ class MortalDisk:
         self._calls = 0
 
     def at(self, kind: str, action: Callable[[], Any]) -> Any:
-        """Do something, and die before or after it at the chosen moment."""
+        """Make a call, and die before or after it at the chosen moment."""
         moment = self._moment
         if moment is None or moment.kind != kind:
             return action()
@@ -110,7 +110,7 @@ def data_of(number: int) -> bytes:
 
 
 def number_of(data: bytes) -> int:
-    """The number of an item, which must be whole."""
+    """The number of an item, which must be complete."""
     number = int(data.split(b" ")[0])
     assert data == data_of(number)
     return number
@@ -120,7 +120,7 @@ def number_of(data: bytes) -> int:
 
 
 class Worker:
-    """Decides what to do next. `waiting` is about how many items wait."""
+    """Decides what to do next. `waiting` is the approximate number of waiting items."""
 
     def __init__(self, name: int, seed: str, first: int, waiting: int) -> None:
         self._name = name
@@ -130,7 +130,7 @@ class Worker:
         self._waiting = waiting
 
     def choose(self) -> tuple[str, list[int]]:
-        """The next thing to do."""
+        """The next call."""
         chance, luck = self._chance, self._chance.random()
         if self._open and luck < 0.45:
             chance.shuffle(self._open)
@@ -155,7 +155,7 @@ class Worker:
 
 
 def act(queue: Queue, verb: str, numbers: list[int]) -> Any:
-    """Do something to a queue; its result."""
+    """Make a call on a queue; its result."""
     if verb == "put":
         items = [data_of(number) for number in numbers]
         return queue.put(items[0]) if len(items) == 1 else queue.put_many(items) and None
@@ -190,7 +190,7 @@ async def act_async(queue: AsyncQueue, verb: str, numbers: list[int]) -> Any:
 
 
 class Reports:
-    """The pipe to the test. Lines are far shorter than what a pipe writes atomically."""
+    """The pipe to the test. Lines are far shorter than the size that a pipe writes atomically."""
 
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe

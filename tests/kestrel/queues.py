@@ -1,4 +1,4 @@
-"""What the tests of the queue share: a clock that is set, a gate for syncs, the journal as a list of names."""
+"""Shared by the tests of the queue: a clock that is set, a gate for syncs, the journal as a list of names."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Clock:
 
 
 def journal_of(path: Path, disk: Disk = REAL_DISK) -> list[str]:
-    """The operations of a queue's journal, each as its name and what it has of id and data."""
+    """The operations of a queue's journal, each as its name with its id and data."""
     return [
         " ".join(
             [operation.op]
@@ -41,13 +41,13 @@ def files_of(path: Path) -> list[str]:
 
 
 def drained(queue: object) -> Iterator[bytes]:
-    """All that can be got."""
+    """All items that can be read."""
     while (data := queue.get()) is not None:  # type: ignore[attr-defined]
         yield data
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """Wait until something is true; fail at the deadline."""
+    """Wait until a condition is true; fail at the deadline."""
     deadline = time.monotonic() + DEADLINE_SECONDS
     pause = threading.Event()
     while not condition():
@@ -56,7 +56,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 class Gate:
-    """A disk where syncs of queues' newest files wait until the gate is open; `arrived` is set when one does.
+    """A disk on which syncs of queues' newest files wait until the gate is open; `arrived` is set when one does.
 
     `syncs` counts them.
     """

@@ -1,4 +1,4 @@
-"""Journals to try things on, and the facts that the original's own tests settle."""
+"""Sample journals, and the facts that the original's own tests establish."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from logwright.kestrel.bytes.records import Operation
 
 FACTS: dict[str, Any] = json.loads((Path(__file__).parents[1] / "golden" / "kestrel" / "facts.json").read_text())
 ADDED = 1_300_000_000_000
-"""When the items of the facts were added."""
+"""The time when the items of the facts were added."""
 
 
 def addx(data: bytes, *, expires: int | None = None, added: int = ADDED) -> Operation:

@@ -19,7 +19,7 @@ from tests.support.simulated_disk import SimulatedDisk
 
 
 class KestrelStaging(StagingSubject):
-    """Items for two queues: data, added and expires in milliseconds. Rows have their queue in front."""
+    """Items for two queues: data, added and expires in milliseconds. In rows, the queue precedes them."""
 
     name = "kestrel"
     target = QueuesTarget()
@@ -60,7 +60,7 @@ class KestrelStaging(StagingSubject):
         return dict(sorted(found.items()))
 
     def contents(self, disk: Disk, root: Path = ROOT) -> Contents:
-        """What every queue holds, reserved items first."""
+        """The contents of every queue, reserved items first."""
         found: Contents = {}
         for name in list_queues(disk, root):
             reader = Reader(root / name, disk=disk)
@@ -73,7 +73,7 @@ class KestrelStaging(StagingSubject):
         return found
 
     def make_journals(self, disk: SimulatedDisk) -> None:
-        """Two queues. The first has a rotated file and a newest one, and of its items one is reserved."""
+        """Two queues. The first has a rotated file and a newest one, and one of its items is reserved."""
         with Writer(ROOT / "cars", disk=disk) as writer:
             for added, data in enumerate((b"done", b"reserved", b"waits"), 1):
                 writer.addx(data, added=added)

@@ -1,4 +1,4 @@
-"""Kestrel's journals as the contract tests see them."""
+"""Kestrel's journals in the contract tests."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ class KestrelSubject(Subject):
         return name == QUEUE or name.startswith(QUEUE + ".")
 
     def before_rotation(self, before: dict[str, bytes], after: dict[str, bytes]) -> dict[str, bytes]:
-        """Noise may begin with a whole state dump. That ends a file, so the next writer begins another one."""
+        """Noise may begin with a whole state dump, which ends a file, so the next writer begins another one."""
         rotated = [name for name in after if name not in before]
         if list(before) == [QUEUE] and len(rotated) == 1 and not after[QUEUE] and b"\x08" in after[rotated[0]]:
             return {QUEUE: after[rotated[0]]}
@@ -241,7 +241,7 @@ def _uniform(data_size: int) -> list[Operation]:
 
 
 class PackScenario:
-    """A queue that is written to while its files are rotated and packed. Whenever that ends, it is the same queue."""
+    """A queue that is written to while its files are rotated and packed. At every point, it is the same queue."""
 
     def __init__(self, name: str, steps: list[str], dialect: Any = "documented") -> None:
         self.name = name
@@ -260,7 +260,7 @@ class PackScenario:
         return next(ids) if op == "remove_tentative_xid" else 2 if op == "unremove" else 1
 
     def _every_state(self) -> list[dict[str, Any]]:
-        """The queue after each number of operations, by a journal that is never packed."""
+        """The queue after each number of operations, from a journal that is never packed."""
         disk = SimulatedDisk()
         disk.make_directory(HOME)
         found = []

@@ -16,7 +16,7 @@ Change = tuple[int, str, int]
 
 
 def changes_of(replay: Replay, operations: list[Operation]) -> list[Change]:
-    """Row, what happened, and to which item."""
+    """The row, the event, and the item."""
     changes = zip(*replay.changes(*as_columns(operations)), strict=True)
     return [(row, EVENTS[what], item) for row, item, what, _ in changes]
 

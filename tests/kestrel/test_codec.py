@@ -1,4 +1,4 @@
-"""Bytes and operations: the facts that the original's tests settle, and one table of cases for both directions."""
+"""Bytes and operations: the facts of the original's tests, and one table of cases for both directions."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def dialect_of(operation: Operation) -> int:
 
 
 @CASE
-def test_an_operation_is_encoded_and_decoded(operation: Operation, encoded: str) -> None:
+def test_operation_is_encoded_and_decoded(operation: Operation, encoded: str) -> None:
     data = bytes.fromhex(encoded)
     assert codec.encode(operation) == data
     assert codec.decode(data, dialect=dialect_of(operation)) == (operation, Span(0, len(data)))
@@ -152,12 +152,12 @@ def test_walk_returns_the_latest_time_and_how_it_ended() -> None:
 
 
 @pytest.mark.parametrize("byte", [8, 9])
-def test_without_a_dialect_a_walk_stops_where_it_would_matter(byte: int) -> None:
+def test_walk_without_a_dialect_stops_where_the_dialect_matters(byte: int) -> None:
     assert codec.walk(bytes([1, 3, byte]), 0, 3, UNDECIDED) == (2, 2, codec.DIALECT_NEEDED, codec.NO_TIME)
     assert "means one thing in one dialect" in codec.explain(bytes([byte]), 0, 1, UNDECIDED)
 
 
-def test_an_incomplete_operation_is_explained_by_what_is_missing() -> None:
+def test_incomplete_operation_is_explained_by_what_is_missing() -> None:
     data = codec.encode(addx(b"twenty-one bytes of it"))
     assert codec.explain(data, 0, 30, DOCUMENTED) == "only 30 of the operation's 43 bytes are there"
     assert codec.explain(data, 0, 3, DOCUMENTED) == "only 3 bytes of addx are there"
@@ -184,7 +184,7 @@ def test_values_that_the_format_cannot_hold_are_refused(operation: Operation) ->
         codec.encode(operation)
 
 
-def test_an_item_that_is_too_large_is_refused_before_it_is_copied() -> None:
+def test_item_that_is_too_large_is_refused_before_it_is_copied() -> None:
     class Huge(bytes):
         def __len__(self) -> int:
             return 2**31 - 16

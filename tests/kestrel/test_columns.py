@@ -59,7 +59,7 @@ def rows_of(table: pa.Table) -> list[Operation]:
     return found
 
 
-def test_every_field_is_a_column_and_null_where_an_operation_has_none(cars: Path) -> None:
+def test_every_field_is_a_column_and_null_if_an_operation_lacks_it(cars: Path) -> None:
     table = arrow.to_arrow(cars)
     assert table.column_names == ["queue", "op", "xid", "count", "added", "expires", "data"]
     assert rows_of(table) == OPERATIONS
@@ -175,7 +175,7 @@ def test_typed_columns_match_the_design() -> None:
     assert TYPED.names == ["queue", "op", "xid", "count", "added", "expires", "data"]
 
 
-def test_shared_columns_are_made_of_the_operations(cars: Path) -> None:
+def test_shared_columns_are_made_from_the_operations(cars: Path) -> None:
     found = columns_on_spark(cars, *TYPED.names, "value", "timestamp_ns", "detail", "sequence", "key", "size")
     assert found["op"] == [operation.op for operation in OPERATIONS]
     assert found["value"] == found["data"] == [operation.data for operation in OPERATIONS]
@@ -193,7 +193,7 @@ def test_shared_columns_are_made_of_the_operations(cars: Path) -> None:
     ]
 
 
-def test_a_time_that_does_not_fit_is_null(tmp_path: Path) -> None:
+def test_time_that_does_not_fit_is_null(tmp_path: Path) -> None:
     path = write(tmp_path / "cars", addx(b"", added=2**62), addx(b"", added=-(2**63)), addx(b"", added=10**13))
     found = columns_on_spark(path, "timestamp_ns", "op")
     assert found["timestamp_ns"] == [None, None, None]

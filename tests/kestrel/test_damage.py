@@ -6,6 +6,11 @@ A naive model knows what was written. A file of a small queue is damaged in one 
 - every item that is live in one of the two and not in the other, or at another place in it, is in the account;
 - the number of operations that are missing is within the bounds of the account;
 - the account is there after opening the queue again, and `undo` brings every byte back.
+
+The same for accidents to whole files and whole operations of a queue with all files that a writer leaves. Only what the
+files say about each other can show these. Whatever that contradicts is a problem, the queue does not open, and the
+account has it; `FilesCase.shows` says what nothing on the disk shows. Rotated files that were exchanged are as they
+were after a repair. As long as a file cannot be read, nothing is repaired.
 """
 
 from __future__ import annotations
@@ -21,10 +26,13 @@ import pytest
 from logwright.core.bytes.outcome import Span
 from logwright.core.repair.losses import Loss
 from logwright.core.repair.plan import Create, Plan
-from logwright.errors import LogwrightError
+from logwright.errors import DamagedJournal, LogwrightError
 from logwright.kestrel.bytes.records import Operation
-from logwright.kestrel.files import account, boundary, repair, salvage
+from logwright.kestrel.files import account, boundary, files, repair, salvage
+from logwright.kestrel.files.files import list_queues
 from logwright.kestrel.files.reader import Reader
+from logwright.kestrel.files.writer import Writer
+from logwright.kestrel.model.queue import Queue
 from tests.kestrel.samples import (
     ADDED,
     REMOVE,
@@ -36,8 +44,9 @@ from tests.kestrel.samples import (
     reserve_as,
     unremove,
 )
+from tests.support.access import guarded
 from tests.support.counts import COUNTS
-from tests.support.damage import cut, drop, flip_bit, insert, overwrite
+from tests.support.damage import cut, drop, files_accident, flip_bit, insert, overwrite
 from tests.support.simulated_disk import SimulatedDisk
 from tests.support.trees import read_tree, write_tree
 
@@ -385,6 +394,242 @@ def test_a_repair_invents_nothing_and_accounts_for_every_live_item(first: int) -
     assert losses >= PART * 3 // 8
 
 
+# --- accidents to whole files and whole records -----------------------------------------------------------------------
+
+
+NOTES = (".logwright/cars.rotated", ".logwright/cars.packed")
+FILE_CASES = 600
+FILE_PART = 150
+
+
+class FilesCase:
+    """A queue with all files that a writer leaves, and an accident to whole files or whole operations of it."""
+
+    def __init__(self, seed: int) -> None:
+        dice = random.Random(f"kestrel files/{seed}")
+        self.seed = seed
+        disk = write_queue(dice)
+        self.standings = standings_on(disk)
+        self.before = {name: data for name, data in read_tree(disk, HOME).items() if data is not None}
+        self.written = operations_of(disk)
+        names = [*self.written, *(name for name in NOTES if name in self.before)]
+        if dice.random() < 0.5:  # the order in which a copy comes to them
+            names = names[len(self.written) :] + names[: len(self.written)]
+        victims = {name: self.before[name] for name in names}
+        self.label, self.victims = files_accident(victims, self._boundaries, dice)
+        self.after = {name: data for name, data in self.before.items() if name not in names} | self.victims
+        self.disk = SimulatedDisk()
+        write_tree(self.disk, HOME, self.after)
+        self.found = operations_of(self.disk)
+        self.changed = [name for name in names if self.before[name] != self.after.get(name)]
+
+    def _boundaries(self, name: str, data: bytes) -> list[int]:
+        return [*(position for position, _ in self.written.get(name, [(0, None)])), len(data)]
+
+    def shows(self, name: str) -> bool:
+        """Whether anything on the disk shows that a file of the queue has changed; the docs list what does not."""
+        if name in NOTES:
+            return False  # a note that is missing says nothing
+        data, is_newest = self.after.get(name), name == "cars"
+        if data is not None and b"".join(encoded([one]) for _, one in self.found.get(name, [])) != data:
+            return True  # bad bytes, or a torn tail
+        if NOTES[0] in self.changed or NOTES[0] not in self.before:
+            return False  # no size is noted
+        if is_newest:
+            return data is None
+        return data is None or len(data) != len(self.before[name])
+
+    def check(self) -> bool:
+        """Check all verbs; whether the accident showed."""
+        if not list_queues(self.disk, HOME):  # no file is left, and no note
+            return False
+        expected = {name for name in self.changed if self.shows(name)}
+        report = Reader(HOME / "cars", disk=self.disk).verify()
+        assert {problem.file for problem in report.problems} == expected, report.problems
+        self.check_writer({problem.kind for problem in report.problems})
+        self.check_unreadable()
+        plan = repair.plan(HOME, disk=self.disk)
+        if plan.left:
+            self.check_left_alone(plan, expected)
+            return True
+        repair.apply(HOME, plan, disk=self.disk)
+        if self.is_exchange(expected):
+            self.check_exchange(plan)
+        else:
+            self.check_losses(plan, expected)
+            self.check_left(plan, expected)
+        after = Reader(HOME / "cars", disk=self.disk).verify()
+        assert after.sound, after.problems
+        assert [replace(loss, repair="") for loss in after.losses] == list(plan.losses)
+        again = repair.plan(HOME, disk=self.disk)
+        assert (again.steps, again.losses) == ((), ())
+        if not plan.empty:
+            repair.undo(HOME, disk=self.disk)
+        tree = read_tree(self.disk, HOME)
+        assert {name: tree.get(name) for name in (*self.after, *self.before)} == {
+            name: self.after.get(name) for name in (*self.after, *self.before)
+        }
+        return bool(expected)
+
+    def check_writer(self, kinds: set[str]) -> None:
+        """A queue opens only if there is nothing but a torn tail, and drops no item."""
+        disk = self.disk.copy()
+        try:
+            Queue(HOME, "cars", disk=disk).close()
+        except DamagedJournal:
+            assert kinds - {"torn_tail"}
+            assert read_tree(disk, HOME).items() >= self.after.items()
+        else:
+            assert not kinds - {"torn_tail"}
+            assert items_of(disk) == items_of(self.disk)
+
+    def check_unreadable(self) -> None:
+        """A file that cannot be read is one problem, and all of the queue stays as it is."""
+        listed = Reader(HOME / "cars", disk=self.disk).files()
+        for file in listed[self.seed % 3 :: 3]:
+            disk = guarded(file.path, disk=self.disk)
+            report = Reader(HOME / "cars", disk=disk).verify()
+            found = [(problem.position, problem.kind) for problem in report.problems if problem.file == file.name]
+            assert found[0] == (0, "unreadable")
+            assert {kind for _, kind in found[1:]} <= (
+                {"truncated", "changed_file"} if self.shows(file.name) else set()
+            )
+            plan = repair.plan(HOME, disk=disk)
+            assert [line for line in plan.left if line.startswith(f"{file.name} @ 0: open ")]
+            assert plan.empty
+
+    def check_left_alone(self, plan: Plan, expected: set[str]) -> None:
+        """The newest file has the size of another one, and may have changed places with it: nothing proves that."""
+        assert plan.empty
+        size = len(self.after["cars"])
+        alike = {name for name in expected - {"cars"} if len(self.before[name]) == size and name in self.after}
+        assert {line.split(" @ ")[0] for line in plan.left} == alike
+
+    def is_exchange(self, expected: set[str]) -> bool:
+        """Whether two rotated files have changed places, and their sizes show it."""
+        return self.label.startswith("swap") and len(expected) == 2 and "cars" not in expected
+
+    def check_exchange(self, plan: Plan) -> None:
+        """Both files have their own names again, and the account says so."""
+        one, other = sorted(self.changed)
+        found = [(loss.kind, loss.at_most, loss.fields) for loss in plan.losses]
+        assert found == [("restored", 0, {"contents": {one: other, other: one}})]
+        tree = read_tree(self.disk, HOME)
+        assert {name: tree.get(name) for name in self.before} == self.before
+        assert (operations_of(self.disk), standings_on(self.disk)) == (self.written, self.standings)
+
+    def check_losses(self, plan: Plan, expected: set[str]) -> None:
+        """The account has every file that shows damage, except a torn tail, and the right number of operations."""
+        lost = {loss.file: loss for loss in plan.losses}
+        assert len(lost) == len(plan.losses)
+        is_torn = "cars" in expected and "cars" in self.after and "cars" not in lost
+        assert lost.keys() == expected - ({"cars"} if is_torn else set())
+        left = operations_of(self.disk)
+        for name, loss in lost.items():
+            missing = len(self.written[name]) - common(self.written[name], left.get(name, []))
+            assert loss.at_least <= missing, f"{name}: {missing} operations are missing"
+            if loss.at_most is not None and not self.label.startswith("swap"):
+                assert missing <= loss.at_most, f"{name}: {missing} operations are missing"
+
+    def check_left(self, plan: Plan, expected: set[str]) -> None:
+        """What is left was written, in order, except in files that were swapped; and live items are accounted for."""
+        left = operations_of(self.disk)
+        for name, found in left.items():
+            real = [one for one in found if not is_placeholder(one[1])]
+            if name not in self.changed or not self.label.startswith("swap"):
+                assert common(self.written[name], real) == len(real), f"{name} has operations that were not written"
+            else:
+                assert common(self.found[name], real) == len(real)
+        if not plan.losses:
+            return
+        before, after = self.standings, standings_on(self.disk)
+        named = {self.item_at(place) for loss in plan.losses for place in loss.fields.get("again", ())}
+        gone = {self.item_at(place) for loss in plan.losses for place in loss.fields.get("gone", ())}
+        anything = any(loss.file not in self.after for loss in plan.losses)
+        there = {one.added for found in left.values() for _, one in found}
+        for item in (before.keys() | after.keys()) - {None}:  # placeholders have no time
+            if item in after and before.get(item) != after[item]:
+                assert item in named, f"the item {item} is {after[item]}"
+            elif item not in after:
+                assert item not in there or item in gone or anything, f"the item {item} was {before[item]}"
+
+    def item_at(self, place: str) -> int:
+        name, _, position = place.rpartition("@")
+        return next(one.added or 0 for at, one in self.found[name] if at == int(position))
+
+
+Found = dict[str, list[tuple[int, Operation]]]
+
+
+def operations_of(disk: SimulatedDisk) -> Found:
+    """The whole operations of each file, with their positions, oldest file first."""
+    if not list_queues(disk, HOME):
+        return {}
+    reader = Reader(HOME / "cars", disk=disk)
+    found: Found = {file.name: [] for file in reader.files()}
+    for located in reader.scan(mode="dropmalformed"):
+        found[located.file].append((located.span.start, located.record))
+    return found
+
+
+def items_of(disk: SimulatedDisk) -> list[tuple[int | None, bytes]]:
+    """The live items, reserved or not."""
+    state = Reader(HOME / "cars", disk=disk).queue_state()
+    return sorted((item.added, item.data) for item in (*state.open, *state.items))
+
+
+def write_queue(dice: random.Random) -> SimulatedDisk:
+    """A queue with rotated files, and perhaps a pack among them."""
+    disk = SimulatedDisk()
+    kestrel2 = dice.random() < 0.5
+    with Writer(HOME / "cars", dialect="kestrel2" if kestrel2 else "documented", disk=disk) as writer:
+        for operation in random_history(dice, kestrel2, dice.choice((20, 60))):
+            writer.append(operation)
+            if dice.random() < 0.08:
+                writer.rotate()
+                if dice.random() < 0.2:
+                    writer.pack()
+    return disk
+
+
+def common(one: list[tuple[int, Operation]], other: list[tuple[int, Operation]]) -> int:
+    """The length of the longest sequence of operations that both have."""
+    row = [0] * (len(other) + 1)
+    for _, first in one:
+        previous = row
+        row = [0]
+        for number, (_, second) in enumerate(other):
+            row.append(previous[number] + 1 if first == second else max(previous[number + 1], row[number]))
+    return row[-1]
+
+
+def standings_on(disk: SimulatedDisk) -> dict[int | None, str]:
+    """What each live item is; it is known by the time at which it was added."""
+    state = Reader(HOME / "cars", disk=disk).queue_state()
+    waiting: dict[int | None, str] = {item.added: "waiting" for item in state.items}
+    return waiting | {item.added: f"open {item.xid}" for item in state.open}
+
+
+def check_files_cases(first: int, count: int) -> int:
+    """Run cases; how many accidents showed."""
+    shown = 0
+    for seed in range(first, first + count):
+        case = FilesCase(seed)
+        try:
+            shown += case.check()
+        except Exception as error:
+            error.add_note(f"FilesCase({seed}).check(): {case.label}")
+            raise
+    return shown
+
+
+@pytest.mark.parametrize("first", range(0, FILE_CASES, FILE_PART))
+def test_accidents_to_whole_files_and_operations_are_accounted_for(first: int) -> None:
+    shown = check_files_cases(first, FILE_PART)
+    COUNTS.add("damages repaired", shown, "kestrel")
+    assert shown > FILE_PART * 3 // 8
+
+
 # --- negative controls ----------------------------------------------------------------------------------------------
 
 
@@ -422,3 +667,29 @@ def test_harness_detects_a_field_restored_without_proof(monkeypatch: pytest.Monk
 def test_harness_detects_an_account_without_items(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(account.Account, "_with_effect", lambda self, loss, ledger: loss)
     assert wrong_cases(150) > 0
+
+
+def wrong_files_cases(count: int) -> int:
+    """How many of some accidents to whole files are found to be handled wrongly."""
+    wrong = 0
+    for seed in range(count):
+        try:
+            FilesCase(seed).check()
+        except (AssertionError, LogwrightError):
+            wrong += 1
+    return wrong
+
+
+def test_harness_detects_files_that_are_not_compared_with_their_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "contradicted", lambda *_: {})
+    assert wrong_files_cases(60) > 5
+
+
+def test_harness_detects_exchanged_files_that_keep_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "_find_exchanged", lambda *_: {})
+    assert wrong_files_cases(120) > 2
+
+
+def test_harness_detects_a_repair_that_leaves_the_note_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(repair, "_note_steps", lambda *_: [])
+    assert wrong_files_cases(60) > 5

@@ -7,14 +7,18 @@ from pathlib import Path
 
 import pytest
 
+from logwright.core.bytes.outcome import Damage
+from logwright.core.io.disk import REAL_DISK
 from logwright.errors import DamagedJournal
 from logwright.kestrel.bytes.records import Operation
 from logwright.kestrel.files import repair
+from logwright.kestrel.files.queues import QueuesReader
 from logwright.kestrel.files.reader import Reader
 from logwright.kestrel.files.writer import Writer
+from logwright.kestrel.model import packing
 from logwright.kestrel.model.queue import Queue
 from tests.kestrel.samples import ADDED, REMOVE, RESERVE, addx, confirm, encoded, reserve_as, write
-from tests.support.damage import cut, drop, flip_bit, insert, noise, overwrite
+from tests.support.damage import cut, damage_file, drop, flip_bit, insert, noise, overwrite
 
 WHEN = "added 2011-03-13T07:06:40"
 
@@ -247,7 +251,7 @@ def test_a_damaged_rotated_file_keeps_the_newest_aligned(tmp_path: Path) -> None
     assert live(path)[0] == [b"item 2"]
 
 
-# --- a rotated file that is missing -----------------------------------------------------------------------------------
+# --- files that are missing, or have another size ---------------------------------------------------------------------
 
 
 def three_files(directory: Path) -> Path:
@@ -269,7 +273,7 @@ def test_a_missing_rotated_file_is_a_problem_until_its_loss_is_accepted(tmp_path
     report = Reader(path).verify()
     assert [(problem.file, problem.kind) for problem in report.problems] == [(gone.name, "missing_file")]
     for opener in (Writer, lambda path: Queue(path.parent, path.name)):
-        with pytest.raises(DamagedJournal, match=r"this file is missing; nothing was changed"):
+        with pytest.raises(DamagedJournal, match=r"this file is missing, which had 41 bytes; nothing was changed"):
             opener(path)
     plan = repair.plan(path)
     assert [(loss.file, loss.bytes, loss.at_least, loss.at_most) for loss in plan.losses] == [(gone.name, 41, 1, 41)]
@@ -298,3 +302,234 @@ def test_files_that_another_program_has_packed_are_not_missing(tmp_path: Path) -
     first.unlink()
     second.unlink()
     assert Reader(path).verify().sound
+
+
+def accept_loss(path: Path) -> list[tuple[str, int, int, int, int | None]]:
+    """Repair a queue that `verify` and writers object to, and check what is left; the account."""
+    before = {file.name: file.read_bytes() for file in path.parent.iterdir() if file.is_file()}
+    for opener in (Writer, lambda path: Queue(path.parent, path.name)):
+        with pytest.raises(DamagedJournal, match="nothing was changed"):
+            opener(path)
+    plan = repair.plan(path)
+    repair.apply(path, plan)
+    report = Reader(path).verify()
+    assert (report.problems, len(report.losses)) == ([], len(plan.losses))
+    assert repair.plan(path).empty
+    assert repair.plan(path).losses == ()
+    repair.undo(path)
+    assert {file.name: file.read_bytes() for file in path.parent.iterdir() if file.is_file()} == before
+    assert repair.plan(path) == plan
+    repair.apply(path, plan)
+    Queue(path.parent, path.name).close()
+    assert Reader(path).verify().sound
+    return [(loss.file, loss.position, loss.bytes, loss.at_least, loss.at_most) for loss in plan.losses]
+
+
+def two_in_a_file(directory: Path) -> tuple[Path, list[Path]]:
+    """Three rotated files of two items each, 82 bytes; the newest file removes the first two items and one more."""
+    path = directory / "cars"
+    with Writer(path) as writer:
+        for number in range(6):
+            writer.append(item(number))
+            if number % 2:
+                writer.rotate()
+        for _ in range(3):
+            writer.remove()
+    return path, sorted(directory.glob("cars.*"))
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_rotated_file_cut_between_two_operations_is_damage(tmp_path: Path, number: int) -> None:
+    path, rotated = two_in_a_file(tmp_path)
+    damage_file(rotated[number], cut, 41)
+    (problem,) = Reader(path).verify().problems
+    assert (problem.file, problem.position, problem.kind) == (rotated[number].name, 41, "truncated")
+    assert problem.message == (
+        "41 bytes of it are missing: when it was rotated it had 82; at least 1 and at most 41 operations are lost: "
+        "put it back as it was, or accept the loss by a repair"
+    )
+    assert accept_loss(path) == [(rotated[number].name, 41, 0, 1, 41)]
+
+
+def test_items_after_a_cut_file_are_not_removed_in_the_place_of_lost_ones(tmp_path: Path) -> None:
+    path, rotated = two_in_a_file(tmp_path)
+    damage_file(rotated[0], cut, 41)
+    repair.apply(path, repair.plan(path))
+    assert live(path)[0] == [b"item %d" % number for number in range(3, 6)]
+    (loss,) = Reader(path).losses()
+    assert loss.fields["placeholders"] == 1
+    assert loss.fields["live"] == 3
+    assert loss.fields["gone"] == [f"{rotated[1].name}@0", f"{rotated[0].name}@0"]
+
+
+def test_rotated_file_cut_within_an_operation_lost_the_bytes_after_it_too(tmp_path: Path) -> None:
+    path, rotated = two_in_a_file(tmp_path)
+    damage_file(rotated[1], cut, 60)
+    report = Reader(path).verify()
+    assert [(problem.position, problem.kind) for problem in report.problems] == [(41, "malformed"), (60, "truncated")]
+    assert accept_loss(path) == [(rotated[1].name, 41, 19, 1, 41)]
+
+
+def test_note_is_trusted_for_other_files_when_one_is_cut(tmp_path: Path) -> None:
+    path, rotated = two_in_a_file(tmp_path)
+    damage_file(rotated[2], cut, 0)
+    rotated[0].unlink()
+    report = Reader(path).verify()
+    kinds = {problem.file: problem.kind for problem in report.problems}
+    assert kinds == {rotated[0].name: "missing_file", rotated[2].name: "truncated"}
+    assert accept_loss(path) == [(rotated[2].name, 0, 0, 1, 82), (rotated[0].name, 0, 82, 1, 82)]
+
+
+def several_sizes(directory: Path) -> tuple[Path, list[Path]]:
+    """Four rotated files of one to four items, of 41 to 164 bytes; the newest file removes the first three items."""
+    path = directory / "cars"
+    with Writer(path) as writer:
+        for number in range(10):
+            writer.append(item(number))
+            if number in (0, 2, 5, 9):
+                writer.rotate()
+        for _ in range(3):
+            writer.remove()
+    return path, sorted(directory.glob("cars.*"))
+
+
+def give_contents(files: list[Path], order: list[int]) -> None:
+    """Each file gets the contents of another one, by its number."""
+    contents = [file.read_bytes() for file in files]
+    for file, number in zip(files, order, strict=True):
+        file.write_bytes(contents[number])
+
+
+@pytest.mark.parametrize("order", [[1, 0, 2, 3], [0, 3, 2, 1], [3, 2, 1, 0], [1, 2, 0, 3]])
+def test_exchanged_rotated_files_get_their_names_again(tmp_path: Path, order: list[int]) -> None:
+    path, rotated = several_sizes(tmp_path)
+    whole = {file.name: file.read_bytes() for file in rotated}
+    give_contents(rotated, order)
+    moved = [number for number, other in enumerate(order) if number != other]
+    assert [(one.file, one.position, one.kind, one.message) for one in Reader(path).verify().problems] == [
+        (
+            rotated[number].name,
+            41 * (order[number] + 1),
+            "changed_file",
+            f"it has the {41 * (order[number] + 1)} bytes of {rotated[order[number]].name}, where it had "
+            f"{41 * (number + 1)}: the names were exchanged; no operation is lost: a repair gives each its own name",
+        )
+        for number in moved
+    ]
+    names = [rotated[number].name for number in moved]
+    (loss,) = repair.plan(path).losses
+    assert (loss.kind, loss.part) == ("restored", "cars")
+    assert loss.what == f"the names of {', '.join(names[:-1])} and {names[-1]}, which were exchanged"
+    size = sum(41 * (number + 1) for number in moved)
+    assert accept_loss(path) == [(names[0], 0, size, 0, 0)]
+    assert {file.name: file.read_bytes() for file in rotated} == whole
+    assert live(path)[0] == [b"item %d" % number for number in range(3, 10)]
+
+
+def test_exchanged_file_is_repaired_with_its_own_name(tmp_path: Path) -> None:
+    path, rotated = several_sizes(tmp_path)
+    damage_file(rotated[2], lambda data: overwrite(overwrite(data, 0, b"\xff"), 5, b"\xff" * 16))
+    give_contents(rotated, [2, 1, 0, 3])
+    assert sorted(accept_loss(path)) == [(rotated[0].name, 0, 164, 0, 0), (rotated[2].name, 0, 41, 1, 1)]
+    assert live(path)[0] == [b"item %d" % number for number in range(4, 10)]
+    assert [file.stat().st_size for file in rotated] == [41, 82, 82, 164]
+
+
+def test_sizes_that_no_exchange_explains_are_losses(tmp_path: Path) -> None:
+    path, rotated = several_sizes(tmp_path)
+    damage_file(rotated[1], cut, 41)
+    damage_file(rotated[2], cut, 82)
+    kinds = {problem.file: problem.kind for problem in Reader(path).verify().problems}
+    assert kinds == {rotated[1].name: "truncated", rotated[2].name: "truncated"}
+    assert accept_loss(path) == [(rotated[1].name, 41, 0, 1, 41), (rotated[2].name, 82, 0, 1, 41)]
+
+
+def test_newest_file_that_may_have_changed_places_is_left(tmp_path: Path) -> None:
+    path, rotated = several_sizes(tmp_path)
+    give_contents([rotated[1], path], [1, 0])
+    (problem,) = Reader(path).verify().problems
+    assert (problem.file, problem.position, problem.kind) == (rotated[1].name, 3, "truncated")
+    assert problem.message == (
+        "79 bytes of it are missing: when it was rotated it had 82, which cars has now: their names may have been "
+        "exchanged; put each in its place, or remove .logwright/cars.rotated to take them as they are"
+    )
+    with pytest.raises(DamagedJournal, match="their names may have been exchanged; nothing was changed"):
+        Queue(tmp_path, "cars")
+    plan = repair.plan(path)
+    assert (plan.left, plan.empty) == ((f"{rotated[1].name} @ 0: {problem.message}",), True)
+    give_contents([rotated[1], path], [1, 0])
+    assert Reader(path).verify().sound
+    give_contents([rotated[1], path], [1, 0])
+    (tmp_path / ".logwright" / "cars.rotated").unlink()
+    assert Reader(path).verify().sound
+    Queue(tmp_path, "cars").close()
+
+
+def test_equal_sizes_do_not_show_which_files_were_exchanged(tmp_path: Path) -> None:
+    path, rotated = two_in_a_file(tmp_path)
+    with Writer(path) as writer:
+        writer.rotate()
+        writer.append(item(6))
+        writer.remove()
+        writer.rotate()
+        writer.append(item(7))
+    rotated = sorted(tmp_path.glob("cars.*"))
+    assert [file.stat().st_size for file in rotated] == [82, 82, 82, 3, 42]
+    give_contents(rotated, [3, 4, 2, 0, 1])
+    kinds = [problem.kind for problem in Reader(path).verify().problems]
+    assert kinds == ["truncated", "truncated", "changed_file", "changed_file"]
+    assert {loss.kind for loss in repair.plan(path).losses} == {"lost"}
+
+
+def test_missing_newest_file_is_damage_if_the_last_rotated_one_is_noted(tmp_path: Path) -> None:
+    path, _ = two_in_a_file(tmp_path)
+    path.unlink()
+    (problem,) = Reader(path).verify().problems
+    assert (problem.file, problem.kind) == ("cars", "missing_file")
+    assert accept_loss(path) == [("cars", 0, 0, 0, None)]
+    assert path.read_bytes() == b""
+
+
+def test_file_that_a_crash_left_without_a_note_is_noted_by_the_next_writer(tmp_path: Path) -> None:
+    path, rotated = two_in_a_file(tmp_path)
+    path.rename(tmp_path / "cars.9999999999999")
+    assert Reader(path).verify().sound
+    Writer(path).close()
+    damage_file(tmp_path / "cars.9999999999999", cut, 1)
+    damage_file(rotated[0], cut, 41)
+    assert {problem.kind for problem in Reader(path).verify().problems} == {"truncated"}
+    assert len(accept_loss(path)) == 2
+
+
+@pytest.mark.parametrize("size", [0, 41])
+def test_pack_of_ours_that_is_cut_does_not_replace_the_files_that_are_there(tmp_path: Path, size: int) -> None:
+    path, rotated = two_in_a_file(tmp_path)
+    assert packing.write_pack(REAL_DISK, Reader(path), 2**60) is not None
+    pack = rotated[2].with_name(rotated[2].name + ".pack")
+    damage_file(pack, cut, 5 + size)
+    (problem,) = Reader(path).verify().problems
+    assert (problem.file, problem.kind) == (pack.name, "changed_pack")
+    assert accept_loss(path) == []
+    assert live(path)[0] == [b"item %d" % number for number in range(3, 6)]
+    assert not pack.exists()
+
+
+def test_readers_report_files_that_the_note_contradicts(tmp_path: Path) -> None:
+    path, rotated = two_in_a_file(tmp_path)
+    damage_file(rotated[1], cut, 41)
+    with pytest.raises(DamagedJournal, match=rf"{rotated[1].name} @ 41: 41 bytes of it are missing"):
+        list(Reader(path))
+    items = list(Reader(path).operations(mode="permissive"))
+    assert isinstance(items[0], Damage)
+    assert (items[0].file, items[0].kind) == (rotated[1].name, "truncated")
+    assert len(items) == 1 + 5 + 3
+    assert [one.op for one in Reader(rotated[1])] == ["addx"]
+
+
+def test_queue_whose_files_are_all_missing_is_not_forgotten(tmp_path: Path) -> None:
+    path, rotated = two_in_a_file(tmp_path)
+    for file in (path, *rotated):
+        file.unlink()
+    report = QueuesReader(tmp_path).verify()
+    assert [problem.file for problem in report.problems] == [*(file.name for file in rotated), "cars"]
+    assert accept_loss(path) == [*((file.name, 0, 82, 1, 82) for file in rotated), ("cars", 0, 0, 0, None)]

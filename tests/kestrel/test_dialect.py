@@ -25,7 +25,7 @@ from tests.kestrel.samples import (
 
 
 def settled(path: Path) -> tuple[str, bool]:
-    """The dialect that a reader finds, and whether the other one would do as well."""
+    """The dialect that a reader detects, and whether the other one would fit as well."""
     verdict = Reader(path).verdict
     verdict.settle()
     return verdict.name, verdict.both_fit
@@ -66,7 +66,7 @@ def test_operation_9_or_an_8_that_can_only_be_a_continue_means_kestrel2(
 
 
 def both_ways() -> bytes:
-    """An 8 that is a state dump of 43 which one ADD_XID follows, and a CONTINUE whose data is that one."""
+    """An 8 that is a state dump of 43 followed by one ADD_XID, or a CONTINUE whose data is that operation."""
     (item,) = (add_xid(1, b"x"),)
     dump = encoded([state_dump(5, len(encoded([item])))])
     return dump + encoded([item])

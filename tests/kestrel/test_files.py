@@ -1,4 +1,4 @@
-"""Which files a queue consists of, in which order, and how their operations are numbered."""
+"""The files of a queue, their order, and the numbers of their operations."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ def test_rotated_files_are_sorted_by_number_and_the_newest_is_last() -> None:
     assert names("cars.999", "cars.50") == ["cars.50", "cars.999"]
 
 
-def test_files_replaced_by_a_pack_do_not_count() -> None:
+def test_files_replaced_by_a_pack_are_ignored() -> None:
     listing = arrange(DIRECTORY, "cars", ["cars", "cars.904", "cars.950", "cars.950.pack", "cars.951"])
     assert [file.name for file in listing.files] == ["cars.950.pack", "cars.951", "cars"]
     assert listing.dead == ["cars.904", "cars.950"]
     assert listing.pack is listing.files[0]
 
 
-def test_largest_of_several_packs_counts() -> None:
+def test_largest_of_several_packs_is_used() -> None:
     listing = arrange(DIRECTORY, "cars", ["cars.10", "cars.9.pack", "cars.950.pack"])
     assert ([file.name for file in listing.files], listing.dead) == (["cars.950.pack"], ["cars.9.pack", "cars.10"])
 
 
-def test_other_names_do_not_count() -> None:
+def test_other_names_are_ignored() -> None:
     others = [
         "cars.x",
         "cars.1.2",
@@ -95,6 +95,6 @@ def test_names_that_the_original_forbids_are_refused(name: str) -> None:
     assert not is_queue_name(name)
 
 
-def test_a_fan_out_queue_has_one_plus_in_its_name() -> None:
+def test_fan_out_queue_has_one_plus_in_its_name() -> None:
     assert is_queue_name("parent+child")
     assert is_queue_name("orders 2026")

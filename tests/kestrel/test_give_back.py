@@ -41,7 +41,7 @@ def test_removals_at_the_end_of_the_journal_are_truncated(queue: Queue) -> None:
     assert queue.get_many(99) == ITEMS
 
 
-def test_a_write_that_fails_later_leaves_no_zeros_where_removals_were(queue: Queue, tmp_path: Path) -> None:
+def test_write_that_fails_later_leaves_no_zeros_where_removals_were(queue: Queue, tmp_path: Path) -> None:
     engine = queue._engine
     hand = engine.take_many(5, Hand())
     engine.sync()

@@ -70,7 +70,7 @@ def as_turns(steps: Steps) -> tuple[bytes, array[int], array[int]]:
 
 
 def open_ids(twin: Any, kinds: bytes, numbers: array[int], positions: array[int]) -> list[int]:
-    """The ids that are open in the end, in the order of the reservations, followed by the last used one."""
+    """The open ids at the end, in the order of the reservations, followed by the last used one."""
     found = twin()
     found.add(kinds, numbers, positions, positions[-1] + 30)
     return [xid for xid, _, _ in found.open()] + [found.xid]
@@ -99,7 +99,7 @@ def by_hand(steps: Steps) -> list[int]:
 
 
 def hostile_steps(seed: int, count: int) -> Steps:
-    """Reservations that begin again and again before long runs of open ids, holes in these, and the wrap."""
+    """Reservations that begin repeatedly before long runs of open ids, holes in these, and the wrap."""
     chance = random.Random(seed)
     steps: Steps = [("addx", 0)] * count
     starts = [0, 1, 40, LAST - 30, -40, FIRST + 5]
@@ -123,7 +123,7 @@ def test_hostile_reservations_get_the_expected_ids(twin: Any, seed: int) -> None
 
 @pytest.mark.parametrize("twin", TWINS)
 def test_reservations_starting_at_one_id_do_not_rescan_all_others(twin: Any) -> None:
-    count = 40_000 if twin is rules.Replay else 500_000  # squared, that would take forever
+    count = 40_000 if twin is rules.Replay else 500_000  # with a quadratic search, that would take forever
     kinds, numbers, _ = as_turns([("addx", 0), ("save_xid", -5), ("remove_tentative", 0)])
     found = open_ids(twin, kinds * count, numbers * count, array("q", range(0, 90 * count, 30)))
     assert found[:6] == [-4, -3, -2, -1, 1, 2]

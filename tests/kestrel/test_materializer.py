@@ -1,4 +1,4 @@
-"""The tables of queues, made at once and in increments, against a queue in plain Python."""
+"""The tables of queues, made at once and in increments, compared with a queue in plain Python."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from logwright.kestrel.files.reader import Reader
 from logwright.kestrel.tables.columns import COLUMN_NAMES, schema
 from logwright.kestrel.tables.materializer import MATERIALS, QueueMaterializer, QueueMaterials
 from logwright.kestrel.tables.restore import packed
-from logwright.kestrel.tables.spark_columns import recorded_operations
+from logwright.kestrel.tables.spark_columns import operations
 from tests.kestrel.journals import lived_queue, random_queue
 from tests.kestrel.samples import (
     REMOVE,
@@ -40,7 +40,7 @@ MS = 1_000_000
 
 
 class SpillingMaterials(QueueMaterials):
-    """Keeps next to nothing in memory."""
+    """Keeps almost nothing in memory."""
 
     def materializer(self, continued: Continued) -> QueueMaterializer:
         return QueueMaterializer(continued, memory_bytes=0, segment_bytes=1000)
@@ -50,7 +50,7 @@ class SpillingMaterials(QueueMaterials):
 
 
 class PlainQueue:
-    """A queue by the rules of the contract, one operation at a time, with nothing but lists and dictionaries."""
+    """A queue by the rules of the contract, one operation at a time, with only lists and dictionaries."""
 
     def __init__(self) -> None:
         self.items: list[Row] = []
@@ -145,7 +145,7 @@ def _place(name: str, changes: list[Row], *ops: str) -> Row:
 
 
 def when(milliseconds: int | None) -> Any:
-    """A time as a TIMESTAMP; None if that cannot hold it."""
+    """A time as a TIMESTAMP; None if it does not fit."""
     if milliseconds is None or abs(milliseconds) > (2**63 - 1) // 1000:
         return None
     return pa.scalar(milliseconds * 1000, pa.timestamp("us", tz="UTC")).as_py()
@@ -184,7 +184,7 @@ def plain_tables(rows: list[Row], now_ns: int = 0) -> Tables:
 
 
 def batch_of(*operations: Operation, file: str = "work", before: int | None = 0, position: int = 0) -> pa.RecordBatch:
-    """Operations of a file as a batch; each is said to be ten bytes long."""
+    """Operations of a file as a batch; each claims to be ten bytes long."""
     rows = [
         {
             **{name: getattr(one, name) for name in ("op", "xid", "count", "added", "expires", "data")},
@@ -205,7 +205,7 @@ def items_of(increments: Increments, now_ns: int = 0) -> list[tuple[int, str]]:
 
 
 def check_random(path: Path, scratch: Path, dice: random.Random) -> None:
-    """Compare all tables after every increment of some random ones, with and without spilling."""
+    """Compare all tables after each of some random increments, with and without spilling."""
     batches = batches_of(KESTREL, path, "work")
     rows = plain_rows(batches)
     assert rows
@@ -230,7 +230,7 @@ def test_rotated_and_packed_queues_equal_a_plain_queue(tmp_path: Path, seed: int
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_damage_leaves_out_operations(tmp_path: Path, seed: int) -> None:
+def test_damage_omits_operations(tmp_path: Path, seed: int) -> None:
     dice = random.Random(seed)
     operations = [addx(bytes(range(100)), added=1_700_000_000_000 + n) for n in range(40)] + [RESERVE, REMOVE] * 10
     data = bytearray(encoded(operations))
@@ -333,7 +333,7 @@ def test_live_rows_are_due_when_the_next_waiting_item_expires(tmp_path: Path, ma
         assert materializer.due_ns == 7 * MS
 
 
-def test_nothing_makes_no_rows(tmp_path: Path) -> None:
+def test_no_operations_make_no_rows(tmp_path: Path) -> None:
     increments = Increments(MATERIALS, tmp_path)
     empty = batch_of()
     increments.add([empty])
@@ -364,7 +364,7 @@ def test_rewritten_file_begins_again(tmp_path: Path, before: int | None) -> None
     assert items_of(increments) == [(1, "done"), (2, "waiting"), (3, "waiting")]
 
 
-def test_ids_and_order_of_what_was_put_back_survive_an_increment(tmp_path: Path) -> None:
+def test_ids_and_order_of_aborted_items_survive_an_increment(tmp_path: Path) -> None:
     operations = [
         *(addx(bytes([n])) for n in range(5)), add_xid(9, b"named"), add_xid(9, b"taken"),
         RESERVE, RESERVE, RESERVE, unremove(1), unremove(3), unremove(2), save_xid(40), RESERVE, unremove(41), REMOVE,
@@ -400,9 +400,9 @@ def test_spilled_items_are_in_scratch_until_the_materializer_is_closed(tmp_path:
 
 @pytest.mark.parametrize("dialect", ["documented", "kestrel2"])
 @pytest.mark.parametrize("seed", range(6))
-def test_operations_hold_all_that_a_file_is_written_from(tmp_path: Path, seed: int, dialect: str) -> None:
+def test_operations_have_everything_from_which_a_file_is_written(tmp_path: Path, seed: int, dialect: str) -> None:
     path = random_queue(tmp_path / "queues", "work", random.Random(seed), dialect)
-    if dialect == "kestrel2":  # so that every reading of an 8 is the one of this dialect
+    if dialect == "kestrel2":  # so that every 8 is read in this dialect
         for file in path.parent.iterdir():
             file.write_bytes(encoded([reserve_as(1)]) + file.read_bytes())
     written: dict[str, bytes] = {}
@@ -411,5 +411,5 @@ def test_operations_hold_all_that_a_file_is_written_from(tmp_path: Path, seed: i
             for table, rows in materializer.add(batch):
                 for file in rows.column("file").unique().to_pylist() if table == "queue_operations" else ():
                     part = rows.filter(pa.compute.equal(rows.column("file"), file))
-                    written[file] = written.get(file, b"") + b"".join(packed(recorded_operations(part)))
+                    written[file] = written.get(file, b"") + b"".join(packed(operations(part)))
     assert written == {source.path.name: source.path.read_bytes() for source in Reader(path).files()}

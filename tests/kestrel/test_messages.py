@@ -1,4 +1,4 @@
-"""The items of a queue as rows, and what is reported of messages that become items."""
+"""The items of a queue as rows, and the report on messages that become items."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_many_items_are_returned_in_several_batches(tmp_path: Path) -> None:
     assert batches[1].column("data")[903].as_py() == b"4999"
 
 
-def test_an_empty_queue_has_no_rows_but_a_schema(tmp_path: Path) -> None:
+def test_empty_queue_has_no_rows_but_a_schema(tmp_path: Path) -> None:
     write(tmp_path / "cars", addx(b"x"), REMOVE)
     found = arrow.items(tmp_path / "cars")
     assert (list(found), found.schema.names) == ([], ["queue", "state", "xid", "added", "expires", "data"])

@@ -1,4 +1,4 @@
-"""The notes beside a queue: what the latest pack replaces, which rotated files there are, and which are missing."""
+"""The notes beside a queue: the files that the latest pack replaces, the rotated files, and the missing ones."""
 
 from __future__ import annotations
 
@@ -8,7 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from logwright.kestrel.files.note import missing_files, note_rotated, replaced_files, rotated_files, write_note
+from logwright.kestrel.files.note import (
+    PackNote,
+    contradicted,
+    note_present,
+    note_rotated,
+    pack_note,
+    rotated_files,
+    write_note,
+)
 from tests.support.simulated_disk import SimulatedDisk
 from tests.support.trees import read_file, write_tree
 
@@ -16,15 +24,15 @@ QUEUES = Path("/queues")
 NOTE = QUEUES / ".logwright" / "cars.packed"
 
 
-def with_notes(rotated: Mapping[str, object] | None = None, pack: bytes = b"") -> SimulatedDisk:
+def with_notes(rotated: Mapping[str, object] | None = None) -> SimulatedDisk:
     disk = SimulatedDisk()
-    write_tree(disk, QUEUES, {"cars.950.pack": pack, ".logwright": None})
+    write_tree(disk, QUEUES, {".logwright": None})
     if rotated is not None:
         write_tree(disk, QUEUES, {".logwright/cars.rotated": json.dumps(rotated).encode()})
     return disk
 
 
-def test_rotated_file_is_noted_and_a_pack_takes_the_place_of_those_up_to_its_number() -> None:
+def test_rotated_file_is_noted_and_a_pack_replaces_those_up_to_its_number() -> None:
     disk = with_notes({"cars.904": 10, "cars.0950": 20, "cars.960": 30})
     note_rotated(disk, QUEUES, "cars", "cars.970", 40)
     assert rotated_files(disk, QUEUES, "cars") == {"cars.904": 10, "cars.0950": 20, "cars.960": 30, "cars.970": 40}
@@ -32,37 +40,66 @@ def test_rotated_file_is_noted_and_a_pack_takes_the_place_of_those_up_to_its_num
     assert rotated_files(disk, QUEUES, "cars") == {"cars.950": 15, "cars.960": 30, "cars.970": 40}
 
 
-def test_names_in_a_note_that_are_no_rotated_files_do_not_count() -> None:
+def test_names_in_a_note_that_are_not_rotated_files_are_ignored() -> None:
     noted = {"cars": 1, "cars~~5": 2, ".cars": 3, "": 4, "cars.0": 5, "cars.7": 6}
     assert rotated_files(with_notes(noted), QUEUES, "cars") == {"cars.0": 5, "cars.7": 6}
 
 
-def test_file_is_missing_unless_another_program_has_changed_the_queue_since() -> None:
-    disk = with_notes({"cars.904": 10, "cars.0950": 20, "cars.960": 30})
-    assert missing_files(disk, QUEUES, "cars", {"cars.960": 30}) == {"cars.904": 10, "cars.0950": 20}
-    assert missing_files(disk, QUEUES, "cars", {"cars.904": 11, "cars.960": 30}) == {"cars.0950": 20}
-    assert missing_files(disk, QUEUES, "cars", {"cars.950": 20, "cars.960": 30}) == {}  # its number is that of 0950
-    assert missing_files(disk, QUEUES, "cars", {"cars.904": 10, "cars.0950": 20, "cars.960": 31}) == {}
-
-
-def test_file_that_a_pack_has_replaced_is_not_missing() -> None:
-    disk = with_notes({"cars.904": 10, "cars.960": 30})
-    write_note(disk, QUEUES, "cars", 904, 5, ["cars.904"])
-    assert missing_files(disk, QUEUES, "cars", {}) == {"cars.960": 30}
+NOTED = {"cars.904": 10, "cars.0950": 20, "cars.960": 30}
 
 
 @pytest.mark.parametrize(
-    ("timestamp", "pack", "known"), [(950, b"12345", True), (951, b"12345", False), (950, b"1234", False)]
+    ("present", "wrong"),
+    [
+        (NOTED, []),
+        ({"cars.960": 30}, ["cars.904", "cars.0950"]),
+        ({"cars.904": 10, "cars.0950": 20, "cars.960": 29}, ["cars.960"]),
+        ({"cars.904": 11, "cars.960": 30}, ["cars.904", "cars.0950"]),
+        ({"cars.904": 0, "cars.0950": 0, "cars.960": 0}, ["cars.904", "cars.0950", "cars.960"]),
+        ({"cars.904": 10, "cars.970": 5}, ["cars.0950", "cars.960"]),  # a pack would have removed 904
+        ({}, ["cars.904", "cars.0950", "cars.960"]),
+        ({"cars.970": 5}, []),  # perhaps a pack of another program
+        ({"cars.950": 20, "cars.960": 30}, []),  # the same, with the number of 0950
+        ({"cars.960": 31}, []),  # the same
+        ({"cars.0950": 7, "cars.960": 31}, ["cars.960"]),
+    ],
 )
-def test_pack_is_known_by_its_number_and_size(timestamp: int, pack: bytes, known: bool) -> None:
-    disk = with_notes(pack=pack)
+def test_note_contradicts_files_that_are_missing_or_have_another_size(
+    present: dict[str, int], wrong: list[str]
+) -> None:
+    found = contradicted(with_notes(NOTED), QUEUES, "cars", NOTED, present)
+    assert found == {name: NOTED[name] for name in wrong}
+
+
+def test_file_that_a_pack_has_replaced_is_not_missing() -> None:
+    noted = {"cars.904": 10, "cars.960": 30}
+    disk = with_notes(noted)
+    write_note(disk, QUEUES, "cars", 904, 5, ["cars.904"])
+    write_note(disk, QUEUES, "cars", 950, 5, ["cars.904", "cars.950"])
+    assert contradicted(disk, QUEUES, "cars", {**noted, "cars.950": 5}, {}) == {"cars.950": 5, "cars.960": 30}
+    write_note(disk, QUEUES, "cars", 904, 5, ["cars.904"])
+    assert contradicted(disk, QUEUES, "cars", noted, {"cars.904": 5, "cars.960": 30}) == {}  # it is not noted yet
+    assert contradicted(disk, QUEUES, "cars", noted, {"cars.904": 4, "cars.960": 30}) == {"cars.904": 10}
+
+
+def test_note_of_all_files_is_written_only_when_it_differs() -> None:
+    disk = with_notes(NOTED)
+    before = len(disk.operations)
+    note_present(disk, QUEUES, "cars", NOTED)
+    assert len(disk.operations) == before
+    note_present(disk, QUEUES, "cars", {"cars.970": 5})
+    assert rotated_files(disk, QUEUES, "cars") == {"cars.970": 5}
+
+
+def test_note_of_a_pack_has_its_number_its_size_and_what_it_replaces() -> None:
+    disk = with_notes()
+    assert pack_note(disk, QUEUES, "cars") == PackNote(-1, 0, frozenset())
     write_note(disk, QUEUES, "cars", 950, 5, ["cars.950", "cars.904"])
     assert json.loads(read_file(disk, NOTE)) == {"pack": 950, "bytes": 5, "replaces": ["cars.904", "cars.950"]}
-    replaced = replaced_files(disk, QUEUES, "cars", timestamp, QUEUES / "cars.950.pack")
-    assert replaced == ({"cars.904", "cars.950"} if known else set())
+    assert pack_note(disk, QUEUES, "cars") == PackNote(950, 5, frozenset({"cars.904", "cars.950"}))
 
 
-def test_note_names_again_what_the_pack_before_has_replaced_while_that_is_noted_as_rotated() -> None:
+def test_note_repeats_the_files_of_the_preceding_pack_while_that_is_noted_as_rotated() -> None:
     disk = with_notes({"cars.904": 10, "cars.950": 20})
     write_note(disk, QUEUES, "cars", 904, 5, ["cars.900", "cars.904"])
     write_note(disk, QUEUES, "cars", 950, 6, ["cars.950"])

@@ -1,4 +1,4 @@
-"""What a pack says: the operations that rebuild a state, replayed, give this state and no other."""
+"""The contents of a pack: its operations, replayed, result in the packed state and no other."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from logwright.errors import Closed
 from logwright.kestrel.bytes import codec
 from logwright.kestrel.bytes.layout import DOCUMENTED, KESTREL2
 from logwright.kestrel.bytes.records import Operation
-from logwright.kestrel.files.files import list_files, lost_files
+from logwright.kestrel.files import files
+from logwright.kestrel.files.files import Listing, Lost, list_files, lost_files
 from logwright.kestrel.files.reader import Reader
 from logwright.kestrel.files.survey import Survey
 from logwright.kestrel.files.writer import Writer
@@ -83,7 +84,7 @@ def test_packed_state_keeps_ids_and_attempts(
         (KESTREL2, [], [], "save_xid"),
     ],
 )
-def test_last_id_is_written_once_where_no_later_operation_changes_it(
+def test_last_id_is_written_once_if_no_later_operation_changes_it(
     dialect: int, reserved: Reserved, front: Front, operations: str
 ) -> None:
     data, position, found = written(7, reserved, front, dialect), 0, []
@@ -164,8 +165,8 @@ def packed_again(disk: SimulatedDisk, *items: bytes) -> None:
     assert packing.pack(disk, Reader(PATH, dialect="kestrel2", disk=disk), upto)
 
 
-def missing(disk: SimulatedDisk) -> dict[str, int]:
-    return lost_files(disk, PATH.parent, PATH.name, list_files(disk, PATH.parent, PATH.name))
+def missing(disk: SimulatedDisk) -> list[Lost]:
+    return lost_files(disk, PATH.parent, PATH.name)
 
 
 def test_two_crashes_of_two_packs_leave_no_file_missing(simulated_disk: SimulatedDisk) -> None:
@@ -184,9 +185,22 @@ def test_two_crashes_of_two_packs_leave_no_file_missing(simulated_disk: Simulate
             assert not missing(twice)
 
 
-def test_a_file_that_is_rotated_after_the_files_were_listed_is_not_missing(simulated_disk: SimulatedDisk) -> None:
+@pytest.mark.parametrize("change", ["rotate", "rewrite"])
+def test_file_that_changes_while_the_files_are_listed_is_not_lost(
+    simulated_disk: SimulatedDisk, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
     with Writer(PATH, dialect="kestrel2", disk=simulated_disk) as writer:
-        writer.append(addx(b"a"))
-        listing = list_files(simulated_disk, PATH.parent, PATH.name)
-        writer.rotate()
-    assert not lost_files(simulated_disk, PATH.parent, PATH.name, listing)
+        for _ in range(2):
+            writer.append(addx(b"a"))
+            writer.rotate()
+        writer.append(addx(b"b"))
+        changes = iter([getattr(writer, change), writer.pack])
+
+        def list_and_change(*arguments: Any) -> Listing:
+            listing = list_files(*arguments)
+            next(changes, lambda: None)()
+            return listing
+
+        monkeypatch.setattr(files, "list_files", list_and_change)
+        assert not missing(simulated_disk)
+        assert list(changes) == []

@@ -1,7 +1,7 @@
-"""Packs that are found beside what they replace: ours after a crash, and those that come from elsewhere.
+"""Packs that exist beside the files they replace: ours after a crash, and foreign ones.
 
-Our own pack is complete, and the files that it replaces may go. A foreign pack may be incomplete, so they are kept
-beside the queue, or the queue does not open. And files whose numbers are the same are never guessed at.
+Our own pack is complete, and the files that it replaces can be removed. A foreign pack may be incomplete, so these
+files are kept beside the queue, or the queue does not open. Files with the same number are never guessed at.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def visible(disk: Disk) -> dict[str, bytes]:
 
 
 def kept(disk: Disk) -> dict[str, bytes]:
-    """What is kept, by the names that the files had."""
+    """The kept copies, by the original names of the files."""
     tree = read_tree(disk, HOME)
     cut = {name: data for name, data in tree.items() if data is not None and name.startswith(".logwright/cut/")}
     return {name.split("/")[-1].partition(".@")[0]: data for name, data in cut.items()}
@@ -104,7 +104,7 @@ def test_files_replaced_by_a_foreign_pack_are_kept_and_reported(
 
 
 @OPENERS
-def test_an_empty_pack_that_replaces_nothing_but_empty_files_is_finished(opener: Opener) -> None:
+def test_empty_pack_that_replaces_nothing_but_empty_files_is_finished(opener: Opener) -> None:
     disk = with_files({"cars.904": b"", "cars.950": b"", "cars.950.pack": b"", "cars.951": b"", **NEWEST})
     opener(disk).close()
     assert sorted(visible(disk)) == ["cars", "cars.950", "cars.951"]
@@ -114,10 +114,10 @@ def test_an_empty_pack_that_replaces_nothing_but_empty_files_is_finished(opener:
 @OPENERS
 @pytest.mark.parametrize("dead", [{}, OLD], ids=["alone", "beside what it replaces"])
 @pytest.mark.parametrize("damaged", ["cars.950.pack", "cars.960", "cars"])
-def test_a_pack_is_not_finished_while_a_file_that_counts_is_damaged(
+def test_pack_is_not_finished_while_a_file_that_counts_is_damaged(
     opener: Opener, dead: dict[str, bytes], damaged: str
 ) -> None:
-    """Opening says that it has changed nothing: then the pack keeps its suffix, and what it replaces its place."""
+    """Opening says that it has changed nothing: the pack keeps its suffix, and the files that it replaces stay."""
     files = {**dead, "cars.950.pack": WHOLE, "cars.960": encoded([addx(b"E")]), **NEWEST}
     disk = with_files({**files, damaged: b"\xff" + files[damaged]})
     before = read_tree(disk, HOME)
@@ -128,14 +128,14 @@ def test_a_pack_is_not_finished_while_a_file_that_counts_is_damaged(
 
 
 @OPENERS
-def test_a_pack_is_finished_before_a_torn_tail_is_cut(opener: Opener) -> None:
+def test_pack_is_finished_before_a_torn_tail_is_cut(opener: Opener) -> None:
     disk = with_files({"cars.950.pack": WHOLE, "cars": NEWEST["cars"] + encoded([addx(b"E")])[:-1]})
     opener(disk).close()
     assert visible(disk) == {"cars.950": WHOLE, **NEWEST}
     assert kept(disk) == {"cars": encoded([addx(b"E")])[:-1]}
 
 
-def test_an_empty_pack_is_a_problem_and_damage_for_every_reader() -> None:
+def test_empty_pack_is_a_problem_and_damage_for_every_reader() -> None:
     disk = with_files({**OLD, "cars.950.pack": b"", **NEWEST})
     reader = Reader(HOME / "cars", disk=disk)
     assert [(found.file, found.position, found.kind) for found in reader.verify().problems] == [
@@ -159,7 +159,7 @@ def test_an_empty_pack_is_a_problem_and_damage_for_every_reader() -> None:
         [list(SPLITS.chunks(reader, split)) for split in SPLITS.plan(reader)]
 
 
-def test_repair_removes_an_empty_pack_so_that_the_files_count_again() -> None:
+def test_repair_removes_an_empty_pack_so_that_the_files_are_used_again() -> None:
     disk = with_files({**OLD, "cars.950.pack": b"", **NEWEST})
     before = visible(disk)
     repair.apply(HOME / "cars", repair.plan(HOME / "cars", disk=disk), disk=disk)
@@ -233,7 +233,7 @@ def test_finished_pack_is_recorded_in_place_of_the_removed_files() -> None:
 
 
 def test_files_added_between_a_crash_and_the_next_opening_are_kept() -> None:
-    """The pack is ours and whole, but it was written when this file was not there."""
+    """The pack is ours and complete, but it was written before this file existed."""
     disk = with_files(OLD)
     write_pack(disk, Reader(HOME / "cars", disk=disk), 950)
     write_tree(disk, HOME, {"cars.920": encoded([addx(b"late")])})

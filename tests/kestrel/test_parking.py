@@ -1,4 +1,4 @@
-"""Returning parked items with unpark, and what a crash meanwhile leaves."""
+"""Putting parked items back with unpark, and the effects of a crash."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def items_of(path: Path, disk: Disk = REAL_DISK) -> list[tuple[bytes, int | None
 
 @pytest.fixture
 def parked(tmp_path: Path) -> Path:
-    """Three items that are parked, and one that waits in the queue that they came from."""
+    """Three parked items, and one that waits in their original queue."""
     write(tmp_path / "cars", addx(b"good"))
     return write(tmp_path / "cars_parked", *(addx(data, added=ADDED + 1) for data in (b"a", b"b", b"c")))
 
@@ -64,7 +64,7 @@ def test_more_items_than_one_move_keep_their_order(tmp_path: Path) -> None:
     assert [data for data, _, _ in items_of(tmp_path / "cars_parked")] == numbers[2400:]
 
 
-def test_a_plan_counts_and_changes_nothing(parked: Path) -> None:
+def test_plan_counts_and_changes_nothing(parked: Path) -> None:
     write(parked, addx(b"a"), addx(b"b"), addx(b"c"), RESERVE)
     before = {path.name: path.read_bytes() for path in parked.parent.iterdir()}
     plan = plan_unpark(parked, most=2)
@@ -101,7 +101,7 @@ def test_target_can_be_given_explicitly(parked: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["cars", "cars_parked"])
-def test_open_queue_is_left_alone(name: str, parked: Path) -> None:
+def test_open_queue_is_not_changed(name: str, parked: Path) -> None:
     with Queue(parked.parent, name) as queue:
         before = {path.name: path.read_bytes() for path in parked.parent.glob("cars*")}
         with pytest.raises(Locked):
@@ -228,7 +228,7 @@ def test_failed_call_loses_no_item(error: int) -> None:
 
 
 def forget(disk: Disk) -> None:
-    """Disks come and go here, and the next one may have the same identity."""
+    """Disks are created and discarded here, and the next one may have the same identity."""
     for key in [key for key in handles._engines if key[0] == id(disk)]:
         del handles._engines[key]
 

@@ -1,4 +1,4 @@
-"""The queue: putting, taking, reserving, restarting, and what its journal says of it."""
+"""The queue: putting, taking, reserving, restarting, and the operations in its journal."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_items_are_read_in_the_order_of_their_puts(make: MakeQueue) -> None:
         assert len(queue) == 0
 
 
-def test_a_new_directory_is_made(tmp_path: Path) -> None:
+def test_new_directory_is_made(tmp_path: Path) -> None:
     with Queue(tmp_path / "some" / "where", "cars") as queue:
         queue.put(b"here")
         assert queue.name == "cars"
@@ -89,7 +89,7 @@ def test_item_is_not_changed_by_later_changes_of_its_buffer(make: MakeQueue) -> 
         assert queue.get() == b"before"
 
 
-def test_an_empty_item_is_an_item(make: MakeQueue) -> None:
+def test_empty_item_is_an_item(make: MakeQueue) -> None:
     with make() as queue:
         queue.put(b"")
         assert len(queue) == 1
@@ -98,7 +98,7 @@ def test_an_empty_item_is_an_item(make: MakeQueue) -> None:
         assert queue.get() is None
 
 
-def test_a_queue_is_true_even_when_it_is_empty(make: MakeQueue) -> None:
+def test_queue_is_true_even_when_it_is_empty(make: MakeQueue) -> None:
     with make() as queue:
         assert queue
 
@@ -277,7 +277,7 @@ def test_several_can_be_confirmed_and_aborted_at_once(make: MakeQueue) -> None:
         assert list(queue) == [b"0", b"2", b"4", b"5"]
 
 
-def test_an_id_that_is_not_open_is_wrong_use_and_changes_nothing(make: MakeQueue) -> None:
+def test_id_that_is_not_open_is_wrong_use_and_changes_nothing(make: MakeQueue) -> None:
     with make() as queue:
         queue.put_many([b"one", b"two"])
         queue.reserve_many(2)
@@ -306,7 +306,7 @@ def test_block_confirms_at_its_end_and_aborts_on_an_exception(make: MakeQueue) -
             raise AssertionError("the block must not run")
 
 
-def test_a_block_may_confirm_or_abort_its_item_itself_or_close_the_queue(make: MakeQueue) -> None:
+def test_block_may_confirm_or_abort_its_item_itself_or_close_the_queue(make: MakeQueue) -> None:
     with make() as queue:
         queue.put_many([b"one", b"two"])
         with queue.reserve() as item:
@@ -384,7 +384,7 @@ def test_consume_loop_ends_when_the_queue_is_closed(make: MakeQueue) -> None:
 # --- restarting -------------------------------------------------------------------------------------------------------
 
 
-def test_items_are_there_when_the_queue_is_opened_again(make: MakeQueue) -> None:
+def test_items_exist_after_the_queue_is_opened_again(make: MakeQueue) -> None:
     clock = Clock()
     with make(clock=clock) as queue:
         queue.put(b"one")
@@ -411,7 +411,7 @@ def test_open_items_return_to_the_head_in_order_at_opening(make: MakeQueue) -> N
         assert journal_of(queue.path)[-2:] == ["unremove 3", "unremove 1"], "it is said once"
 
 
-def test_a_torn_tail_is_cut_and_kept(tmp_path: Path) -> None:
+def test_torn_tail_is_cut_and_kept(tmp_path: Path) -> None:
     path = write(tmp_path / "cars", addx(b"one"), addx(b"two"), tail=b"\x02\x44\x00")
     with Queue(tmp_path, "cars") as queue:
         assert queue.recovered is not None
@@ -432,10 +432,10 @@ def test_damage_in_a_rotated_file_stops_the_opening_and_cuts_nothing(tmp_path: P
         Queue(tmp_path, "cars")
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
     with pytest.raises(DamagedJournal):
-        Queue(tmp_path, "cars")  # and not `Locked`: nothing is left of the first one
+        Queue(tmp_path, "cars")  # and not `Locked`: the first one holds nothing
 
 
-def test_damage_that_items_follow_stops_the_opening(tmp_path: Path) -> None:
+def test_damage_followed_by_items_prevents_opening(tmp_path: Path) -> None:
     path = write(tmp_path / "cars", addx(b"one"), tail=b"\x7f\x7f")
     with path.open("ab") as file:
         file.write((write(tmp_path / "other", addx(b"two"), addx(b"three"))).read_bytes())
@@ -477,7 +477,7 @@ def test_operations_that_do_not_fit_change_nothing(tmp_path: Path) -> None:
 # --- one at a time, and the end ---------------------------------------------------------------------------------------
 
 
-def test_a_second_queue_of_the_name_is_locked(make: MakeQueue) -> None:
+def test_second_queue_of_the_name_is_locked(make: MakeQueue) -> None:
     with make() as queue:
         with pytest.raises(Locked):
             make()
@@ -503,7 +503,7 @@ sys.stdin.read()
         make().close()
 
 
-def test_a_writer_and_a_queue_lock_each_other_out(make: MakeQueue) -> None:
+def test_writer_and_a_queue_lock_each_other_out(make: MakeQueue) -> None:
     with make() as queue, pytest.raises(Locked):
         Writer(queue.path)
     with Writer(queue.path), pytest.raises(Locked):
@@ -543,7 +543,7 @@ def test_ambiguous_names_are_refused(tmp_path: Path, name: str) -> None:
     assert not (tmp_path / "queues").exists()
 
 
-def test_a_deleted_queue_leaves_no_file(make: MakeQueue) -> None:
+def test_deleted_queue_leaves_no_file(make: MakeQueue) -> None:
     queue = make(max_memory_bytes=64, background=False)
     queue.put_many([b"x" * 40] * 10)
     queue.reserve()
@@ -566,7 +566,7 @@ def test_clear_removes_waiting_items_and_keeps_open_ones(make: MakeQueue) -> Non
         assert list(queue) == [b"alpha"]
 
 
-def test_a_fork_cannot_use_the_queue_of_its_parent(make: MakeQueue) -> None:
+def test_fork_cannot_use_the_queue_of_its_parent(make: MakeQueue) -> None:
     with make() as queue:
         queue.put(b"one")
         child = os.fork()
@@ -622,12 +622,12 @@ def test_invalid_options_are_refused(make: MakeQueue, options: dict[str, Any], m
     make().close()
 
 
-def test_an_option_that_is_unknown_is_refused(make: MakeQueue) -> None:
+def test_option_that_is_unknown_is_refused(make: MakeQueue) -> None:
     with pytest.raises(TypeError, match="max_itmes"):
         make(max_itmes=5)
 
 
-def test_an_item_larger_than_the_format_allows_is_refused(make: MakeQueue) -> None:
+def test_item_larger_than_the_format_allows_is_refused(make: MakeQueue) -> None:
     with make(max_item_bytes=10) as queue:
         queue.put(b"0123456789")
         with pytest.raises(TooLarge, match="11 bytes"):
@@ -655,7 +655,7 @@ def test_journal_stores_the_expiry_time(make: MakeQueue, moment: Any) -> None:
 
 
 BEFORE_ALL_DATES = datetime.min.replace(tzinfo=timezone(timedelta(hours=1)))
-"""An hour before the first moment that a `datetime` in UTC has."""
+"""An hour before the earliest `datetime` in UTC."""
 
 
 @pytest.mark.parametrize("moment", ["soon", True, float("nan"), float("inf"), 1e300, b"5", BEFORE_ALL_DATES])

@@ -1,4 +1,4 @@
-"""The queue in asyncio: waiting, sharing syncs, closing, failing, and being cancelled at any moment without a loss."""
+"""The queue in asyncio: waiting, shared syncs, closing, failures, and cancellation at any moment without a loss."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def run(work: Coroutine[Any, Any, Any]) -> Any:
 
 
 def with_queue(directory: Path, work: Work, **options: Any) -> Any:
-    """Do something with the queue `cars`."""
+    """Call a function with the queue `cars`."""
 
     async def opened() -> Any:
         async with AsyncQueue(directory, "cars", **options) as queue:
@@ -141,7 +141,7 @@ def test_queue_can_be_opened_by_await(tmp_path: Path) -> None:
     asyncio.run(work())
 
 
-def test_a_block_confirms_or_aborts(tmp_path: Path) -> None:
+def test_block_confirms_or_aborts(tmp_path: Path) -> None:
     async def work(queue: AsyncQueue) -> None:
         with pytest.raises(Empty):
             async with queue.reserve():
@@ -153,7 +153,7 @@ def test_a_block_confirms_or_aborts(tmp_path: Path) -> None:
         async with queue.reserve() as item:
             assert item == Item(b"one", 2, item.added, None, 1)
         async with queue.reserve() as item:
-            await queue.abort(item)  # then that is that
+            await queue.abort(item)  # that is accepted
         async with queue.reserve() as item:
             await queue.confirm(item)
         assert (len(queue), queue.stats().open) == (0, 0)
@@ -508,7 +508,7 @@ def test_calls_being_synced_at_close_are_completed(tmp_path: Path) -> None:
     run(work())
 
 
-def test_a_deleted_queue_leaves_no_file(tmp_path: Path) -> None:
+def test_deleted_queue_leaves_no_file(tmp_path: Path) -> None:
     async def work(queue: AsyncQueue) -> None:
         await queue.put(b"one")
         waiting = asyncio.create_task(queue.get_many(1, None))
@@ -649,7 +649,7 @@ def test_found_item_is_not_lost_when_others_cannot_be_moved(tmp_path: Path) -> N
 
 @coroutine
 def cancelled_at(work: Coroutine[Any, Any, Any], step: int, is_late: bool) -> Generator[Any, Any, Any]:
-    """Run something, and cancel the task when it waits for the `step`-th time, or as soon as that is over."""
+    """Run a coroutine, and cancel the task when it waits for the `step`-th time, or as soon as it has ended."""
     resume: Callable[[], Any] = partial(work.send, None)
     count = 0
     while True:
@@ -670,7 +670,7 @@ def cancelled_at(work: Coroutine[Any, Any, Any], step: int, is_late: bool) -> Ge
 
 
 Seen = list[bytes]
-"""What a task was given, for good."""
+"""The items that a task has received for good."""
 
 
 async def takes_by_get(queue: AsyncQueue, seen: Seen) -> None:
@@ -713,7 +713,7 @@ SITUATIONS: dict[str, dict[str, Any]] = {
 
 
 async def prepared(queue: AsyncQueue, situation: str, clock: Clock) -> set[bytes]:
-    """Put what belongs to a situation."""
+    """Put the items of a situation."""
     if situation == "one comes late":
         return {b"late"}
     await queue.put_many([b"a", b"b"], expires=5 if situation == "others expire" else None)
@@ -725,7 +725,7 @@ async def prepared(queue: AsyncQueue, situation: str, clock: Clock) -> set[bytes
 
 
 async def cancelled_once(disk: SimulatedDisk, taker: Any, situation: str, sync: str, step: int, is_late: bool) -> bool:
-    """Let a task be cancelled, and see that every item is somewhere, once. Whether it was."""
+    """Cancel a task, and check that every item is somewhere, once; whether it was cancelled."""
     clock, seen = Clock(), Seen()
     async with AsyncQueue(HOME, "cars", sync=sync, clock=clock, disk=disk, **SITUATIONS[situation]) as queue:
         items = await prepared(queue, situation, clock)
@@ -741,12 +741,12 @@ async def cancelled_once(disk: SimulatedDisk, taker: Any, situation: str, sync: 
         await asyncio.wait([task])
         if not task.cancelled():
             task.result()
-        while queue.stats().open:  # what moves elsewhere may still be on its way
+        while queue.stats().open:  # moved items may still be in progress
             await queue.peek()
         assert queue.stats().waiting == 0
     found: list[bytes] = []
     for name in ("cars", "old"):
-        async with AsyncQueue(HOME, name, clock=Clock(), disk=disk) as queue:  # of the time when nothing has expired
+        async with AsyncQueue(HOME, name, clock=Clock(), disk=disk) as queue:  # at a time when nothing has expired
             found += [data async for data in queue]
     assert len(found) == len(set(found)), "nothing is there twice"
     if taker is puts:
@@ -774,7 +774,7 @@ def test_task_cancelled_at_any_moment_loses_and_duplicates_nothing(taker: Any, s
             assert step > 1, "there was a moment to cancel it"
 
 
-def test_a_cancelled_get_or_open_leaves_the_item_at_the_head(tmp_path: Path) -> None:
+def test_cancelled_get_or_open_leaves_the_item_at_the_head(tmp_path: Path) -> None:
     async def work(queue: AsyncQueue) -> None:
         await queue.put_many([b"a", b"b"], expires=60)
         before = [item async for item in queue.items()]
@@ -798,7 +798,7 @@ def test_cancelled_task_passes_its_turn_to_the_next(tmp_path: Path) -> None:
         await wait_until_tasks_wait(queue)
         second = asyncio.create_task(queue.get(None))
         await wait_until_tasks_wait(queue, 2)
-        await queue.put(b"one")  # the first one is woken by this
+        await queue.put(b"one")  # this wakes the first one
         first.cancel()
         assert await second == b"one"
         assert first.cancelled()

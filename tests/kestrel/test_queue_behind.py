@@ -69,7 +69,7 @@ def test_overhead_of_small_items_counts_as_memory(make: MakeQueue) -> None:
         assert queue.get_many(30_000) == [b""] * 20_000
 
 
-def test_an_item_larger_than_the_memory_is_read_alone(make: MakeQueue) -> None:
+def test_item_larger_than_the_memory_is_read_alone(make: MakeQueue) -> None:
     large = random.Random(2).randbytes(5000)
     with make() as queue:
         for data in (b"small", large, b"another", large, b"last"):
@@ -101,7 +101,7 @@ def test_put_and_get_alternate_while_reading_behind(make: MakeQueue) -> None:
         assert [int(data) for data in drained(queue)] == list(range(got, put))
 
 
-def test_operations_that_wait_to_be_written_are_written_before_they_are_read(make: MakeQueue) -> None:
+def test_buffered_operations_are_written_before_they_are_read(make: MakeQueue) -> None:
     with make(buffer_bytes=100_000) as queue:
         queue.put_many(numbers(0, 100))
         assert queue.path.stat().st_size == 0
@@ -130,7 +130,7 @@ def test_reading_behind_continues_after_a_state_dump(make: MakeQueue, tmp_path: 
         assert list(drained(queue)) == numbers(0, 60)
 
 
-def test_a_queue_that_fits_again_is_all_in_memory(make: MakeQueue) -> None:
+def test_queue_that_fits_again_is_all_in_memory(make: MakeQueue) -> None:
     with make() as queue:
         queue.put_many(numbers(0, 100))
         assert queue.get_many(95) == numbers(0, 95)
@@ -281,7 +281,7 @@ def test_background_thread_rotates_and_erases(tmp_path: Path, monkeypatch: pytes
         queue.put_many(numbers(0, 1000))
         queue.get_many(1000)
         deadline = time.monotonic() + DEADLINE_SECONDS
-        while queue.stats().journal_bytes >= 500:  # each of these may be what the thread is waiting for
+        while queue.stats().journal_bytes >= 500:  # the thread may be waiting for each of these
             assert time.monotonic() < deadline, "the journal of an empty queue is never erased"
             queue.put(b"x")
             queue.get()
@@ -374,7 +374,7 @@ def test_journal_is_not_rotated_without_a_greater_number(
         assert list(drained(queue)) == numbers(0, 60)
 
 
-def test_a_write_that_fails_ends_the_queue_and_loses_nothing(tmp_path: Path) -> None:
+def test_write_that_fails_ends_the_queue_and_loses_nothing(tmp_path: Path) -> None:
     with Queue(tmp_path, "cars") as queue:
         queue.put(b"one")
         file = queue._engine._file
@@ -395,7 +395,7 @@ def test_a_write_that_fails_ends_the_queue_and_loses_nothing(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("kind", [Shelf, memory.Shelf])
 def test_failed_write_is_reported_with_the_path(kind: Any, tmp_path: Path) -> None:
-    """The file is asked for its descriptor at every write: when it is closed, that number may be another file's."""
+    """The file's descriptor is read at every write: after the file is closed, that number may be another file's."""
     failures: list[BaseException] = []
     shelf = kind(0, 1, DOCUMENTED, SimpleNamespace(write_failed=failures.append))
     file = REAL_DISK.open(tmp_path / "cars", "create")
@@ -425,7 +425,7 @@ def test_write_of_a_file_is_not_bypassed(tmp_path: Path, monkeypatch: pytest.Mon
         assert [data[-3:] for data in written] == [b"one", b"\x01"]
 
 
-def test_a_short_write_is_finished(tmp_path: Path) -> None:
+def test_short_write_is_finished(tmp_path: Path) -> None:
     with Queue(tmp_path, "cars") as queue:
         file = queue._engine._file
         queue._engine.shelf.write = lambda position, data: file.write_at(position, data[:7])

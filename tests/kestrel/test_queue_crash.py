@@ -1,8 +1,8 @@
 """Power cuts, killed processes and failing disks at every step of every operation on a queue.
 
-What a queue has acknowledged is there afterwards, nothing is there twice, and the queue stays usable. A scenario is a
-list of actions. The queue after each operation is determined first, with a journal that is never compacted; then the
-actions are done again with limits that make it rotate, restate, rewrite and pack, and crashed at every point. `put a`
+Acknowledged operations are there afterwards, nothing is there twice, and the queue stays usable. A scenario is a list
+of actions. The queue after each operation is determined first, with a journal that is never compacted. Then the actions
+run again with limits that make the queue rotate, restate, rewrite and pack, and are crashed at every point. `put a`
 adds an item, `open` reserves one, `confirm 1` and `abort 1` end the transaction 1, and so on.
 """
 
@@ -35,7 +35,7 @@ from tests.support.trees import write_file
 
 HOME = Path("/queues")
 State = list[tuple[bytes, int]]
-"""A queue after a restart: the data of its items from head to tail, and how often each was tried."""
+"""A queue after a restart: the data of its items from head to tail, and the attempts of each."""
 
 MIXED = [
     *("put a", "put b", "reserve", "put c", "abort 1", "reserve", "reserve", "confirm 2", "get", "put d", "put e"),
@@ -95,7 +95,7 @@ SHRINKING = [
 
 @dataclass
 class Scenario:
-    """Actions, and the limits that they are done with. `dialect` is the journal's."""
+    """Actions, and the limits of their queue. `dialect` is the journal's."""
 
     name: str
     actions: list[str]
@@ -106,7 +106,7 @@ class Scenario:
         self.states, self.ends = self._history()
 
     def _history(self) -> tuple[list[State], list[int]]:
-        """The queue after each operation, and how many operations there are after each action."""
+        """The queue after each operation, and the number of operations after each action."""
         disk = SimulatedDisk()
         disk.make_directory(HOME)
         ends = [0]
@@ -130,7 +130,7 @@ class Scenario:
         return Queue(HOME, "cars", sync=sync, disk=disk, **options)
 
     def run(self, disk: Disk, done: Callable[[int], None], *, sync: str = "always", closes: bool = True) -> None:
-        """Do the actions, and report how many are done."""
+        """Run the actions, and report how many are done."""
         queue = self.opened(disk, sync)
         try:
             for count, action in enumerate(self.actions):
@@ -151,12 +151,12 @@ class Scenario:
             queue.put_many([b"%b%d" % (words[0].encode(), number) for number in range(int(words[1]))])
         elif verb == "take":
             wanted = int(words[0])
-            while wanted and (found := queue.get_many(wanted)):  # where reading behind fails, first those before that
+            while wanted and (found := queue.get_many(wanted)):  # if reading behind fails, first the items before that
                 wanted -= len(found)
         elif verb == "reopen":
             if self.limits:
                 queue.close()
-            else:  # as a crash: a close would shorten the journal
+            else:  # like a crash: a close would shorten the journal
                 forget(disk)
                 disk._locks.clear()  # type: ignore[attr-defined]
             return self.opened(disk, sync)
@@ -169,7 +169,7 @@ class Scenario:
         return queue
 
     def check(self, disk: SimulatedDisk, least: int | None = None, *, is_synced: bool = True) -> None:
-        """Open the queue after a crash, and find everything that was acknowledged, once, and the queue usable."""
+        """Open the queue after a crash, and check that every acknowledged item is there once, and that it is usable."""
         done = max(disk.marks, default=0) if least is None else least
         first = self.ends[done] if is_synced else 0
         allowed = self.states[first : self.ends[min(done + 1, len(self.actions))] + 1]
@@ -200,7 +200,7 @@ def state_after_restart(disk: Disk, dialect: Any) -> State:
 
 
 def forget(disk: Any) -> None:
-    """As if the process were gone."""
+    """Stop as if the process had died."""
     for key, engine in list(handles._engines.items()):
         if key[0] == id(disk):
             del handles._engines[key]
@@ -282,13 +282,13 @@ def test_reordered_name_changes_lose_nothing(scenario: Scenario) -> None:
 
 @pytest.mark.parametrize("sync", ["none", "always"])
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=IDS)
-def test_a_process_killed_at_any_point_loses_nothing(scenario: Scenario, sync: str) -> None:
+def test_process_killed_at_any_point_loses_nothing(scenario: Scenario, sync: str) -> None:
     for state in crashed(scenario, sync).process_kills(format="kestrel"):
         scenario.check(state)
 
 
 @pytest.mark.parametrize("scenario", CARED, ids=[scenario.name for scenario in CARED])
-def test_a_power_cut_while_the_queue_is_opened_again_loses_nothing(scenario: Scenario) -> None:
+def test_power_cut_while_the_queue_is_opened_again_loses_nothing(scenario: Scenario) -> None:
     for before in itertools.islice(crashed(scenario).crash_states(most=8, fills=(), format=""), 0, None, 5):
         done = max(before.marks, default=0)
         scenario.opened(before).close()
@@ -356,7 +356,7 @@ def test_many_power_cuts_lose_nothing_acknowledged(scenario: Scenario, seed: int
 
 @pytest.mark.parametrize("reorder_names", [False, True])
 @pytest.mark.parametrize("limits", [{}, {"max_memory_bytes": 70}])
-def test_a_power_cut_while_a_queue_is_deleted_leaves_it_or_an_empty_one(
+def test_power_cut_while_a_queue_is_deleted_leaves_it_or_an_empty_one(
     limits: dict[str, Any], reorder_names: bool
 ) -> None:
     scenario = Scenario("deleted", FILLING, limits)

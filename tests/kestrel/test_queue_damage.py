@@ -1,8 +1,8 @@
 """Damage in a rotated file: opening the journal for writing changes nothing, however torn the newest file is.
 
-The rotated file is damaged in every way there is, and the newest one has a tail that a crash could have left. Where
-`verify` finds the damage, a `Queue` and a `Writer` refuse to open, say what to do, and leave every byte where it was;
-where it shows nothing (the format has no checksums) the tail is cut, as always, and kept.
+The rotated file is damaged in every possible way, and the newest one has a tail that a crash could have left. If
+`verify` finds the damage, a `Queue` and a `Writer` refuse to open, say what to do, and change no byte. If it finds
+nothing (the format has no checksums), the tail is cut off, as always, and kept.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from tests.support.trees import read_tree, write_tree
 
 HOME = Path("/queues")
 TORN = [b"\x02\x44\x00", b"\x7f", encoded([addx(b"an item that is cut short")])[:-3], bytes(2), b"\x06\x01"]
-"""What a crash may have left after the last operation of the newest file."""
+"""Tails that a crash may have left after the last operation of the newest file."""
 DIALECTS = {
     "documented": [
         save_xid(3),
@@ -101,12 +101,12 @@ def with_files(files: dict[str, bytes | None]) -> SimulatedDisk:
 
 
 def visible(disk: SimulatedDisk) -> dict[str, bytes | None]:
-    """All files but the locks."""
+    """All files except the locks."""
     return {name: data for name, data in read_tree(disk, HOME).items() if not name.startswith(".logwright")}
 
 
 def swaps(operations: list[Operation]) -> Iterable[tuple[str, Damaged]]:
-    """Pieces that are missing, doubled, in the wrong place, or that do not belong there."""
+    """Pieces that are missing, duplicated, in the wrong place, or foreign."""
     data = encoded(operations)
     edges = [0, 1, 5, len(data) // 3, len(data) // 2, len(data) - 2, len(data)]
     for start, middle, end in zip(edges, edges[1:], edges[2:], strict=False):
@@ -135,7 +135,7 @@ def damages(kind: str, operations: list[Operation]) -> Iterable[Damaged]:
 
 
 def refusal(opener: Opener, disk: Disk, dialect: Any) -> str:
-    """What is said against opening a journal; nothing when it was opened, and closed again."""
+    """The error on opening a journal; empty if it was opened, and closed again."""
     try:
         opener(disk, dialect).close()
     except DamagedJournal as error:
@@ -144,7 +144,7 @@ def refusal(opener: Opener, disk: Disk, dialect: Any) -> str:
 
 
 def check_refused_or_sound(disk: SimulatedDisk, opener: Opener, dialect: Any) -> bool:
-    """Open a journal with a torn tail for writing; whether damage has kept that from happening."""
+    """Open a journal with a torn tail for writing; whether damage has prevented this."""
     reader = Reader(HOME / "cars", dialect=dialect, disk=disk)
     bad = [problem for problem in reader.verify().problems if problem.file != "cars"]
     before = visible(disk)
@@ -188,7 +188,7 @@ def test_newest_file_is_never_cut_after_a_damaged_one_with_a_detected_dialect(di
 @OPENERS
 @pytest.mark.parametrize("torn", TORN, ids=range(len(TORN)))
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_a_sound_journal_has_its_torn_tail_cut_and_kept(dialect: Dialect, torn: bytes, opener: Opener) -> None:
+def test_sound_journal_has_its_torn_tail_cut_and_kept(dialect: Dialect, torn: bytes, opener: Opener) -> None:
     disk = with_files(files_of(encoded(DIALECTS[dialect]), torn))
     opened = opener(disk, dialect)
     assert opened.recovered is not None
@@ -199,14 +199,14 @@ def test_a_sound_journal_has_its_torn_tail_cut_and_kept(dialect: Dialect, torn: 
 
 
 @OPENERS
-def test_a_sound_newest_file_is_opened_by_a_writer_and_by_no_queue(opener: Opener) -> None:
+def test_sound_newest_file_is_opened_by_a_writer_and_by_no_queue(opener: Opener) -> None:
     disk = with_files(files_of(encoded(DIALECTS["documented"]) + b"\x7f", b""))
     before = visible(disk)
     if opener is open_queue:
         with pytest.raises(DamagedJournal):
             opener(disk, "documented")
     else:
-        opener(disk, "documented").close()  # it only appends, and nothing is to be cut
+        opener(disk, "documented").close()  # it only appends, and nothing is cut
     assert visible(disk) == before
 
 
@@ -227,7 +227,7 @@ def test_repair_named_by_the_error_helps(dialect: Dialect, opener: Opener) -> No
         opener(disk, dialect)
     repair.apply(HOME / "cars", repair.plan(HOME / "cars", disk=disk), disk=disk)
     opener(disk, dialect).close()
-    doubted = {"documented": 1, "kestrel2": 2}[dialect]  # removals next to bad bytes are not believed
+    doubted = {"documented": 1, "kestrel2": 2}[dialect]  # removals next to bad bytes are not trusted
     assert visible(disk)["cars.900"] == encoded(DIALECTS[dialect][:-doubted])
     state = Reader(HOME / "cars", dialect=dialect, disk=disk).queue_state()
     assert [item.data for item in state.items][-3:] == [b"between", b"last", b"very last"]

@@ -21,7 +21,7 @@ SCENARIOS: dict[str, Any] = {scenario["name"]: scenario for scenario in FACTS["s
 
 
 def opened(directory: Path, **options: Any) -> Queue:
-    """The queue `q` as the original would have it, at the time of the facts."""
+    """The queue `q` as in the original, at the time of the facts."""
     options = {"dialect": "kestrel2", "background": False, "clock": Clock(ADDED / 1000), **options}
     return Queue(directory, "q", **options)
 
@@ -35,7 +35,7 @@ def bytes_of(directory: Path) -> str:
 
 
 def size_of(directory: Path) -> int:
-    """All files together, as the original counts them."""
+    """The size of all files together, as the original counts them."""
     return sum(path.stat().st_size for path in directory.iterdir() if path.name.partition(".")[0] == "q")
 
 
@@ -84,7 +84,7 @@ def test_sizes_after_an_add_and_a_remove(tmp_path: Path) -> None:
         assert size_of(tmp_path) == SCENARIOS["add and remove"]["asserted_sizes"]["after remove"]
 
 
-def test_a_restart_changes_nothing(tmp_path: Path) -> None:
+def test_restart_changes_nothing(tmp_path: Path) -> None:
     with opened(tmp_path) as queue:
         queue.put(b"first")
         queue.put(b"second")
@@ -100,7 +100,7 @@ def test_a_restart_changes_nothing(tmp_path: Path) -> None:
         assert len(queue) == 0
 
 
-def test_an_open_transaction_survives_a_rewrite(tmp_path: Path) -> None:
+def test_open_transaction_survives_a_rewrite(tmp_path: Path) -> None:
     """Scenario "rewritten transaction"."""
     scenario = SCENARIOS["rewritten transaction"]
     with opened(tmp_path) as queue:
@@ -122,7 +122,7 @@ def test_an_open_transaction_survives_a_rewrite(tmp_path: Path) -> None:
     assert rewritten == first + "0402000000" + wanted[2 * 31 : 2 * (31 + 27)], "ours also says what the last used id is"
 
 
-def test_an_interrupted_rewrite_that_does_not_count_is_ignored(tmp_path: Path) -> None:
+def test_interrupted_rewrite_that_does_not_count_is_ignored(tmp_path: Path) -> None:
     """Scenario "interrupted rewrite before the pack rename"."""
     with opened(tmp_path) as queue:
         for word in ("zero", "first", "second"):
@@ -137,7 +137,7 @@ def test_an_interrupted_rewrite_that_does_not_count_is_ignored(tmp_path: Path) -
         assert bytes_of(tmp_path) == SCENARIOS["interrupted rewrite before the pack rename"]["derived_hex"]
 
 
-def test_a_rewrite_that_counts_is_finished(tmp_path: Path) -> None:
+def test_rewrite_that_counts_is_finished(tmp_path: Path) -> None:
     """Scenario "interrupted rewrite after the old file was deleted": only the pack is there."""
     write(tmp_path / "q.12345.pack", addx(b"first"), reserve_as(2), addx(b"second"))
     with opened(tmp_path) as queue:
@@ -148,7 +148,7 @@ def test_a_rewrite_that_counts_is_finished(tmp_path: Path) -> None:
         assert names == [".logwright", "q", "q.12345"]
 
 
-def test_a_graceful_shutdown_of_an_empty_queue_leaves_an_empty_journal(tmp_path: Path) -> None:
+def test_graceful_shutdown_of_an_empty_queue_leaves_an_empty_journal(tmp_path: Path) -> None:
     with opened(tmp_path) as queue:
         queue.put(b"first")
         queue.put(b"second")
@@ -159,7 +159,7 @@ def test_a_graceful_shutdown_of_an_empty_queue_leaves_an_empty_journal(tmp_path:
         assert size_of(tmp_path) == 0
 
 
-def test_a_graceful_shutdown_of_another_queue_leaves_the_journal(tmp_path: Path) -> None:
+def test_graceful_shutdown_of_another_queue_leaves_the_journal(tmp_path: Path) -> None:
     with opened(tmp_path) as queue:
         queue.put(b"first")
         queue.put(b"second")
@@ -169,7 +169,7 @@ def test_a_graceful_shutdown_of_another_queue_leaves_the_journal(tmp_path: Path)
         assert queue.get() == b"second"
 
 
-def test_a_graceful_shutdown_keeps_an_open_transaction(tmp_path: Path) -> None:
+def test_graceful_shutdown_keeps_an_open_transaction(tmp_path: Path) -> None:
     with opened(tmp_path) as queue:
         for word in ("zero", "second"):
             queue.put(content(word))
@@ -192,14 +192,14 @@ def test_open_transactions_are_restored_in_order(tmp_path: Path) -> None:
         assert [[operation.op, operation.xid] for operation in appended] == scenario["appended_on_open_by_rule"]
 
 
-def test_a_continue_finishes_one_item_and_adds_another(tmp_path: Path) -> None:
+def test_continue_finishes_one_item_and_adds_another(tmp_path: Path) -> None:
     (tmp_path / "q").write_bytes(bytes.fromhex(SCENARIOS["continue"]["derived_hex"]))
     with opened(tmp_path, dialect="auto") as queue:
         assert (len(queue), queue.stats().open) == (1, 0)
         assert queue.get() == b"two"
 
 
-def test_a_trailing_byte_that_is_no_operation_is_cut(tmp_path: Path) -> None:
+def test_trailing_byte_that_is_no_operation_is_cut(tmp_path: Path) -> None:
     scenario = SCENARIOS["corrupt trailing byte"]
     (tmp_path / "q").write_bytes(bytes.fromhex(scenario["derived_hex"] + scenario["append_hex"]))
     with opened(tmp_path) as queue:
@@ -209,7 +209,7 @@ def test_a_trailing_byte_that_is_no_operation_is_cut(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dialect", ["kestrel2", "documented"])
-def test_a_journal_that_is_too_big_is_rewritten(dialect: Any, tmp_path: Path) -> None:
+def test_journal_that_is_too_big_is_rewritten(dialect: Any, tmp_path: Path) -> None:
     """Scenario "recreate when too big"."""
     content = random.Random(3).randbytes(512)
     with opened(tmp_path, dialect=dialect, max_journal_bytes=3 * 1024) as queue:
@@ -227,7 +227,7 @@ def test_a_journal_that_is_too_big_is_rewritten(dialect: Any, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("dialect", ["kestrel2", "documented"])
-def test_the_journal_of_an_empty_queue_is_erased(dialect: Any, tmp_path: Path) -> None:
+def test_journal_of_an_empty_queue_is_erased(dialect: Any, tmp_path: Path) -> None:
     """Scenario "rewrite of an empty queue at defaultJournalSize 64"."""
     with opened(tmp_path, dialect=dialect, default_journal_bytes=64) as queue:
         queue.put(bytes(32))
@@ -240,7 +240,7 @@ def test_the_journal_of_an_empty_queue_is_erased(dialect: Any, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("dialect", ["kestrel2", "documented"])
-def test_a_journal_is_erased_but_for_an_open_transaction(dialect: Any, tmp_path: Path) -> None:
+def test_journal_is_erased_but_for_an_open_transaction(dialect: Any, tmp_path: Path) -> None:
     """Scenario "rewrite with an open transaction at defaultJournalSize 64"."""
     with opened(tmp_path, dialect=dialect, default_journal_bytes=64) as queue:
         queue.put(bytes(32))
@@ -252,7 +252,7 @@ def test_a_journal_is_erased_but_for_an_open_transaction(dialect: Any, tmp_path:
         assert queue.get() == bytes(64)
 
 
-def test_the_ninth_item_is_not_in_memory(tmp_path: Path) -> None:
+def test_ninth_item_is_not_in_memory(tmp_path: Path) -> None:
     """Scenario "read-behind, 10 items of 128 bytes, maxMemorySize 1024"."""
     chance = random.Random(1)
     contents = [chance.randbytes(128) for _ in range(10)]
@@ -282,7 +282,7 @@ def test_many_items_over_several_files(tmp_path: Path) -> None:
         assert list(queue) == [b"0039" * 32]
 
 
-def test_the_newest_file_is_rotated_before_the_add_that_follows(tmp_path: Path) -> None:
+def test_newest_file_is_rotated_before_the_add_that_follows(tmp_path: Path) -> None:
     files = []
     with opened(tmp_path, max_memory_bytes=64) as queue:
         for _ in range(3):

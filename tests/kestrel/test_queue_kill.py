@@ -1,9 +1,10 @@
-"""kill -9 of processes that use a queue, hundreds of times: nothing acknowledged is lost, and nothing comes twice.
+"""kill -9 of processes that use a queue, hundreds of times: nothing acknowledged is lost, and nothing is delivered
+twice.
 
-A process reports each call before it and its result after it. So the test that has killed it knows
-the queue as it must be, but for the calls that were under way: each of those may have happened, or not, or in part.
-Limits are so small that the journal is rotated, rewritten and packed all the time; and some processes kill themselves
-right at one of those steps. Then the next process continues with the same queue.
+A process reports each call before it and its result after it. So the test knows the expected queue, except for the
+calls in progress: each of those may have happened completely, partly or not at all. The limits are so small that the
+journal is rotated, rewritten and packed all the time, and some processes kill themselves at exactly one of those steps.
+Then the next process continues with the same queue.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ from tests.support.threads import DEADLINE_SECONDS
 KILLS = 12
 """The number of processes of each kind."""
 MOST_REPORTS = 500
-"""A process that does not kill itself by then is killed."""
+"""A process that has not killed itself by then is killed."""
 State = list[tuple[int, int]]
-"""A queue after a restart: the numbers of its items from head to tail, and how often each was tried."""
+"""A queue after a restart: the numbers of its items from head to tail, and the attempts of each."""
 
 RESTATED = {"max_journal_bytes": 1500, "default_journal_bytes": 400}
 PACKED = {"max_memory_bytes": 400, "max_journal_bytes": 1500, "default_journal_bytes": 400}
@@ -55,7 +56,7 @@ STEPS = {"rename": 6, "remove": 6, "sync directory": 10, "create": 6, "write tem
 
 @pytest.fixture(scope="module")
 def context() -> ForkServerContext:
-    """Where the processes come from."""
+    """The source of the processes."""
     return fork_server()
 
 
@@ -65,7 +66,7 @@ def _no_warnings(caplog: pytest.LogCaptureFixture) -> None:
 
 
 class Plan(NamedTuple):
-    """How a process is to end: after a number of reports, or at its own moment."""
+    """How a process ends: after a number of reports, or at its own moment."""
 
     reports: int
     moment: Moment | None = None
@@ -110,7 +111,7 @@ def state_of(path: Path, dialect: Any) -> State:
 
 
 def found_after_kill(directory: Path, dialect: Any) -> State:
-    """The queue; nothing is wrong with its files, but for a tail that a killed write may have left."""
+    """The queue; its files are sound, except for a tail that a killed write may have left."""
     if not directory.exists() or QUEUE not in list_queues(REAL_DISK, directory):
         return []
     for problem in Reader(directory / QUEUE, dialect=dialect).verify().problems:
@@ -119,7 +120,7 @@ def found_after_kill(directory: Path, dialect: Any) -> State:
 
 
 def check_opened(directory: Path, wanted: State, options: dict[str, Any]) -> None:
-    """Open the queue here: it is what its journal said, and its files are in order."""
+    """Open the queue here: it equals the state of its journal, and its files are in order."""
     with Queue(directory, QUEUE, **options) as queue:
         assert [(number_of(item.data), item.attempts) for item in queue.items()] == wanted
         assert len(queue) == len(wanted)
@@ -132,7 +133,7 @@ def check_opened(directory: Path, wanted: State, options: dict[str, Any]) -> Non
 
 
 class Model:
-    """What the queue must be, by what one process has reported. It is the only worker, so there is one answer."""
+    """The expected queue after the reports of one process. It is the only worker, so there is one answer."""
 
     def __init__(self, state: State) -> None:
         self.items = list(state)
@@ -184,7 +185,7 @@ class Model:
 
 
 def allowed_states(state: State, reports: list[Any]) -> list[State]:
-    """What the queue can be after a process that found it like this has reported all that."""
+    """The possible queues after a process that began with this queue has reported all that."""
     model = Model(state)
     under_way: tuple[str, list[int]] | None = None
     for report in reports:
@@ -211,7 +212,7 @@ def kill_again_and_again(
         found = found_after_kill(directory, dialect)
         assert found in allowed_states(state, reports), (reports[-1], plan)
         state = found
-        if chance.random() < 0.7:  # else the next process finds what this one has left, and dies of it perhaps
+        if chance.random() < 0.7:  # otherwise the next process finds the state that this one has left
             check_opened(directory, state, options)
         COUNTS.add("kill -9", 1, "kestrel")
 
@@ -254,7 +255,7 @@ def test_many_killed_processes_lose_nothing_acknowledged(context: ForkServerCont
 
 
 class Crew:
-    """What is known of the items, by what many workers of one process have reported in some order."""
+    """The state of the items by the reports of many workers of one process, in some order."""
 
     def __init__(self, state: State) -> None:
         self.there = {number for number, _ in state}

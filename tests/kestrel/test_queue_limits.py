@@ -1,4 +1,4 @@
-"""Limits of a queue: how many items and bytes, when they expire, how often they may fail, and where they go then."""
+"""Limits of a queue: the number of items and bytes, expiry, attempts, and the queues that items move to."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_put_many_is_all_or_nothing(make: MakeQueue) -> None:
         assert len(queue) == 3
 
 
-def test_open_items_do_not_count(make: MakeQueue) -> None:
+def test_open_items_are_not_counted(make: MakeQueue) -> None:
     with make(max_items=1) as queue:
         queue.put(b"one")
         item = queue.reserve()
@@ -147,7 +147,7 @@ def test_item_expires_at_its_time(make: MakeQueue, clock: Clock, expires: Any) -
     assert journal_of(queue.path) == []
 
 
-def test_an_item_does_not_expire_before_its_time(make: MakeQueue, clock: Clock) -> None:
+def test_item_does_not_expire_before_its_time(make: MakeQueue, clock: Clock) -> None:
     with make() as queue:
         queue.put(b"brief", expires=5)
         clock.now += 4.999
@@ -218,7 +218,7 @@ def test_age_counts_across_restarts_and_under_another_limit(make: MakeQueue, clo
         assert queue.peek() is None
 
 
-def test_an_item_of_unknown_age_is_as_old_as_the_opening(make: MakeQueue, clock: Clock, tmp_path: Path) -> None:
+def test_item_of_unknown_age_is_as_old_as_the_opening(make: MakeQueue, clock: Clock, tmp_path: Path) -> None:
     write(tmp_path / "cars", Operation("add", data=b"from 2007"))
     with make(max_age=10) as queue:
         (item,) = queue.items()
@@ -311,7 +311,7 @@ def test_moved_items_drop_the_oldest_of_the_target_on_request(make: MakeQueue, c
 
 
 def fail(queue: Queue) -> int:
-    """Open the head and abort it; how often it had failed before."""
+    """Open the head and abort it; its previous attempts."""
     item = queue.reserve()
     queue.abort(item.xid)
     return item.attempts
@@ -346,7 +346,7 @@ def test_attempts_survive_restarts_and_rewriting(make: MakeQueue) -> None:
         assert [item.attempts for item in queue.items()] == [7, 1, 0]
 
 
-def test_an_item_that_fails_too_often_is_parked(make: MakeQueue) -> None:
+def test_item_that_fails_too_often_is_parked(make: MakeQueue) -> None:
     with make(max_attempts=3) as queue:
         queue.put_many([b"bad", b"good"])
         assert [fail(queue) for _ in range(3)] == [0, 1, 2]
@@ -356,7 +356,7 @@ def test_an_item_that_fails_too_often_is_parked(make: MakeQueue) -> None:
             assert list(parked) == [b"bad"]
 
 
-def test_an_item_can_be_parked_anywhere(make: MakeQueue) -> None:
+def test_item_can_be_parked_anywhere(make: MakeQueue) -> None:
     with make(max_attempts=1, park="elsewhere") as queue:
         queue.put(b"bad")
         fail(queue)
@@ -364,7 +364,7 @@ def test_an_item_can_be_parked_anywhere(make: MakeQueue) -> None:
             assert parked.get() == b"bad"
 
 
-def test_readers_that_die_count_as_attempts(make: MakeQueue) -> None:
+def test_readers_that_die_are_counted_as_attempts(make: MakeQueue) -> None:
     for _ in range(3):
         with make(max_attempts=3) as queue:
             if not len(queue):

@@ -1,6 +1,6 @@
 """Any calls in any order: a queue behaves like a list in memory.
 
-The model is naive on purpose. Beside every rule the queue is closed, killed and opened again, with other limits: read
+The model is naive on purpose. Between calls the queue is closed, killed and opened again, with other limits: read
 behind, rotated, rewritten, packed, and all of it in both dialects.
 """
 
@@ -62,7 +62,7 @@ class Model:
         return is_old or (item.expires is not None and item.expires <= self.clock.now)
 
     def settle(self) -> None:
-        """Drop from the head what cannot be handed out."""
+        """Drop the items at the head that cannot be delivered."""
         while self.items:
             head = self.items[0]
             if self.is_expired(head):
@@ -87,7 +87,7 @@ class Model:
         return len(self.items) + len(contents) > most_items or size > most_bytes
 
     def put(self, contents: list[bytes], expires: float | None) -> bool:
-        """Whether they were taken."""
+        """Whether the items were accepted."""
         if self.options.get("discard_old_when_full"):
             for data in contents:
                 if self.is_full([data]):
@@ -128,7 +128,7 @@ class Model:
             self.items.insert(0, replace(item, attempts=item.attempts + 1))
 
     def park(self, xids: list[int]) -> None:
-        """What an abort parks, in the order of the call."""
+        """The items that an abort parks, in the order of the call."""
         for xid in xids:
             if self.open[xid].attempts + 1 >= self.options.get("max_attempts", 10**9):
                 self.parked.append(self.open[xid].data)
@@ -140,7 +140,7 @@ class Model:
 
 
 class QueueMachine(RuleBasedStateMachine):
-    """Does the same to a queue and to the model. `steps` counts what all machines of a kind have done."""
+    """Makes the same calls on a queue and on the model. `steps` counts the calls of all machines of a kind."""
 
     steps = 0
 
@@ -259,7 +259,7 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(sure=st.integers(0, 9))
     def flush(self, sure: int) -> None:
         if sure:
-            return  # else there would never be much in it
+            return  # otherwise it would never have many items
         assert self.queue.clear() == len(self.model.items)
         self.model.items.clear()
 
@@ -287,7 +287,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.queue = self.opened(memory, journal, idle, 0, sync)
 
     def forget(self) -> None:
-        """As if the process were gone: nothing of it writes any more."""
+        """Stop as if the process had died: nothing of it writes any more."""
         for key in [key for key in handles._engines if key[0] == id(self.disk)]:
             handles._engines.pop(key).shelf.refusing = True
 
@@ -370,7 +370,7 @@ def test_queue_matches_the_model_without_compiled_loops() -> None:
 
 @pytest.mark.torture
 class TestQueueAgainstTheModelForLong(machine(1400, 100)):  # type: ignore[misc]
-    """A hundred thousand steps. Some runs are cut short, so it takes a few more of them."""
+    """A hundred thousand steps. Some runs end early, so a few more of them are needed."""
 
     def runTest(self) -> None:  # noqa: N802 - that is its name
         super().runTest()

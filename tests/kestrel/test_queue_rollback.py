@@ -1,4 +1,4 @@
-"""A write that fails half-way leaves nothing of the failed call: no item is lost, and none is there twice."""
+"""A write that fails half-way leaves nothing of the failed call: no item is lost, and none is duplicated."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def prepared() -> SimulatedDisk:
 
 
 def disks(kinds: Iterable[str]) -> Iterator[FaultyDisk[SimulatedDisk]]:
-    """A queue on a disk whose k-th call of some kinds finds no space, a write when half of it is done."""
+    """A queue on a disk whose k-th call of some kinds finds no space; a write fails when half of it is done."""
     return failing_calls(prepared, error=errno.ENOSPC, partial=True, only=kinds, format="kestrel")
 
 

@@ -55,7 +55,7 @@ def results(threads: list[Future[Any]]) -> list[Any]:
 
 
 def produce(queue: Queue, name: int, count: int) -> None:
-    """Put items in all the ways there are."""
+    """Put items by every method."""
     number = 0
     while number < count:
         many = 1 if number % 3 else min(7, count - number)
@@ -67,7 +67,7 @@ def produce(queue: Queue, name: int, count: int) -> None:
 
 
 def consume(queue: Queue) -> list[bytes]:
-    """Take items until the end comes."""
+    """Take items until the end item arrives."""
     found: list[bytes] = []
     while True:
         if len(found) % 2:
@@ -81,7 +81,7 @@ def consume(queue: Queue) -> list[bytes]:
 
 
 def consume_reliably(queue: Queue) -> list[bytes]:
-    """Reserve items and confirm them, but every third one only after it was put back once."""
+    """Reserve items and confirm them; every third one is first put back once."""
     found: list[bytes] = []
     while True:
         (item,) = queue.reserve_many(1, timeout=None)
@@ -114,7 +114,7 @@ SMALL = {"max_memory_bytes": 2000, "max_journal_bytes": 8000, "default_journal_b
 def test_each_item_goes_to_one_thread_and_in_the_order_of_its_producer(
     make: MakeQueue, options: dict[str, Any], count: int, consumer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compaction, "SMALL_BYTES", 500)  # so that the thread of the queue has something to do
+    monkeypatch.setattr(compaction, "SMALL_BYTES", 500)  # so that the thread of the queue has work to do
     with make(**options) as queue:
         consumers = [in_a_thread(lambda: consumer(queue)) for _ in range(6)]
         results([in_a_thread(partial(produce, queue, name, count)) for name in range(6)])
@@ -233,7 +233,7 @@ def test_children_are_added_and_deleted_while_threads_put(make: MakeQueue) -> No
         assert len(parent) == 2000
 
 
-def test_a_closed_child_of_an_open_parent_is_closed(make: MakeQueue) -> None:
+def test_closed_child_of_an_open_parent_is_closed(make: MakeQueue) -> None:
     with make("orders") as parent:
         audit = make("orders+audit")
         parent.put_many([b"one", b"two", b"three"])
@@ -424,7 +424,7 @@ def test_failed_background_sync_wakes_all_waiting_readers(make: MakeQueue) -> No
 
 
 def in_a_fork(action: Callable[[], object]) -> None:
-    """Do something in a child process, which must not fail."""
+    """Run a function in a child process, which must not fail."""
     child = os.fork()
     if child == 0:  # pragma: no cover - in the child
         code = 1
@@ -436,7 +436,7 @@ def in_a_fork(action: Callable[[], object]) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-def test_a_fork_that_closes_the_queue_of_its_parent_changes_nothing(make: MakeQueue) -> None:
+def test_fork_that_closes_the_queue_of_its_parent_changes_nothing(make: MakeQueue) -> None:
     with make("orders") as queue, make("orders+audit") as audit:
         for _ in range(20):
             queue.put(b"come and gone")
@@ -451,7 +451,7 @@ def test_a_fork_that_closes_the_queue_of_its_parent_changes_nothing(make: MakeQu
             Writer(queue.path)
 
 
-def test_a_fork_cannot_delete_the_queue_of_its_parent(make: MakeQueue) -> None:
+def test_fork_cannot_delete_the_queue_of_its_parent(make: MakeQueue) -> None:
     with make() as queue:
         queue.put(b"one")
 
@@ -470,9 +470,9 @@ def test_closing_does_not_deadlock_with_a_waiting_thread(make: MakeQueue) -> Non
     clock = Clock()
     queue = make(clock=clock, expire_to="old", sweep_seconds=0.001)
     queue.put(b"one", expires=5)
-    with handles._lock:  # as a caller that opens or closes a queue holds it
+    with handles._lock:  # held like a caller that opens or closes a queue
         clock.now += 6
-        until(lambda: queue.stats().open == 1)  # the thread that sweeps has reserved it, and asks for the other queue
+        until(lambda: queue.stats().open == 1)  # the thread that sweeps has reserved it, and requests the other queue
         queue.close()
     with make(clock=clock, expire_to="old") as queue:
         assert queue.get() is None
@@ -512,7 +512,7 @@ def test_found_item_is_not_lost_when_others_cannot_be_moved(make: MakeQueue, tmp
         queue.put_many([b"one", b"two", b"three"])
         clock.now += 6
         with Writer(tmp_path / "other"):
-            queue.put(b"four")  # expired items free space, and that is done
+            queue.put(b"four")  # expired items free space, and this is done
             assert queue.get() == b"one"
             item = queue.reserve()
             assert (item.data, queue.get_many(5), queue.stats().moved) == (b"two", [b"three", b"four"], 0)

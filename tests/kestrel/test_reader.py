@@ -1,4 +1,4 @@
-"""Reading the journal of a queue: in order, from anywhere, past damage, and as a queue."""
+"""Reading the journal of a queue: in order, from any place, past damage, and as a queue."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.damage import flip_bit
 
 A, B, C, D = (addx(name) for name in (b"A", b"B", b"C", b"D"))
 SIZE = 22
-"""Of each of them."""
+"""The bytes of each operation."""
 
 
 @pytest.fixture
@@ -145,7 +145,7 @@ def test_bad_bit_among_removals_is_not_a_torn_tail(bit: int, tmp_path: Path) -> 
     whole = encoded([addx(b"item")] * 60 + [REMOVE] * 60)
     for position in range(
         len(whole) - 60, len(whole) - (9 if bit == 0 else 2)
-    ):  # after the last ones hardly anything follows
+    ):  # hardly anything follows the last ones
         path = tmp_path / "cars"
         path.write_bytes(flip_bit(whole, 8 * position + bit))
         damage = [item for item in Reader(path).operations(mode="permissive") if isinstance(item, Damage)]
@@ -224,7 +224,7 @@ def test_state_is_that_of_the_queue(cars: Path) -> None:
     }
 
 
-def test_an_item_of_starling_has_no_time(tmp_path: Path) -> None:
+def test_item_of_starling_has_no_time(tmp_path: Path) -> None:
     path = write(tmp_path / "cars", Operation("add", expires=60_000, data=b"x"))
     assert Reader(path).state()["items"] == [{"data": "eA==", "added": None, "expires": 60_000, "xid": 0}]
 
@@ -255,7 +255,7 @@ def test_differences_list_the_positions_of_items(cars: Path) -> None:
     assert (moved["before"]["state"], moved["after"]["state"], moved["after"]["xid"]) == ("queued", "open", 1)
 
 
-def test_the_history_of_an_item(cars: Path) -> None:
+def test_history_of_an_item(cars: Path) -> None:
     write(cars, RESERVE, unremove(1), reserve_as(9), confirm(9))
     history = Reader(cars).history("cars.50@22")
     assert [(change["file"], change["position"], change["event"]) for change in history] == [
@@ -282,7 +282,7 @@ def test_replay_continues_after_damage(tmp_path: Path) -> None:
 # --- several queues -------------------------------------------------------------------------------------------------
 
 
-def test_a_directory_of_queues_is_read_queue_by_queue(cars: Path) -> None:
+def test_directory_of_queues_is_read_queue_by_queue(cars: Path) -> None:
     write(cars.with_name("bikes"), A, REMOVE)
     write(cars.with_name("bikes~~7"), B)
     (cars.parent / "sub").mkdir()
@@ -298,7 +298,7 @@ def test_a_directory_of_queues_is_read_queue_by_queue(cars: Path) -> None:
     assert reader.summary().details["queues"]["cars"]["records"] == 5
 
 
-def test_a_directory_of_one_queue_is_that_queue(cars: Path) -> None:
+def test_directory_of_one_queue_is_that_queue(cars: Path) -> None:
     reader = open_reader(cars.parent)
     assert isinstance(reader, Reader)
     assert "queue" not in reader.as_json(reader.last(1)[0])

@@ -40,7 +40,7 @@ PUT_BACK = operations([UNREMOVE] * 40, list(range(1, 41)))
 
 
 def asking_a_replay_while_the_collector_adds_to_it() -> None:
-    """What is asked for is what it was at one moment."""
+    """The result is the state at one moment."""
     replay = Replay()
     for batch in (ADDED, RESERVED, PUT_BACK, RESERVED):
         replay.add(*batch)
@@ -66,7 +66,7 @@ def asking_a_replay_while_the_collector_adds_to_it() -> None:
         for _ in range(100):
             count = len(replay)
             assert count - len(replay.items()) in range(0, 60, 3)
-            replay.open()  # which starts the collector
+            replay.open()  # starts the collector
 
 
 def a_replay_among_threads() -> None:
@@ -88,7 +88,7 @@ def a_replay_among_threads() -> None:
 
 
 class Item(bytes):
-    """An item that puts another one when it goes."""
+    """An item that puts another one when it is finalized."""
 
     shelf: Shelf | None = None
 
@@ -132,7 +132,7 @@ def a_shelf_that_changes_while_its_items_are_listed() -> None:
 
 
 def calling_a_queue_from_within_its_own_call() -> None:
-    """It is refused, instead of deadlocking."""
+    """Refused, instead of deadlocking."""
     shelf = Shelf(0, 1 << 40, DOCUMENTED)
 
     def clock() -> int:

@@ -92,7 +92,7 @@ def test_opcode_is_restored_if_the_rest_of_the_item_is_intact(bit: int, tmp_path
     assert repaired(path) == [A, B, REMOVE, C]
 
 
-@pytest.mark.parametrize("bit", [0, 2])  # a 3 and a 6: they read well, and the size of the item follows
+@pytest.mark.parametrize("bit", [0, 2])  # a 3 and a 6: they are readable, and the size of the item follows
 def test_changed_opcode_is_removed_with_its_item(bit: int, tmp_path: Path) -> None:
     path = tmp_path / "cars"
     path.write_bytes(flip_bit(encoded([A, B, REMOVE, C]), 8 * 31 + bit))
@@ -102,7 +102,7 @@ def test_changed_opcode_is_removed_with_its_item(bit: int, tmp_path: Path) -> No
 
 
 TOO_SMALL = (0, 1, 3)
-"""The bits of a size of 27 without which it is another size that an item can have."""
+"""The bits of a size of 27 without which it is another valid size of an item."""
 
 
 @pytest.mark.parametrize("bit", [4, *range(21, 32)])
@@ -154,7 +154,7 @@ def test_ambiguous_size_is_not_restored(tmp_path: Path) -> None:
 
 def test_ambiguous_opcode_is_not_restored(tmp_path: Path) -> None:
     path = tmp_path / "cars"
-    path.write_bytes(flip_bit(encoded([A, REMOVE, C]), 8 * 31 + 6))  # or the size before it should be one more
+    path.write_bytes(flip_bit(encoded([A, REMOVE, C]), 8 * 31 + 6))  # or the preceding size should be one more
     assert [type(step) for step in plan(path).steps] == [Create, Remove, Rename]
 
 
@@ -208,7 +208,7 @@ def test_all_queues_of_a_directory_are_repaired_together(tmp_path: Path) -> None
     assert list(Reader(tmp_path / "cars")) == [A]
 
 
-def test_a_writer_waits_until_a_repair_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_writer_waits_until_a_repair_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path / "cars", A, tail=b"\x7f\x7f\x7f" + encoded([B]))
     found = plan(path)
     monkeypatch.setattr("logwright.core.repair.plan._rename", _fail)
@@ -227,7 +227,7 @@ def _fail(*arguments: object) -> None:
     raise OSError("the power is gone")
 
 
-def test_a_file_of_a_queue_is_repaired_with_its_queue(tmp_path: Path) -> None:
+def test_file_of_a_queue_is_repaired_with_its_queue(tmp_path: Path) -> None:
     write(tmp_path / "cars", A)
     rotated = write(tmp_path / "cars.50", A, tail=b"\x7f")
     with pytest.raises(WrongUse, match="is a part of the queue"):

@@ -1,4 +1,4 @@
-"""The queue that operations stand for, by the rules interpreted and compiled."""
+"""The queue that operations result in, by the rules interpreted and compiled."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_items_are_replayed_in_order(twin: Any) -> None:
     assert (queue.items, queue.open, queue.replay.xid, len(queue.replay)) == ([1, 2], {}, 0, 2)
 
 
-def test_a_reservation_gets_the_next_id(twin: Any) -> None:
+def test_reservation_gets_the_next_id(twin: Any) -> None:
     queue = Queue(twin, ADD, ADD, ADD, RESERVE, RESERVE)
     assert (queue.items, queue.open, queue.replay.xid) == ([2], {1: 0, 2: 1}, 2)
 
@@ -102,7 +102,7 @@ def test_item_added_with_an_id_is_reserved_under_it_once(twin: Any) -> None:
     assert (queue.open, queue.replay.xid) == ({10: 1}, 10)
 
 
-def test_an_item_with_an_id_that_is_not_reserved_yet_keeps_it(twin: Any) -> None:
+def test_item_with_an_id_that_is_not_reserved_yet_keeps_it(twin: Any) -> None:
     queue = Queue(twin, add_xid(5, b""), add_xid(0, b""))
     assert queue.items == [0, 1]
     assert queue.add(RESERVE, RESERVE).open == {5: 0, 1: 1}
@@ -145,7 +145,7 @@ def test_invalid_operation_changes_nothing_and_is_reported(twin: Any) -> None:
     ]
 
 
-def test_a_state_dump_ends_its_file(twin: Any) -> None:
+def test_state_dump_ends_its_file(twin: Any) -> None:
     queue = Queue(twin, ADD, state_dump(9, 2), add_xid(5, b""), add_xid(6, b""))
     assert (queue.items, queue.replay.xid, queue.anomalies) == ([0], 0, [])
     queue.add(ADD, REMOVE, add_xid(7, b""))
@@ -184,7 +184,7 @@ def test_many_reservations_are_found(twin: Any) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_replay_that_was_saved_continues_as_if_it_had_never_stopped(twin: Any, seed: int) -> None:
+def test_saved_replay_continues_as_if_it_had_never_stopped(twin: Any, seed: int) -> None:
     dice = random.Random(seed)
     dialect = dice.choice(("documented", "kestrel2"))
     operations = lively_operations(dice, dialect, 150) + [random_operation(dice, dialect) for _ in range(50)]

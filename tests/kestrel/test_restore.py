@@ -14,13 +14,13 @@ from logwright.core.publish.restore import Missing, Written
 from logwright.errors import DamagedJournal, WrongUse
 from logwright.kestrel.files.reader import Reader
 from logwright.kestrel.tables.restore import RESTORE, FileWriter
-from tests.kestrel.journals import events_of, random_queue
+from tests.kestrel.journals import random_queue, records_of
 from tests.kestrel.samples import FACTS, addx, encoded, scenario_operations, write
 from tests.support.simulated_disk import SimulatedDisk
 
 
 def restore(rows: pa.Table, target: Path, *, batch_rows: int = 1000) -> list[Written]:
-    """Write every file that rows speak of."""
+    """Write every file that rows mention."""
     written = []
     for file in rows["file"].unique().to_pylist():
         writer = FileWriter(target, file)
@@ -43,7 +43,7 @@ def test_random_queue_is_restored_byte_for_byte(seed: int, dialect: str, tmp_pat
     dice = random.Random(f"{dialect} {seed}")
     path = random_queue(tmp_path / "source", "cars", dice, dialect)
     assert Reader(path).count() == Reader(path, dialect=dialect).count(), "or the test says nothing"  # type: ignore[arg-type]
-    written = restore(events_of(path.parent), tmp_path / "target", batch_rows=dice.choice((1, 7, 1000)))
+    written = restore(records_of(path.parent), tmp_path / "target", batch_rows=dice.choice((1, 7, 1000)))
     assert files_of(tmp_path / "target") == files_of(tmp_path / "source")
     assert RESTORE.missing(written, {}) == []
     assert sum(one.records for one in written) == Reader(path).count()
@@ -52,7 +52,7 @@ def test_random_queue_is_restored_byte_for_byte(seed: int, dialect: str, tmp_pat
 @pytest.mark.parametrize("scenario", FACTS["scenarios"], ids=lambda scenario: scenario["name"])
 def test_journals_of_the_original_are_restored_byte_for_byte(scenario: dict[str, Any], tmp_path: Path) -> None:
     source = write(tmp_path / "source" / "cars", *scenario_operations(scenario))
-    if not restore(events_of(source), tmp_path / "target"):
+    if not restore(records_of(source), tmp_path / "target"):
         FileWriter(tmp_path / "target", "cars").finish()  # as is done for every file that the table `files` has
     assert files_of(tmp_path / "target") == files_of(tmp_path / "source")
 
@@ -64,7 +64,7 @@ def test_restore_after_damage_keeps_the_state_and_reports_missing_bytes(seed: in
     following = encoded([addx(b"behind") for _ in range(5)])
     path.write_bytes((path.read_bytes() if path.exists() else b"") + b"\xee" * 9 + following)
     before = Reader(path, dialect="documented")
-    written = restore(events_of(path), tmp_path / "target")
+    written = restore(records_of(path), tmp_path / "target")
     after = Reader(tmp_path / "target" / "cars", dialect="documented")
     assert after.state() == before.state()
     assert after.verify().problems == []
@@ -86,7 +86,7 @@ def test_files_read_as_the_newest_get_their_current_name() -> None:
     }
 
 
-def test_file_name_gives_its_queue_and_no_other_path() -> None:
+def test_file_name_contains_its_queue_and_no_other_path() -> None:
     assert [RESTORE.part_of(name) for name in ("cars", "cars.904", "cars.950.pack", "my.queue.bak")] == [
         "cars",
         "cars",
@@ -98,21 +98,24 @@ def test_file_name_gives_its_queue_and_no_other_path() -> None:
             RESTORE.is_single_file(name)
 
 
+def changed(rows: pa.Table, name: str, values: list[Any]) -> pa.Table:
+    place, field = rows.schema.get_field_index(name), rows.schema.field(name)
+    return rows.set_column(place, field, pa.array(values, field.type))
+
+
 def test_invalid_file_rows_are_refused(tmp_path: Path) -> None:
     write(tmp_path / "cars.50", addx(b"A"), addx(b"B"))
-    rows = events_of(write(tmp_path / "cars", addx(b"C"), addx(b"D")))
+    rows = records_of(write(tmp_path / "cars", addx(b"C"), addx(b"D")))
     one, two = rows.slice(0, 2), rows.slice(2, 2)
-    named = two.set_column(0, "file", pa.array(["cars.50"] * 2))
-    changed = one.set_column(1, "position", pa.array([0, 10]))
+    named = changed(two, "file", ["cars.50"] * 2)
     wrong: list[tuple[pa.Table, type[Exception], str]] = [
         (pa.concat_tables([one, one]), DamagedJournal, r"cars\.50 @ 0: the tables have two operations here"),
         (pa.concat_tables([one, named]), DamagedJournal, "operations of several files under this name"),
-        (changed, DamagedJournal, r"cars\.50 @ 10: the tables have two operations"),
-        (one.set_column(2, "size", pa.array([22, 30])), DamagedJournal, "have 52 bytes, and they have 44"),
-        (one.set_column(7, "detail", pa.array(["{}", "{}"])), WrongUse, "does not name a queue"),
-        (one.set_column(7, "detail", pa.array(["{", "{}"])), WrongUse, "none of operations"),
-        (one.set_column(4, "timestamp_ns", pa.array([None, 5], pa.int64())), WrongUse, "when its item was added"),
-        (one.set_column(5, "op", pa.array(["add", "nothing"])), WrongUse, "'nothing' is no operation"),
+        (changed(one, "position", [0, 10]), DamagedJournal, r"cars\.50 @ 10: the tables have two operations"),
+        (changed(one, "size", [22, 30]), DamagedJournal, "have 52 bytes, and they have 44"),
+        (changed(one, "op", ["addx", None]), WrongUse, "column op is null"),
+        (changed(one, "added", [None, 5]), WrongUse, "when its item was added"),
+        (changed(one, "op", ["add", "nothing"]), WrongUse, "'nothing' is no operation"),
     ]
     for number, (table, kind, message) in enumerate(wrong):
         with pytest.raises(kind, match=message):
@@ -123,13 +126,13 @@ def test_invalid_file_rows_are_refused(tmp_path: Path) -> None:
 
 
 def test_end_absent_from_the_tables_is_missing(tmp_path: Path) -> None:
-    written = restore(events_of(write(tmp_path / "cars", addx(b"A"))), tmp_path / "target")
+    written = restore(records_of(write(tmp_path / "cars", addx(b"A"))), tmp_path / "target")
     assert RESTORE.missing(written, {"cars": 22}) == []
     assert RESTORE.missing(written, {"cars": 60, "bikes": 5}) == [Missing("cars", 22, 60)]
 
 
 def test_files_written_by_a_task_are_durable_with_their_names(tmp_path: Path, simulated_disk: SimulatedDisk) -> None:
-    rows = events_of(write(tmp_path / "cars", addx(b"A"), addx(b"B")))
+    rows = records_of(write(tmp_path / "cars", addx(b"A"), addx(b"B")))
     writer = FileWriter(Path("/journal"), "cars", disk=simulated_disk)
     for batch in rows.to_batches():
         writer.append_batch(batch)

@@ -1,4 +1,4 @@
-"""Where a stream of a queue resumes: after what it has read, or after what was removed, which it reports."""
+"""Where a stream of a queue resumes: after the operations that it has read, or after removed ones, which it reports."""
 
 from __future__ import annotations
 

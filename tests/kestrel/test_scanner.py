@@ -41,7 +41,7 @@ def test_following_starts_at_a_number(tmp_path: Path) -> None:
     assert list(Scanner(path, (50 << 64) + 22, timeout=0)) == []
 
 
-def test_an_incomplete_operation_is_waited_for(tmp_path: Path) -> None:
+def test_incomplete_operation_is_waited_for(tmp_path: Path) -> None:
     path = write(tmp_path / "cars", A, tail=encoded([B])[:-3])
     with Scanner(path, timeout=0, mode="permissive") as scanner:
         assert [item.record for item in scanner.located() if not isinstance(item, Damage)] == [A]

@@ -16,12 +16,13 @@ from logwright.kestrel.files.writer import Writer
 from logwright.kestrel.tables.splits import SPLITS
 from tests.kestrel.samples import REMOVE, addx, encoded, write
 from tests.kestrel.subject import KestrelSubject
+from tests.support.counting_disk import CountingDisk
 
 SUBJECT = KestrelSubject()
 
 
 def flat(items: Any) -> list[Any]:
-    """Operations with their places, and damages."""
+    """Operations with their places, and damage."""
     found: list[Any] = []
     for item in items:
         if isinstance(item, Damage):
@@ -52,7 +53,39 @@ def damaged_queue(path: Path, chance: random.Random) -> Path:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_splits_of_any_size_give_every_operation_and_every_damage_once(seed: int, tmp_path: Path) -> None:
+def test_plan_that_continues_finds_what_a_plan_from_the_beginning_finds(seed: int, tmp_path: Path) -> None:
+    reader = Reader(damaged_queue(tmp_path, random.Random(seed)), dialect="documented")
+    whole = flat(reader.chunks(mode="permissive"))
+    firsts = {file.name: file.first_number for file in reader.files()}
+    numbers = [
+        firsts[item.file] + item.start if isinstance(item, Damage) else firsts[item[0]] + item[1] for item in whole
+    ]
+    starts = [number for number, item in zip(numbers, whole, strict=True) if not isinstance(item, Damage)]
+    for start in (*starts, reader.next):
+        wanted = [item for number, item in zip(numbers, whole, strict=True) if number >= start]
+        assert read(reader, SPLITS.plan(reader, 1 << 30, start, resumed=True)) == wanted
+
+
+def test_plan_that_continues_reads_only_what_is_new(tmp_path: Path) -> None:
+    (tmp_path / "cars").write_bytes(encoded([addx(b"v" * 1000)] * 3000))
+    disk: Any = CountingDisk()
+    reader = Reader(tmp_path / "cars", disk=disk)
+    start = reader.next
+    with (tmp_path / "cars").open("ab") as file:
+        file.write(encoded([addx(b"new"), REMOVE]))
+    disk.bytes_read = 0
+    (split,) = SPLITS.plan(reader, 1 << 30, start, resumed=True)
+    assert (split.start, split.bytes) == (start, 25)
+    assert SPLITS.reach(reader, "cars", start, start + 25, 1 << 30) == (start + 25, 25)
+    assert SPLITS.reach(reader, "cars", start, start + 25, 24) == (start + 24, 24)
+    assert SPLITS.advance(reader, "cars", start, start + 25, 1) == (start + 24, 1)
+    assert disk.bytes_read < 1000
+    assert SPLITS.aligned(reader, "cars", start - 7) == start == SPLITS.aligned(reader, "cars", start)
+    assert SPLITS.aligned(reader, "cars", start + 25) == start + 25
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_splits_of_any_size_return_every_operation_and_every_damage_once(seed: int, tmp_path: Path) -> None:
     reader = Reader(damaged_queue(tmp_path, random.Random(seed)), dialect="documented")
     whole = flat(reader.chunks(mode="permissive"))
     for target_bytes in (1, 200, 1000, 1 << 30):
@@ -129,7 +162,7 @@ def test_torn_tail_is_reported_by_the_last_split(tmp_path: Path) -> None:
     assert [item.kind for item in read(Reader(tmp_path / "bikes"), [only])] == ["torn_tail"]
 
 
-def test_the_inventory_lists_the_files_that_count(tmp_path: Path) -> None:
+def test_inventory_lists_the_files_that_count(tmp_path: Path) -> None:
     for name in ("cars.50", "cars.100", "cars.100.pack", "cars"):
         write(tmp_path / name, addx(b"A"))
     entries = SPLITS.inventory(Reader(tmp_path / "cars")).files

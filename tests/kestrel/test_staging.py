@@ -1,4 +1,4 @@
-"""What staging does for queues and no other format; what it does for all of them is in `tests/contract`."""
+"""The parts of staging that only queues have; `tests/contract` covers the common parts."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_follower_reads_each_item_of_a_batch_once() -> None:
             assert sorted(data for data in seen if data is not None) == sorted(row[1] for row in FIRST + SECOND)
 
 
-def test_a_stream_over_queues_gets_each_item_of_a_batch_once() -> None:
+def test_stream_over_queues_gets_each_item_of_a_batch_once() -> None:
     disk = KESTREL.with_journals()
     reader = QueuesReader(ROOT, disk=disk)
     ends = {queue: end for queue, (_, end) in SPLITS.extent(reader).items()}
@@ -184,7 +184,7 @@ def test_torn_tail_of_the_newest_file_is_cut_and_kept_before_the_batch() -> None
     assert kept.startswith(f"cars.@{len(whole)}.")
 
 
-def test_damaged_newest_file_is_left_alone_and_nothing_is_published() -> None:
+def test_damaged_newest_file_is_not_changed_and_nothing_is_published() -> None:
     disk = KESTREL.with_journals()
     item = encode(Operation("addx", added=1_700_000_000_000, data=b"item"))
     write_file(disk, ROOT / "cars", item + b"\xff" + item + item)
@@ -209,7 +209,7 @@ def test_interrupted_pack_is_finished_first() -> None:
     assert files(disk, "cars")[0] == f"cars.{last}"
 
 
-def test_the_items_of_a_batch_are_packed_like_others() -> None:
+def test_items_of_a_batch_are_packed_like_others() -> None:
     disk = KESTREL.with_journals()
     publish_two(disk)
     with Writer(ROOT / "cars", disk=disk) as writer:
@@ -219,7 +219,7 @@ def test_the_items_of_a_batch_are_packed_like_others() -> None:
 
 
 class ForeignWriter(Writer):
-    """What a program writes that knows of files and locks, and of no manifests."""
+    """Operations as written by a program that knows files and locks, but no manifests."""
 
     def __init__(self, path: Path, *, disk: Disk) -> None:
         self._held_lock = Lock.acquire(disk, path.parent / ".logwright" / f"{path.name}.lck")
@@ -233,7 +233,7 @@ def test_foreign_writes_before_recovery_apply_to_the_items_visible_then() -> Non
         before = queues(state).get("cars", [])
         with ForeignWriter(ROOT / "cars", disk=state) as writer:
             writer.addx(b"of another", added=6)
-            for _ in range(len(before)):  # all but the reserved one and the new one
+            for _ in range(len(before)):  # all except the reserved one and the new one
                 writer.remove()
             writer.addx(b"its last", added=6)
         recover_staging(ROOT, disk=state)

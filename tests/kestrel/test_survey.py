@@ -1,4 +1,4 @@
-"""Replaying a journal in little memory: the rules against a plain model, surveys, and packs."""
+"""Replaying a journal in little memory: the rules compared with a plain model, surveys, and packs."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ STEPS = st.one_of(
 
 
 def as_turns(steps: list[tuple[str, int]], base: int = 0) -> tuple[bytes, array[int], array[int], int]:
-    """Operations as a chunk has them, each of 30 bytes."""
+    """Operations as in a chunk, each of 30 bytes."""
     kinds = bytes(OPS[op] for op, _ in steps)
     positions = array("q", (base + 30 * row for row in range(len(steps))))
     return kinds, array("i", (number for _, number in steps)), positions, base + 30 * len(steps)
@@ -73,7 +73,7 @@ def replayed(twin: Any, files: list[list[tuple[str, int]]]) -> Any:
 
 
 class Model:
-    """The same rules once more, as plain as can be. An item is its number, the id that it is named by, its attempts."""
+    """The same rules again, as simple as possible. An item is its number, its id, and its attempts."""
 
     def __init__(self, files: list[list[tuple[str, int]]]) -> None:
         self.queue: list[tuple[int, int, int]] = []
@@ -200,7 +200,7 @@ def test_invalid_operations_are_refused(twin: Any) -> None:
 
 
 @pytest.mark.parametrize("copy_adds", COPIES.values(), ids=COPIES)
-def test_the_operations_that_add_items_are_copied(copy_adds: Any) -> None:
+def test_operations_that_add_items_are_copied(copy_adds: Any) -> None:
     operations = [addx(b"one"), REMOVE, continue_(7, b"two"), confirm(3), add_xid(9, b""), addx(b"three", expires=5)]
     data = b"before" + encoded(operations)
     stop, count, _, _ = codec.walk(data, 6, len(data), KESTREL2)
@@ -270,7 +270,7 @@ OTHER_DIALECT = {RESERVE: reserve_as(2), REMOVE: reserve_as(-5)}
 
 
 def state_with_attempts(disk: SimulatedDisk, dialect: Any) -> Any:
-    """The queue with everything that can be known of it: contents in order, ids, attempts."""
+    """The queue with everything that is known of it: contents in order, ids, attempts."""
     reader = Reader(Path("/q"), dialect=dialect, disk=disk)
     with reader.snapshot() as files:
         survey = Survey(reader, files)

@@ -1,4 +1,4 @@
-"""Checking journals of queues: every problem with its file and position, and what is odd but harmless."""
+"""Checking journals of queues: every problem with its file and position, and harmless anomalies."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def kinds(problems: list[Problem]) -> list[tuple[str, int, str]]:
     return [(problem.file, problem.position, problem.kind) for problem in problems]
 
 
-def test_a_sound_queue_has_neither_problems_nor_anomalies(tmp_path: Path) -> None:
+def test_sound_queue_has_neither_problems_nor_anomalies(tmp_path: Path) -> None:
     write(tmp_path / "cars.50", A, B, REMOVE)
     report = Reader(write(tmp_path / "cars", RESERVE, confirm(1))).verify()
     assert (report.sound, report.records, report.bytes, report.anomalies) == (True, 5, 51, [])
@@ -141,7 +141,7 @@ def test_summary_of_a_damaged_queue_reports_the_damage(tmp_path: Path) -> None:
     assert (torn.damaged, torn.health) == (False, "torn tail at bikes @ 22 (1 bytes)")
 
 
-def test_a_large_item_is_shown_without_its_data(tmp_path: Path) -> None:
+def test_large_item_is_shown_without_its_data(tmp_path: Path) -> None:
     summary = Reader(write(tmp_path / "cars", addx(bytes(MOST_SHOWN_BYTES)))).summary()
     assert summary.first is not None
     assert (summary.first["size"], summary.first["data"]) == (MOST_SHOWN_BYTES + 21, None)

@@ -1,4 +1,4 @@
-"""Writing the journal of a queue: operations, files, dialects; crashes are in the contract tests."""
+"""Writing the journal of a queue: operations, files, dialects. The contract tests cover crashes."""
 
 from __future__ import annotations
 
@@ -109,9 +109,9 @@ def test_one_writer_per_queue(tmp_path: Path) -> None:
     Writer(tmp_path / "cars").close()
 
 
-def test_a_forked_child_cannot_write(tmp_path: Path) -> None:
+def test_forked_child_cannot_write(tmp_path: Path) -> None:
     with Writer(tmp_path / "cars") as writer:
-        writer._process = os.getpid() + 1  # what a child sees
+        writer._process = os.getpid() + 1  # as seen by a child
         with pytest.raises(WrongUse, match="belongs to another process"):
             writer.flush()
         writer._process = os.getpid()
@@ -203,7 +203,7 @@ def test_journal_without_a_dialect_gets_that_of_the_first_write(tmp_path: Path) 
         writer.remove_tentative_xid(7)
 
 
-def test_a_wrong_dialect_cuts_nothing(tmp_path: Path) -> None:
+def test_wrong_dialect_cuts_nothing(tmp_path: Path) -> None:
     path = write(tmp_path / "cars", addx(b"A"), reserve_as(1), confirm(1))
     before = path.read_bytes()
     with pytest.raises(WrongUse, match="is in the dialect kestrel2, and not in documented"):
@@ -280,7 +280,7 @@ def test_pack_begins_with_operations_that_rebuild_the_state(tmp_path: Path) -> N
 
 
 def test_golden_packs_of_kestrel2_have_the_operations_of_the_original(tmp_path: Path) -> None:
-    """But for one more: the last used id, which the original forgets."""
+    """Except for one more: the last used id, which the original forgets."""
     path = write(tmp_path / "cars", *(addx(name) for name in (b"A", b"B", b"D")), reserve_as(6), reserve_as(7))
     with Writer(path) as writer:
         writer.rewrite()

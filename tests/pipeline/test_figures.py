@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 import datetime
+import json
 import random
 from collections import Counter
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from logwright.pipeline.report import figures
 from logwright.pipeline.report.figures import Figures, gather
 from logwright.pipeline.report.reducing import PageRow, SegmentRow, StoreRow
-from logwright.pipeline.tables import DAMAGE, FILES
+from logwright.pipeline.report.summary import (
+    MOST_FILES,
+    MOST_PERIODS,
+    MOST_RANGES,
+    MOST_SERIES,
+    MOST_UNREADABLE,
+    ActivitySummary,
+    DamageSummary,
+)
+from logwright.pipeline.tables import ACTIVITY, COUNTED, DAMAGE, FILES, count
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-ACTIVITY = pa.schema(
-    [
-        ("format", pa.string()),
-        ("journal", pa.string()),
-        ("minute", pa.timestamp("us", tz="UTC")),
-        ("records", pa.int64()),
-        ("bytes", pa.int64()),
-    ]
-)
 START = 1_790_000_040  # a whole minute
 JOURNALS = [f"journal {number:02}" for number in range(figures.MOST_JOURNALS + 5)]
 
@@ -37,8 +39,35 @@ def minute(seconds: int | None) -> datetime.datetime | None:
     return None if seconds is None else EPOCH + datetime.timedelta(seconds=seconds)
 
 
-def gathered(frames: dict[str, Any], **more: Any) -> Figures:
-    return gather(frames, source="from", out="to", made_at=1.5, **more)
+def gathered(frames: dict[str, pa.Table], **more: Any) -> Figures:
+    """The figures of tables, some of which are counted first."""
+    lists = {name: rows.to_pylist() for name, rows in frames.items() if name in ("files", "consumers")}
+    counts = {name: counted(name, rows) for name, rows in frames.items() if name in COUNTED}
+    activity = summed_activity(frames["activity"]) if "activity" in frames else None
+    damage = summed_damage(frames["damage"]) if "damage" in frames else None
+    return gather(activity, damage, lists, counts, source="from", out="to", made_at=1.5, **more)
+
+
+def summed_activity(rows: pa.Table) -> ActivitySummary:
+    found = ActivitySummary()
+    found.add(rows.to_batches())
+    return found
+
+
+def summed_damage(rows: pa.Table) -> DamageSummary:
+    found = DamageSummary()
+    for row in rows.to_pylist():
+        found.add(*(value for name, value in row.items() if name != "detail"))
+    return found
+
+
+def counted(name: str, rows: pa.Table) -> dict[tuple[str, ...], list[int]]:
+    journals = pc.unique(rows["journal"]).to_pylist()
+    return {
+        (journal, *place): numbers
+        for journal in journals
+        for place, numbers in count(name, rows.filter(pc.equal(rows["journal"], journal))).items()
+    }
 
 
 def a_day_of_activity() -> list[tuple[str, str, int | None, int, int]]:
@@ -120,6 +149,74 @@ def test_damage_is_counted_located_and_merged_where_it_is_dense() -> None:
     assert (worst.ranges[0].start, worst.ranges[0].reason, worst.ranges[-1].end) == (0, "no 0", 19_995)
     assert damage.files[1].size == 150, "damage that goes beyond what the inventory says was there when it was found"
     assert {journal.name: journal.damaged for journal in found.journals} == {"a": 2000, "b": 30, "c": 1}
+
+
+def test_summaries_in_batches_and_from_json_are_those_of_all_rows() -> None:
+    rows = [(f, name, minute(at), r, b) for f, name, at, r, b in a_day_of_activity()]
+    wrong: list[tuple[Any, ...]] = [("sej", "a", "f", 10 * n, 5, "malformed", f"no {n}", None) for n in range(200)]
+    wrong += [("sej", "b", None, None, None, "unreadable", "permission denied", None)]
+    activity, damage = ActivitySummary(), DamageSummary()
+    for first in range(0, len(rows), 100):
+        activity.add(table(ACTIVITY, rows[first : first + 100]).to_batches())
+        activity = ActivitySummary.of(json.loads(json.dumps(activity.as_json())))
+        damage.merge(summed_damage(table(DAMAGE, wrong[first : first + 100])))
+        damage = DamageSummary.of(json.loads(json.dumps(damage.as_json())))
+    assert activity == summed_activity(table(ACTIVITY, rows))
+    assert damage == summed_damage(table(DAMAGE, wrong))
+    for summary in (activity, damage):
+        before = json.dumps(summary.as_json())
+        copied: Any = summary.copy()
+        copied.add(table(ACTIVITY, rows).to_batches()) if summary is activity else copied.merge(damage)
+        assert (json.dumps(summary.as_json()) == before, copied == summary) == (True, False)
+
+
+def test_summaries_are_bounded_and_their_sums_exact() -> None:
+    journals = MOST_SERIES + 20
+    rows: list[tuple[Any, ...]] = [
+        ("sej", f"journal {number:03}", minute(START + 60 * at), 1, 10 * (journals - number))
+        for at in range(0, 3000, 2)
+        for number in range(journals if at == 0 else 3)
+    ]
+    rows.append(("sej", "journal 000", minute(0), 6, 60))
+    wrong: list[tuple[Any, ...]] = [("sej", "a", "f", 10 * n, 5, "malformed", f"no {n}", None) for n in range(2000)]
+    wrong += [("sej", "a", f"g{number}", 100, 50, "gap", "gone", None) for number in range(500)]
+    wrong += [("sej", f"j{n}", None, None, None, "unreadable", "no", None) for n in range(2 * MOST_UNREADABLE)]
+    tables = {"activity": table(ACTIVITY, rows), "damage": table(DAMAGE, wrong)}
+    activity, damage = summed_activity(tables["activity"]), summed_damage(tables["damage"])
+    assert (len(activity.journals), len(activity.series)) == (journals, MOST_SERIES)
+    assert max(len(one.periods) for one in (*activity.series.values(), activity.others)) <= MOST_PERIODS
+    assert len(damage.files) <= MOST_FILES
+    assert max(map(len, damage.files.values())) <= MOST_RANGES
+    assert len(damage.unreadable) == MOST_UNREADABLE
+    found = gathered(tables)
+    assert (found.total.records, found.total.bytes) == (sum(row[3] for row in rows), sum(row[4] for row in rows))
+    assert found.journal_count == journals + 1 + 2 * MOST_UNREADABLE
+    over_time = found.activity
+    assert over_time is not None
+    assert (over_time.before, over_time.width) == (6, 7200)
+    largest = over_time.series[0]
+    counts = [count for count in largest.records if count]
+    assert (largest.name, set(counts[1:-1]), sum(counts)) == ("journal 000", {60}, 1500), "bars have whole periods"
+    assert sum(sum(series.records) for series in over_time.series) == found.total.records - 6
+    assert found.damage is not None
+    assert found.damage.kinds == {"gap": (500, 25_000), "malformed": (2000, 10_000), "unreadable": (200, 0)}
+    assert (found.damage.file_count, found.damage.unreadable_count) == (501, 200)
+    worst = found.damage.files[0]
+    assert (worst.file, worst.count, worst.bytes) == ("f", 2000, 10_000)
+    assert (worst.ranges[0].start, worst.ranges[0].reason, worst.ranges[-1].end) == (0, "no 0", 19_995)
+    assert len(worst.ranges) <= figures.MOST_RANGES_OF_A_FILE
+
+
+def test_journal_that_becomes_one_of_the_largest_has_a_series_from_then_on() -> None:
+    activity = ActivitySummary()
+    names = [f"journal {number:03}" for number in range(MOST_SERIES + 1)]
+    activity.add(table(ACTIVITY, [("sej", name, minute(START), 1, 10) for name in names]).to_batches())
+    assert (names[-1] in activity.series, sum(r for _, r, _ in activity.others.rows())) == (False, 1)
+    activity.add(table(ACTIVITY, [("sej", names[-1], minute(START + 60), 7, 70)]).to_batches())
+    assert [row[1] for row in activity.series[names[-1]].rows()] == [7]
+    assert names[-2] not in activity.series
+    assert [row[1] for row in activity.others.rows()] == [2], "its own first record, and that of the one it replaced"
+    assert activity.journals[names[-1]].records == 8
 
 
 CONSUMERS = pa.schema(

@@ -14,11 +14,12 @@ WHOLE = """
 journals = "journals"
 out = "s3://bucket/tables"
 mode = "dropmalformed"
-format = "orc"
+format = "delta"
 tables = ["events", "messages"]
 fail_on_data_loss = false
 split = "32m"
 batch = 4096
+local = "1m"
 moment = 2026-01-15T12:00:00
 
 [options]
@@ -28,7 +29,6 @@ checked = true
 
 [table.messages]
 partition_by = ["journal", "date"]
-options = { maxRecordsPerFile = 1000 }
 
 [[journal]]
 match = "orders/*"
@@ -57,14 +57,15 @@ def test_every_setting_of_a_file_is_read(tmp_path: Path) -> None:
         journals=str(tmp_path / "journals"),
         out="s3://bucket/tables",
         mode="dropmalformed",
-        format="orc",
+        format="delta",
         options={"compression": "zstd", "level": "3", "checked": "true"},
         tables=("events", "messages"),
         fail_on_data_loss=False,
         split_bytes=32 << 20,
         batch_bytes=4096,
+        local_bytes=1 << 20,
         moment=datetime.datetime(2026, 1, 15, 12, tzinfo=datetime.UTC),
-        table_rules={"messages": TableRule(("journal", "date"), {"maxRecordsPerFile": "1000"})},
+        table_rules={"messages": TableRule(("journal", "date"))},
         journal_rules=(
             JournalRule("orders/*", decode="json", mode="failfast"),
             JournalRule("sensors", decode="avro", schema=str(tmp_path / "schemas/sensors.avsc")),
@@ -126,7 +127,7 @@ BASE = 'journals = "a"\nout = "b"\n'
         (BASE + "options = ['a']", "options must be a table"),
         (BASE + "[options]\na = [1]", "options.a must be a text, a number, true or false"),
         (BASE + "table = 3", "table must be a table, not 3"),
-        (BASE + "[table.events]\nby = ['a']", "'by' is not known in table.events; there are partition_by, options"),
+        (BASE + "[table.events]\nby = ['a']", "'by' is not known in table.events; there are partition_by"),
         (BASE + "[journal]\nmatch = 'a'", r"under \[\[journal\]\], with two brackets"),
         (BASE + "[[journal]]\ndecode = 'json'", "needs a match, for example"),
         (BASE + "[[journal]]\nmatch = 'a'\ndecode = 'xml'", "there is no 'xml'; there are json, msgpack, bonjson"),

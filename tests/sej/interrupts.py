@@ -1,4 +1,4 @@
-"""What is interrupted in a journal of messages, and what must hold then; see `tests/contract/test_interrupts.py`."""
+"""Interrupted calls of a journal of messages, and the invariants after them: `tests/contract/test_interrupts.py`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BATCH = pa.Table.from_batches([pa.record_batch({"value": [value]}) for value in 
 
 
 class Try(NamedTuple):
-    """A call of a writer that has `VALUES`, on the disk, and what it may have appended then."""
+    """A call of a writer whose journal has `VALUES` on the disk, and the messages that it may have appended."""
 
     call: Callable[[Writer], object]
     appends: list[bytes]
@@ -101,7 +101,7 @@ def opening(settings: dict[str, Any], directory: Path, interrupt: Interrupt) -> 
 
 
 class ShardTry(NamedTuple):
-    """A call of a writer of two shards that have `VALUES`, on the disk, and what it may have appended then."""
+    """A call of a writer of two shards that have `VALUES` on the disk, and the messages that it may have appended."""
 
     call: Callable[[ShardedWriter], object]
     appends: list[bytes]

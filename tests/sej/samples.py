@@ -1,4 +1,4 @@
-"""Journals to try things on, and the ones that the original has written."""
+"""Sample journals, and those that the original has written."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MESSAGE_BYTES = 40
 
 
 def golden_case(name: str) -> dict[str, Any]:
-    """What the original says about one of its journals."""
+    """The original's description of one of its journals."""
     case: dict[str, Any] = json.loads((GOLDEN / name / "case.json").read_text())
     return case
 

@@ -58,7 +58,7 @@ class SejStaging(StagingSubject):
         return placed(before, *batches, target=self.target)
 
     def contents(self, disk: Disk, root: Path = ROOT) -> Contents:
-        """What every shard holds; its offsets must count up from 0."""
+        """The contents of every shard; its offsets must count up from 0."""
         found: Contents = {}
         for shard in find_shards(disk, root):
             messages = list(Reader(shard.path, disk=disk)) if disk.list_directory(shard.path / "jnl") else []
@@ -93,7 +93,7 @@ class SejStaging(StagingSubject):
 
 
 def placed(before: Contents, *runs: list[Row], target: ShardsTarget) -> Contents:
-    """Where a sharded writer puts messages, after the existing ones."""
+    """The expected messages of a sharded writer, after the existing ones."""
     found = {name: list(rows) for name, rows in before.items()}
     writer = ShardedWriter("nowhere", target.prefix, target.bit)
     for rows in runs:

@@ -1,4 +1,4 @@
-"""sej as the contract tests see it."""
+"""sej in the contract tests."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _START_NS = 1_700_000_000_000_000_000
 
 
 class SejSession:
-    """A `Writer` that checks that it gives each message the offset it should have."""
+    """A `Writer` that checks that each message gets the expected offset."""
 
     def __init__(self, writer: Writer) -> None:
         self.writer = writer
@@ -242,7 +242,7 @@ class SejSubject(Subject):
 
 
 class OffsetScenario:
-    """A consumer commits one offset after the other."""
+    """A consumer that commits one offset after the other."""
 
     name = "offsets"
     commits = (3, 7, 12)
@@ -268,7 +268,7 @@ class OffsetScenario:
         assert last is None or (found or 0) >= last, f"{last} was committed, {found} is there"
         with Offset(HOME, "reader", disk=disk) as offset:
             assert offset.value == (found or 0)
-            offset.commit(offset.value)  # also what is there already must be durable then
+            offset.commit(offset.value)  # existing bytes must be durable then, too
             promised = offset.value
         for state in disk.crash_states(first=len(disk.operations), kinds=["order"], format=""):
             assert self._stored(state) == promised, "a repeated commit was not durable"

@@ -1,4 +1,4 @@
-"""The journal in asyncio: writing, following, consuming, being cancelled, and never blocking the loop."""
+"""The journal in asyncio: writing, following, consuming, cancellation, and never blocking the loop."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_tasks_append_and_each_message_gets_its_own_offset(tmp_path: Path, sync:
     run(work())
 
 
-def test_an_acknowledged_message_is_durable(simulated_disk: SimulatedDisk) -> None:
+def test_acknowledged_message_is_durable(simulated_disk: SimulatedDisk) -> None:
     async def work() -> None:
         async with AsyncWriter(JOURNAL, sync="always", segment_size=300, disk=simulated_disk) as writer:
 
@@ -185,7 +185,7 @@ def test_gathered_messages_are_written_before_they_grow_large(tmp_path: Path) ->
     run(work())
 
 
-def test_a_batch_is_appended_and_durable(simulated_disk: SimulatedDisk) -> None:
+def test_batch_is_appended_and_durable(simulated_disk: SimulatedDisk) -> None:
     batch = pyarrow.record_batch({"value": [b"a", b"b", b"c"]})
 
     async def work() -> None:
@@ -198,7 +198,7 @@ def test_a_batch_is_appended_and_durable(simulated_disk: SimulatedDisk) -> None:
     run(work())
 
 
-def test_a_second_writer_is_locked_out_and_wrong_messages_are_refused(tmp_path: Path) -> None:
+def test_second_writer_is_locked_out_and_wrong_messages_are_refused(tmp_path: Path) -> None:
     async def work() -> None:
         async with AsyncWriter(tmp_path / "journal", sync="always") as writer:
             with pytest.raises(Locked):
@@ -328,7 +328,7 @@ def test_scanner_waits_for_messages_without_blocking_the_loop(tmp_path: Path, wa
     journal = make_journal(tmp_path / "journal", 0)
 
     class Unwatched:
-        """A disk that gives no notice of changes."""
+        """A disk without notifications of changes."""
 
         def watch(self, path: Path) -> PollingWatch:
             return PollingWatch()
@@ -394,7 +394,7 @@ def test_repeatedly_cancelled_scanner_loses_nothing(tmp_path: Path) -> None:
             cancelled = 0
             while True:
                 task = asyncio.ensure_future(anext(scanner, None))
-                for _ in range(cancelled % 4):  # let it come a little further each time
+                for _ in range(cancelled % 4):  # let it get a little further each time
                     await asyncio.sleep(0)
                 if cancelled < 500:
                     task.cancel()
@@ -434,7 +434,7 @@ def test_modes_and_errors_equal_those_of_the_plain_scanner(tmp_path: Path) -> No
     run(work())
 
 
-def test_a_scanner_can_be_closed_while_a_task_waits(tmp_path: Path) -> None:
+def test_scanner_can_be_closed_while_a_task_waits(tmp_path: Path) -> None:
     journal = make_journal(tmp_path / "journal", 1)
 
     async def work() -> None:
@@ -479,7 +479,7 @@ def consumer(journal: Path, handler: Any, **options: Any) -> AsyncConsumer:
     return AsyncConsumer(journal, "reader", handler, **{"timeout": 0, "backoff_ms": 0, **options})
 
 
-def test_a_consumer_handles_every_message_and_commits(tmp_path: Path) -> None:
+def test_consumer_handles_every_message_and_commits(tmp_path: Path) -> None:
     journal = make_journal(tmp_path / "journal", 25)
     handled: list[Message] = []
     committed: list[int] = []
@@ -503,7 +503,7 @@ def test_a_consumer_handles_every_message_and_commits(tmp_path: Path) -> None:
     run(work())
 
 
-def test_a_handler_that_fails_is_called_again_and_then_its_message_is_set_aside(tmp_path: Path) -> None:
+def test_handler_that_fails_is_called_again_and_then_its_message_is_set_aside(tmp_path: Path) -> None:
     journal = make_journal(tmp_path / "journal", 25)
     calls: list[int] = []
     aside: list[int] = []
@@ -576,7 +576,7 @@ def test_cancelled_consumer_has_committed_its_work(tmp_path: Path) -> None:
     run(work())
 
 
-def test_a_consumer_is_stopped_by_a_handler_or_by_close(tmp_path: Path) -> None:
+def test_consumer_is_stopped_by_a_handler_or_by_close(tmp_path: Path) -> None:
     journal = make_journal(tmp_path / "journal", 25)
 
     async def work() -> None:

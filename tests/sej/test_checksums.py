@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import struct
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,8 +31,9 @@ from logwright.sej.model.consumer import Consumer
 from logwright.sej.tables.splits import SPLITS
 from tests.sej.samples import MESSAGE_BYTES, offsets_of, value_of
 from tests.support.counts import COUNTS
-from tests.support.damage import bit_flips, cut, damage_file, drop, flip_bits, noise, overwrite, torn_tails
+from tests.support.damage import bit_flips, cut, damage_file, drop, flip_bits, insert, noise, overwrite, torn_tails
 from tests.support.simulated_disk import SimulatedDisk
+from tests.support.trees import read_tree
 
 SMALL_BLOCK_BYTES = 512
 FIRST = "jnl/0000000000000000.jnl"
@@ -71,7 +73,7 @@ def permissive(path: Path) -> tuple[list[int], list[Damage]]:
 # --- writing them ---------------------------------------------------------------------------------------------------
 
 
-def test_a_writer_makes_a_side_file_for_each_segment_when_asked(journal_directory: Path) -> None:
+def test_writer_makes_a_side_file_for_each_segment_when_asked(journal_directory: Path) -> None:
     with Writer(journal_directory, checksums=True, segment_size=10 * MESSAGE_BYTES) as writer:
         for offset in range(25):
             writer.append(value_of(offset), timestamp=offset)
@@ -92,7 +94,7 @@ def test_a_writer_makes_a_side_file_for_each_segment_when_asked(journal_director
     }  # fmt: skip
 
 
-def test_a_journal_is_byte_for_byte_the_same_with_and_without_checksums(tmp_path: Path) -> None:
+def test_journal_is_byte_for_byte_the_same_with_and_without_checksums(tmp_path: Path) -> None:
     for name, checksums in (("with", True), ("without", False)):
         write(tmp_path / name, 50, checksums=checksums)
     assert (tmp_path / "with" / FIRST).read_bytes() == (tmp_path / "without" / FIRST).read_bytes()
@@ -102,7 +104,7 @@ def test_a_journal_is_byte_for_byte_the_same_with_and_without_checksums(tmp_path
 # --- what readers do about a block that does not match --------------------------------------------------------------
 
 
-def test_failfast_stops_before_the_first_message_that_touches_a_bad_block(journal: Path) -> None:
+def test_failfast_stops_before_the_first_message_in_a_bad_block(journal: Path) -> None:
     damage_file(journal / FIRST, flip_bits, 1225, 1)
     messages = Reader(journal).messages()
     assert [next(messages) for _ in range(25)][-1].offset == 24
@@ -111,7 +113,7 @@ def test_failfast_stops_before_the_first_message_that_touches_a_bad_block(journa
     assert (caught.value.file, caught.value.position) == (FIRST, 1000)
 
 
-def test_other_modes_skip_the_messages_that_touch_a_bad_block(journal: Path) -> None:
+def test_other_modes_skip_the_messages_in_a_bad_block(journal: Path) -> None:
     damage_file(journal / FIRST, flip_bits, 1225, 1)
     lost = range(25, 39)  # bytes 1000 to 1560, around the block from 1024 to 1536
     offsets, damages = permissive(journal)
@@ -142,7 +144,7 @@ def test_every_bad_block_is_skipped_and_reported(journal: Path) -> None:
     assert report.records == 100, "verify counts what has the form of a message"
 
 
-def test_a_message_over_many_blocks_is_one_damage(journal_directory: Path) -> None:
+def test_message_over_many_blocks_is_one_damage(journal_directory: Path) -> None:
     with Writer(journal_directory, checksums=True) as writer:
         for offset in range(5):
             writer.append(noise(300_000, offset) if offset == 2 else value_of(offset))
@@ -188,7 +190,7 @@ def test_bad_block_before_the_requested_messages_is_ignored(journal: Path) -> No
         assert offsets_of(scanner) == list(range(39, 100))
 
 
-def test_the_last_messages_are_checked(journal: Path) -> None:
+def test_last_messages_are_checked(journal: Path) -> None:
     damage_file(journal / FIRST, flip_bits, 3425, 1)
     assert [located.record.offset for located in Reader(journal).last(10)] == list(range(90, 100))
     assert [located.record.offset for located in Reader(journal, check_sums=False).last(20)] == list(range(80, 100))
@@ -293,7 +295,7 @@ def test_flipped_bit_of_a_side_file_loses_at_most_one_block(journal: Path) -> No
             assert {damage.kind for damage in damages} in (set(), {"checksum"}, {"truncated"})
 
 
-def test_flipped_bit_of_the_covered_bytes_is_not_taken_for_a_truncated_end(journal: Path) -> None:
+def test_flipped_bit_of_the_covered_bytes_is_not_mistaken_for_a_truncated_end(journal: Path) -> None:
     side = checksum_path(journal / FIRST)
     whole, at = side.read_bytes(), HEADER.size + 7 * ENTRY.size
     crc, covered = ENTRY.unpack(whole[at:])
@@ -319,7 +321,7 @@ def test_flipped_bit_of_the_covered_bytes_is_not_taken_for_a_truncated_end(journ
 # --- crashes --------------------------------------------------------------------------------------------------------
 
 
-def test_a_side_file_that_lags_leaves_the_rest_uncovered(journal: Path) -> None:
+def test_side_file_that_lags_leaves_the_rest_uncovered(journal: Path) -> None:
     side = checksum_path(journal / FIRST)
     entries = side.read_bytes()
     for size in range(len(entries)):
@@ -336,11 +338,11 @@ def test_end_synced_with_its_checksums_is_never_a_torn_tail(journal: Path) -> No
         report = Reader(journal).verify()
         assert report.problems[0].kind in ("malformed", "truncated")
         assert {problem.kind for problem in report.problems[1:]} <= {"checksum"}
-        assert f"by its checksums it was synced up to {len(data)}" in report.problems[0].message
+        assert f"it was synced up to {len(data)}" in report.problems[0].message
         assert report.problems[0].position == whole * MESSAGE_BYTES
         with pytest.raises(DamagedJournal):
             list(Reader(journal))
-        with pytest.raises(DamagedJournal, match="by its checksums it was synced up to 4000"):
+        with pytest.raises(DamagedJournal, match="it was synced up to 4000"):
             Writer(journal)
         assert Reader(journal).summary().damaged
         assert (journal / FIRST).read_bytes() == torn.data
@@ -355,7 +357,7 @@ def test_every_reader_reports_a_truncated_end(journal: Path, left: int) -> None:
     assert offsets == list(range(whole))
     (damage,) = damages
     assert (damage.start, damage.end) == (whole * MESSAGE_BYTES, left)
-    reason = "by its checksums it was synced up to 4000"
+    reason = "it was synced up to 4000"
     for target_bytes in (1, 1000, 1 << 30):
         splits = SPLITS.plan(reader, target_bytes)
         found = [item for split in splits for item in SPLITS.chunks(reader, split, "permissive")]
@@ -382,13 +384,13 @@ def test_consumer_stops_at_a_truncated_end(journal: Path) -> None:
     handled: list[Message] = []
     with (
         Consumer(journal, "billing", handled.append, timeout=None) as consumer,
-        pytest.raises(DamagedJournal, match="@ 2400: the file ends here; by its checksums it was synced up to 4000"),
+        pytest.raises(DamagedJournal, match="@ 2400: the file ends here; it was synced up to 4000"),
     ):
         consumer.run()
     assert (len(handled), consumer.committed) == (60, 60)
 
 
-def test_follower_of_an_active_writer_never_takes_the_end_for_truncated(journal: Path) -> None:
+def test_follower_of_an_active_writer_never_mistakes_the_end_for_truncated(journal: Path) -> None:
     with Writer(journal, checksums=True, sync="always") as writer, Scanner(journal, 100, timeout=0) as early:
         for offset in range(100, 160):
             writer.append(value_of(offset), timestamp=offset)
@@ -403,11 +405,14 @@ def test_repair_accounts_for_the_end_of_a_truncated_segment(journal: Path, left:
     damage_file(journal / FIRST, cut, 60 * MESSAGE_BYTES + left)
     found = plan(journal)
     apply(journal, found)
-    (loss,) = found.losses
+    loss, unproven = found.losses
     assert (loss.position, loss.bytes, loss.at_least, loss.at_most) == (60 * MESSAGE_BYTES, left, 1, None)
     assert (loss.what, loss.fields) == ("whatever there was from message 60 on", {"first": 60, "next": None})
+    assert (unproven.kind, unproven.position, unproven.bytes) == ("restored", 2048, 352 + left)
+    assert unproven.what == "messages 51 to 59, kept as they are, without a checksum"
+    assert unproven.fields == {"first": 51, "next": 60, "proven": False}
     report = Reader(journal).verify()
-    assert (report.problems, report.anomalies, len(report.losses)) == ([], [], 1)
+    assert (report.problems, report.anomalies, len(report.losses)) == ([], [], 2)
     write(journal, 30)
     assert offsets_of(Reader(journal)) == list(range(90))
 
@@ -449,6 +454,61 @@ def test_cutting_a_torn_tail_keeps_the_coverage_of_checksums(journal: Path, chec
     sums = Checksums.load(REAL_DISK, checksum_path(journal / FIRST))
     assert sums is not None
     assert sums.covered_bytes(5120) == (5120 if checksums else 4000)
+
+
+@pytest.mark.parametrize("checksums", [True, False])
+@pytest.mark.parametrize(
+    ("damage", "start", "reason"),
+    [
+        ((insert, 95 * MESSAGE_BYTES + 5, b"\x99" * 60), 3584, "the checksum of the block of 416 bytes at 3584 "),
+        ((flip_bits, 3990, 3), 3584, "the checksum of the block of 416 bytes at 3584 does not match"),
+        ((drop, 3805, 3810), 3800, "the offset is "),
+    ],
+    ids=["inserted", "flipped", "deleted"],
+)
+def test_writer_refuses_a_last_block_that_does_not_match(
+    journal: Path, checksums: bool, damage: tuple[Any, ...], start: int, reason: str
+) -> None:
+    damage_file(journal / FIRST, *damage)
+    before, offsets = read_tree(REAL_DISK, journal), permissive(journal)[0]
+    with pytest.raises(DamagedJournal) as raised:
+        Writer(journal, checksums=checksums)
+    assert raised.value.position == start
+    assert raised.value.reason.startswith(reason)
+    assert raised.value.reason.endswith("nothing is cut off (see logwright repair)")
+    assert read_tree(REAL_DISK, journal) == before
+    assert Reader(journal).summary().damaged
+    apply(journal, plan(journal, accept_checksums=True))
+    assert Reader(journal).verify().problems == []
+    next_offset = Reader(journal).next
+    with Writer(journal, checksums=checksums) as writer:
+        assert writer.append(value_of(next_offset)) == next_offset
+    assert set(offsets) | {next_offset} <= set(offsets_of(Reader(journal)))
+
+
+def test_writer_refuses_a_bad_last_block_before_a_torn_tail(journal: Path) -> None:
+    damage_file(journal / FIRST, flip_bits, 3990, 3)
+    damage_file(journal / FIRST, lambda data: data + bytes(7))
+    before = read_tree(REAL_DISK, journal)
+    with pytest.raises(DamagedJournal, match="the checksum of the block of 416 bytes at 3584 does not match"):
+        Writer(journal)
+    assert read_tree(REAL_DISK, journal) == before
+
+
+def test_writer_continues_after_an_earlier_bad_block(journal: Path) -> None:
+    damage_file(journal / FIRST, flip_bits, 3000, 3)
+    offsets = permissive(journal)[0]
+    write(journal, 20)
+    assert permissive(journal)[0] == [*offsets, *range(100, 120)]
+
+
+def test_writer_continues_after_a_bad_block_that_ends_with_the_file(journal: Path) -> None:
+    write(journal, 28)
+    assert (journal / FIRST).stat().st_size == 10 * SMALL_BLOCK_BYTES
+    damage_file(journal / FIRST, flip_bits, 5110, 3)
+    offsets = permissive(journal)[0]
+    write(journal, 2)
+    assert permissive(journal)[0] == [*offsets, 128, 129]
 
 
 def test_old_side_file_does_not_apply_to_a_new_segment_of_its_name(journal_directory: Path) -> None:
@@ -493,13 +553,13 @@ def test_entries_beyond_the_file_are_reported_and_show_the_loss(
     report = Reader(journal).verify()
     (problem,) = report.problems
     assert (problem.kind, problem.position) == ("truncated", 4000)
-    assert f"by its checksums it was synced up to {covered};" in problem.message
+    assert f"it was synced up to {covered};" in problem.message
     (anomaly,) = report.anomalies
     assert (anomaly.kind, anomaly.position) == ("checksum_file", HEADER.size + 8 * ENTRY.size)
     assert anomaly.message.startswith("3 entries from here on are for blocks after the end of the file at 4000")
 
 
-def test_the_checksums_of_a_segment_are_durable_when_it_is_finished_and_when_the_writer_is_closed(
+def test_checksums_of_a_segment_are_durable_when_it_is_finished_and_when_the_writer_is_closed(
     simulated_disk: SimulatedDisk,
 ) -> None:
     def unsynced_checksums() -> list[str]:
@@ -528,7 +588,7 @@ def test_power_cut_never_leaves_bytes_that_fail_their_checksums(simulated_disk: 
         assert Reader(JOURNAL, disk=state).verify().sound
 
 
-def test_a_follower_is_not_misled_by_checksums_that_change_under_it(journal: Path) -> None:
+def test_follower_is_not_misled_by_checksums_that_change_under_it(journal: Path) -> None:
     damage_file(journal / FIRST, lambda data: data + bytes(50))
     with Scanner(journal, timeout=0) as scanner:
         assert offsets_of(scanner) == list(range(100))

@@ -1,4 +1,4 @@
-"""The bytes of a message, in both directions: one table of cases, and what is said about bytes that are none."""
+"""The bytes of a message, in both directions: one table of cases, and the errors for other bytes."""
 
 from __future__ import annotations
 
@@ -55,19 +55,19 @@ EACH_CASE = pytest.mark.parametrize(
 
 
 @EACH_CASE
-def test_a_message_is_encoded(message: Message, data: bytes) -> None:
+def test_message_is_encoded(message: Message, data: bytes) -> None:
     assert codec.encode(message) == data
     assert message.size == len(data)
 
 
 @EACH_CASE
-def test_a_message_is_decoded(message: Message, data: bytes) -> None:
+def test_message_is_decoded(message: Message, data: bytes) -> None:
     assert codec.decode(data) == (message, Span(0, len(data)))
     assert codec.decode(data, expected=message.offset) == (message, Span(0, len(data)))
 
 
 @EACH_CASE
-def test_a_message_is_decoded_from_the_middle_of_a_buffer(message: Message, data: bytes) -> None:
+def test_message_is_decoded_from_the_middle_of_a_buffer(message: Message, data: bytes) -> None:
     span = Span(3, 3 + len(data))
     for buffer in (b"abc" + data + b"def", bytearray(b"abc" + data), memoryview(b"abc" + data + b"def")):
         assert codec.decode(buffer, 3) == (message, span)
@@ -114,7 +114,7 @@ def test_truncated_message_reports_the_available_bytes() -> None:
     assert codec.explain(WHOLE, 0, 34, 7) == "the message is whole"
 
 
-def test_the_largest_claim_that_fits_needs_more_and_the_next_is_malformed() -> None:
+def test_largest_claim_that_fits_needs_more_and_the_next_is_malformed() -> None:
     fits = overwrite(WHOLE, 21, struct.pack(">i", MAX_MESSAGE_BYTES - 29))
     assert codec.decode(fits) is NEED_MORE
     assert codec.claimed_size(fits, 0, len(fits)) == MAX_MESSAGE_BYTES
@@ -187,7 +187,7 @@ def test_impossible_number_of_messages_is_refused(count: int) -> None:
 
 
 @pytest.mark.parametrize(("start", "end"), [(-1, 5), (5, 4), (0, len(ALL) + 1)])
-def test_a_range_outside_of_its_buffer_is_refused(start: int, end: int) -> None:
+def test_range_outside_of_its_buffer_is_refused(start: int, end: int) -> None:
     for use in (
         lambda: codec.walk(ALL, start, end, 5),
         lambda: codec.spans(ALL, start, end, 1),
@@ -220,7 +220,7 @@ def test_head_without_its_end_is_a_candidate_if_it_fits() -> None:
 
 
 @pytest.mark.parametrize("kind", [Message, PlainMessage], ids=["compiled", "plain"])
-def test_a_message_is_a_value(kind: type[Message]) -> None:
+def test_message_is_a_value(kind: type[Message]) -> None:
     message, same = kind(1, 2, 3, b"k", b"v"), kind(1, 2, 3, b"k", b"v")
     assert message == same
     assert hash(message) == hash(same)
@@ -235,7 +235,7 @@ def test_a_message_is_a_value(kind: type[Message]) -> None:
             assert (offset, timestamp, type, key, value) == (1, 2, 3, b"k", b"v")
 
 
-def test_a_message_can_be_sent_to_another_process() -> None:
+def test_message_can_be_sent_to_another_process() -> None:
     message = Message(1, None, 3, b"k", b"v")
     assert pickle.loads(pickle.dumps(message)) == message
 
@@ -253,7 +253,7 @@ WRONG = {
 
 @pytest.mark.parametrize("fields", WRONG.values(), ids=WRONG)
 @pytest.mark.parametrize("kind", [Message, PlainMessage], ids=["compiled", "plain"])
-def test_a_message_that_the_format_cannot_hold_is_not_encoded(kind: type[Message], fields: tuple[object, ...]) -> None:
+def test_message_that_the_format_cannot_hold_is_not_encoded(kind: type[Message], fields: tuple[object, ...]) -> None:
     with pytest.raises(WrongUse):
         codec.encode(kind(*fields))  # type: ignore[arg-type]
 
@@ -281,7 +281,7 @@ def test_now_has_a_readable_repr() -> None:
         ("00000000000000000a.jnl", 10),
     ],
 )
-def test_the_name_of_a_segment_is_its_first_offset(name: str, offset: int) -> None:
+def test_name_of_a_segment_is_its_first_offset(name: str, offset: int) -> None:
     assert parse_segment_name(name) == offset
     assert parse_segment_name(segment_name(offset)) == offset
 

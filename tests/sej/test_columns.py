@@ -1,4 +1,4 @@
-"""Messages as Arrow columns and back: values, types, nulls, sizes, and that nothing is copied where it need not be."""
+"""Messages as Arrow columns and back: values, types, nulls, sizes, and no unnecessary copies."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def some_messages(count: int, seed: int = 1, first: int = 5) -> list[Message]:
 
 
 def chunk_of(messages: list[Message], name: str = "jnl/0000000000000005.jnl", position: int = 6) -> Chunk:
-    """A chunk as a reader gives it, some bytes after the beginning of its buffer."""
+    """A chunk as a reader returns it, some bytes after the beginning of its buffer."""
     encoded = b"".join(map(codec.encode, messages))
     data = memoryview(b"before" + encoded + b"behind")
     segment = Segment(messages[0].offset, name, Path(name))
@@ -55,7 +55,7 @@ def collected(chunks: list[Chunk], names: list[str] | None = None, **options: An
 
 
 def rows_of(batches: list[pa.RecordBatch]) -> list[Message]:
-    """The messages that batches with the usual columns say."""
+    """The messages in batches with the usual columns."""
     found = []
     for batch in batches:
         plain = batch.set_column(1, "timestamp", batch.column("timestamp").view(pa.int64()))
@@ -66,7 +66,7 @@ def rows_of(batches: list[pa.RecordBatch]) -> list[Message]:
 # --- the schema -------------------------------------------------------------------------------------------------------
 
 
-def test_the_schema_is_the_five_fields_of_a_message() -> None:
+def test_schema_is_the_five_fields_of_a_message() -> None:
     assert columns.schema() == pa.schema(
         [
             pa.field("offset", pa.uint64(), nullable=False),
@@ -126,7 +126,7 @@ def test_small_batches_still_have_some_rows() -> None:
     assert [batch.num_rows for batch in batches] == [100]
 
 
-def test_a_message_larger_than_a_batch_is_a_batch() -> None:
+def test_message_larger_than_a_batch_is_a_batch() -> None:
     messages = [Message(0, 0, 0, b"", b"small"), Message(1, 0, 0, b"", bytes(70_000)), Message(2, 0, 0, b"", b"small")]
     batches = collected([chunk_of([message]) for message in messages], batch_bytes=1000)
     assert rows_of(batches) == messages
@@ -142,7 +142,7 @@ def test_unexpectedly_long_keys_only_make_smaller_batches() -> None:
 
 
 @pytest.mark.parametrize("name", USUAL)
-def test_a_single_column_is_the_same_as_among_the_others(name: str) -> None:
+def test_single_column_is_the_same_as_among_the_others(name: str) -> None:
     chunk = chunk_of(some_messages(200))
     (one,), (all_of_them,) = collected([chunk], [name]), collected([chunk])
     assert one.schema.names == [name]
@@ -169,7 +169,7 @@ def test_positions_are_relative_to_the_beginning_of_the_file() -> None:
     assert batch.column("file").dictionary.to_pylist() == ["jnl/a.jnl", "jnl/b.jnl"]
 
 
-def test_files_are_right_where_a_batch_ends_within_a_chunk() -> None:
+def test_files_are_correct_if_a_batch_ends_within_a_chunk() -> None:
     messages = [Message(offset, 0, 0, b"", bytes(1000)) for offset in range(5000)]
     chunks = [chunk_of(messages[at : at + 700], f"{at}") for at in range(0, 5000, 700)]
     batches = collected(chunks, ["offset", "value", "file"], batch_bytes=1_300_000)
@@ -233,7 +233,7 @@ def test_invalid_batch_size_is_refused(size: int) -> None:
 
 
 def used(gathered: Columns) -> dict[str, bytes]:
-    """The part of each column's buffer that counts."""
+    """The used part of each column's buffer."""
     count = gathered.count
     found = {}
     for name, width in {"offsets": 8, "timestamps": 8, "types": 1, "positions": 8, "sizes": 4}.items():
@@ -302,7 +302,7 @@ def test_buffer_beyond_32_bit_offsets_is_refused(module: Any, sizes: tuple[int, 
 
 
 @pytest.mark.parametrize("module", IMPLEMENTATIONS)
-def test_a_buffer_that_is_too_small_is_refused(module: Any) -> None:
+def test_buffer_that_is_too_small_is_refused(module: Any) -> None:
     with pytest.raises(WrongUse, match="asked for"):
         module.Gatherer(codec.OFFSETS, 10, 0, 0, lambda size: bytearray(size - 1))
 
@@ -311,7 +311,7 @@ def test_a_buffer_that_is_too_small_is_refused(module: Any) -> None:
 
 
 def appended(data: Any) -> list[tuple[int | None, int, bytes, bytes]]:
-    """Timestamp, type, key and value of what a writer would write of Arrow data, packed by codec and kernel alike."""
+    """Timestamp, type, key and value that a writer would write for Arrow data, packed by codec and kernel alike."""
     parts, packed = columns.from_arrow(data), []
     for module in IMPLEMENTATIONS:
         buffer = module.AppendBuffer(0, 0, 1 << 40, 1 << 40)
@@ -432,7 +432,7 @@ def test_every_integer_type_is_accepted(kind: pa.DataType) -> None:
         ({"key": pa.array([b"k"])}, "no column value among key"),
     ],
 )
-def test_a_wrong_column_is_named(data: dict[str, pa.Array], complaint: str) -> None:
+def test_wrong_column_is_named(data: dict[str, pa.Array], complaint: str) -> None:
     with pytest.raises(WrongUse, match=complaint):
         columns.from_arrow(pa.record_batch(data))
 
@@ -449,7 +449,7 @@ def test_other_objects_than_arrow_are_refused(data: Any) -> None:
         columns.from_arrow(data)
 
 
-def test_a_key_that_is_too_long_is_found_before_anything_is_written() -> None:
+def test_key_that_is_too_long_is_found_before_anything_is_written() -> None:
     (part,) = columns.from_arrow(pa.record_batch({"value": VALUES, "key": pa.array([b"", bytes(128), b""])}))
     for module in IMPLEMENTATIONS:
         with pytest.raises(TooLarge, match="128 bytes"):
@@ -460,7 +460,7 @@ def test_a_key_that_is_too_long_is_found_before_anything_is_written() -> None:
 
 
 class Stream:
-    """What another library's frame looks like from outside."""
+    """The interface of another library's frame."""
 
     def __init__(self, data: pa.Table) -> None:
         self._data = data
@@ -503,7 +503,7 @@ def test_arrow_data_of_any_shape_is_accepted(wrapped: Callable[[pa.Table], Any])
 
 
 @pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary()], ids=str)
-def test_an_empty_table_has_no_rows(kind: pa.DataType) -> None:
+def test_empty_table_has_no_rows(kind: pa.DataType) -> None:
     assert appended(pa.table({"value": pa.array([], kind), "key": pa.array([], kind)})) == []
 
 
@@ -532,7 +532,7 @@ def test_columns_of_the_right_types_are_not_copied() -> None:
     assert address_of(part.types) == batch.column("type").buffers()[1].address + 4
 
 
-def test_the_bytes_of_strings_and_large_binaries_are_not_copied() -> None:
+def test_bytes_of_strings_and_large_binaries_are_not_copied() -> None:
     for kind in (pa.string(), pa.large_binary(), pa.large_string()):
         array = pa.array(["one", "two", "three"], kind)
         (part,) = columns.from_arrow(pa.record_batch({"value": array}))

@@ -1,4 +1,4 @@
-"""A consumer: what its handler gets, what is committed when, what happens when it fails, stops, or is killed."""
+"""A consumer: calls of its handler, commits, and the effects of failures, stopping and kills."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def consumer(journal: Path, handler: Any, **options: Any) -> Consumer:
 
 
 class Failing:
-    """A handler that fails a number of times on some offsets; `calls` are the offsets that it was given."""
+    """A handler that fails a number of times on some offsets; `calls` are the offsets of its calls."""
 
     def __init__(self, failures: dict[int, int]) -> None:
         self.calls: list[int] = []
@@ -54,7 +54,7 @@ class Failing:
 # --- what is handled ------------------------------------------------------------------------------------------------
 
 
-def test_every_message_is_handled_once_in_order_and_the_next_run_continues_after_them(journal: Path) -> None:
+def test_every_message_is_handled_once_in_order_and_the_next_run_continues(journal: Path) -> None:
     handled: list[Message] = []
     with consumer(journal, handled.append) as reader:
         assert reader.run() == 25
@@ -163,7 +163,7 @@ def test_waiting_consumer_commits_what_is_due(journal: Path) -> None:
     thread.join(DEADLINE_SECONDS)
 
 
-def test_a_commit_that_fails_ends_the_run(simulated_disk: SimulatedDisk) -> None:
+def test_commit_that_fails_ends_the_run(simulated_disk: SimulatedDisk) -> None:
     make_journal(JOURNAL, 25, disk=simulated_disk)
     faulty = FaultyDisk(simulated_disk, fail_at=2, only={"rename"})  # the first is that of the beginning
     handled: list[Message] = []
@@ -178,7 +178,7 @@ def test_a_commit_that_fails_ends_the_run(simulated_disk: SimulatedDisk) -> None
 # --- a handler that fails -------------------------------------------------------------------------------------------
 
 
-def test_a_handler_that_fails_is_called_again_with_the_same_message(journal: Path) -> None:
+def test_handler_that_fails_is_called_again_with_the_same_message(journal: Path) -> None:
     handler = Failing({3: 2, 24: 4})
     with consumer(journal, handler, attempts=5) as reader:
         assert reader.run() == 25
@@ -253,7 +253,7 @@ def test_only_false_means_that_a_message_is_not_done(journal: Path) -> None:
         reader.run()
 
 
-def test_the_pause_after_a_failure_doubles_up_to_a_limit(journal: Path) -> None:
+def test_pause_after_a_failure_doubles_up_to_a_limit(journal: Path) -> None:
     delivery = Delivery(
         journal,
         "reader",
@@ -343,7 +343,7 @@ def test_batch_without_any_message_done_has_failed(journal: Path) -> None:
 # --- stopping -------------------------------------------------------------------------------------------------------
 
 
-def test_a_handler_can_stop_its_consumer(journal: Path) -> None:
+def test_handler_can_stop_its_consumer(journal: Path) -> None:
     handled: list[int] = []
 
     def handle(message: Message) -> None:
@@ -360,7 +360,7 @@ def test_a_handler_can_stop_its_consumer(journal: Path) -> None:
     assert read_offset(journal, "reader") == 5
 
 
-def test_a_consumer_that_waits_between_attempts_can_be_closed(journal: Path) -> None:
+def test_consumer_that_waits_between_attempts_can_be_closed(journal: Path) -> None:
     failed = threading.Event()
 
     def handle(message: Message) -> None:
@@ -403,7 +403,7 @@ def test_only_one_consumer_of_a_name_runs(journal: Path) -> None:
 def test_invalid_numbers_are_refused(journal: Path, option: str) -> None:
     with pytest.raises(WrongUse, match=f"{option} must be at least 1"):
         consumer(journal, print, **{option: 0})
-    Offset(journal, "reader").close()  # and nothing is held
+    Offset(journal, "reader").close()  # and nothing is locked
 
 
 @pytest.mark.parametrize("option", ["default", "mode"])
@@ -428,7 +428,7 @@ def test_messages_are_repeated_after_a_kill_between_handling_and_commit(simulate
     ) as reader:
         reader.run()
     assert len(dead) == 25
-    for offset, disk in dead:  # the disk as it was while this message was being handled
+    for offset, disk in dead:  # the disk while this message was being handled
         again: list[Message] = []
         with consumer(JOURNAL, again.append, disk=disk) as reader:
             reader.run()
@@ -454,7 +454,7 @@ def test_killed_consumer_releases_its_lock_and_loses_nothing(journal: Path) -> N
         with Child(CONSUME, journal) as child:
             for number in range(lines):
                 if number:
-                    child.say("next")  # it must not be ahead of what we have seen of it
+                    child.say("next")  # it must not be ahead of the messages that we have received
                 seen.append(int(child.line()))
             child.kill()
     make_journal(journal, 5)

@@ -1,4 +1,4 @@
-"""Copying a journal by batches: the same files, whatever the sizes; and what a writer that was not closed leaves."""
+"""Copying a journal in batches: the same files, whatever the sizes; and the files of a writer that was not closed."""
 
 from __future__ import annotations
 

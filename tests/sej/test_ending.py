@@ -1,4 +1,4 @@
-"""Where the messages of a segment end, found from the back or by walking, whatever its values hold."""
+"""The end of the messages of a segment, found backwards or by a walk, whatever the values contain."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def test_whole_messages_are_accepted_from_the_end(simulated_disk: SimulatedDisk,
     assert end_of(simulated_disk, data, first=9) == End(len(data), 9 + count)
 
 
-def test_an_empty_segment_ends_where_it_begins(simulated_disk: SimulatedDisk) -> None:
+def test_empty_segment_ends_where_it_begins(simulated_disk: SimulatedDisk) -> None:
     assert end_of(simulated_disk, b"", first=9) == End(0, 9)
 
 
 @pytest.mark.parametrize("first", [0, 1])
-def test_a_short_segment_is_walked_to_its_end(simulated_disk: SimulatedDisk, first: int) -> None:
+def test_short_segment_is_walked_to_its_end(simulated_disk: SimulatedDisk, first: int) -> None:
     data = message(first, timestamp=30) + message(first + 1, timestamp=10) + message(first + 2, timestamp=20)
     walked = End(len(data), first + 3, walked=Walked(0, 10, 30))
     assert end_of(simulated_disk, data, first=first, walk_bytes=len(data)) == walked
@@ -65,7 +65,7 @@ def test_tail_torn_after_messages_in_its_value_is_torn(simulated_disk: Simulated
     assert (end.torn.start, end.torn.end, end.torn.kind) == (len(whole), len(data), "torn_tail")
 
 
-def test_an_end_with_a_copy_of_earlier_messages_is_damage(simulated_disk: SimulatedDisk) -> None:
+def test_end_with_a_copy_of_earlier_messages_is_damage(simulated_disk: SimulatedDisk) -> None:
     whole = b"".join(message(offset) for offset in range(4))
     copy = message(1) + message(2)
     for data in (whole + copy[:-9], whole + b"noise" + copy + b"noise", whole + bytes(40) + copy):
@@ -76,7 +76,7 @@ def test_an_end_with_a_copy_of_earlier_messages_is_damage(simulated_disk: Simula
 
 
 @pytest.mark.parametrize("tail", [message(1), message(1)[:-3] + message(2)[:20], bytes(40) + message(9, b"")[-4:]])
-def test_a_single_earlier_message_at_the_end_is_torn(simulated_disk: SimulatedDisk, tail: bytes) -> None:
+def test_single_earlier_message_at_the_end_is_torn(simulated_disk: SimulatedDisk, tail: bytes) -> None:
     whole = b"".join(message(offset) for offset in range(4))
     end = end_of(simulated_disk, whole + b"noise" + tail)
     assert (end.position, end.next_offset, end.damage) == (len(whole), 4, None)
@@ -163,7 +163,7 @@ def test_file_of_text_is_not_a_torn_tail(simulated_disk: SimulatedDisk) -> None:
         (3, 1, True),
     ],
 )
-def test_end_before_what_was_synced_is_damage(
+def test_end_before_the_synced_bytes_is_damage(
     simulated_disk: SimulatedDisk,
     monkeypatch: pytest.MonkeyPatch,
     torn_bytes: int,
@@ -184,7 +184,7 @@ def test_end_before_what_was_synced_is_damage(
         assert (end.damage, end.was_synced) == (None, False)
 
 
-def test_damage_at_the_end_stays_what_it_is_whatever_was_synced(
+def test_damage_at_the_end_stays_damage_whatever_was_synced(
     simulated_disk: SimulatedDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = b"".join(message(offset) for offset in (0, 1, 2, 3)) + b"noise" + message(1) + message(2) + b"noise"

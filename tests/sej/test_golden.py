@@ -1,7 +1,7 @@
 """The journals that the original has written, damaged and repaired: read, written and recovered as the contract says.
 
-Where the contract leaves the original's ways: one open is enough to cut a torn tail, what is cut is kept, and nothing
-is cut where valid messages follow.
+The contract differs from the original in this: one open is enough to cut a torn tail, the cut bytes are kept, and
+nothing is cut if valid messages follow.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def message_of(line: dict[str, Any]) -> Message:
 
 
 def expected(name: str) -> list[Message]:
-    """The messages that a case holds, those that survived its damage."""
+    """The messages of a case that survived its damage."""
     case = golden_case(name)
     if "base" in case:
         return list(map(message_of, golden_lines(Path(case["base"]).parent.name)))[: case["surviving"]]
@@ -62,7 +62,7 @@ def expected(name: str) -> list[Message]:
 
 
 def base_of(name: str) -> list[Message]:
-    """The messages that a case held before it was damaged."""
+    """The messages of a case before it was damaged."""
     return list(map(message_of, golden_lines(Path(golden_case(name)["base"]).parent.name)))
 
 
@@ -72,7 +72,7 @@ def journal(name: str) -> Path:
 
 @pytest.fixture
 def copy(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
-    """A copy of the case that the test is about."""
+    """A copy of the case of the test."""
     return Path(shutil.copytree(journal(request.getfixturevalue("name")), tmp_path / "sej"))
 
 
@@ -151,7 +151,7 @@ def test_missing_timestamp_and_the_epoch_are_distinguished() -> None:
 
 
 @pytest.mark.parametrize("name", TORN)
-def test_a_torn_journal_is_read_up_to_its_torn_tail(name: str) -> None:
+def test_torn_journal_is_read_up_to_its_torn_tail(name: str) -> None:
     case = golden_case(name)
     before = files_of(journal(name))
     reader = Reader(journal(name))
@@ -170,7 +170,7 @@ def test_a_torn_journal_is_read_up_to_its_torn_tail(name: str) -> None:
 
 
 MIDDLE_DAMAGE = {
-    # case: the message that is lost, and the kind of damage in its place
+    # case: the lost message, and the kind of damage in its place
     "midflip_size": (19, "malformed"),
     "midflip_size_torn": (19, "malformed"),
     "midflip_key_negative": (20, "malformed"),
@@ -217,7 +217,7 @@ def test_changed_timestamp_is_not_detectable() -> None:
     assert found[20].value == written[20].value
 
 
-def test_a_missing_segment_is_a_gap() -> None:
+def test_missing_segment_is_a_gap() -> None:
     reader = Reader(journal("gap"))
     with pytest.raises(Gap) as failure:
         list(reader)
@@ -233,7 +233,7 @@ def test_a_missing_segment_is_a_gap() -> None:
     assert list(reader.messages(mode="dropmalformed")) == expected("gap")
 
 
-def test_a_segment_torn_in_the_middle_is_damage_of_that_segment() -> None:
+def test_segment_torn_in_the_middle_is_damage_of_that_segment() -> None:
     reader = Reader(journal("multi_torn_middle"))
     whole = expected("multi_torn_middle")
     position = sum(message.size for message in whole if 6 <= message.offset <= 10)
@@ -316,7 +316,7 @@ def append_all(writer: Writer, messages: list[Message]) -> None:
 
 @pytest.mark.parametrize("sync", ["none", "always", "interval(1)"])
 @pytest.mark.parametrize("name", ["empty", "one", "fifty", "types256", "zero_timestamp", "multi", "multi_exact"])
-def test_the_same_messages_make_the_same_bytes(name: str, sync: str, tmp_path: Path) -> None:
+def test_same_messages_make_the_same_bytes(name: str, sync: str, tmp_path: Path) -> None:
     case = golden_case(name)
     with Writer(tmp_path, sync=sync, segment_size=case.get("segment_size", DEFAULT_SEGMENT_BYTES)) as writer:
         append_all(writer, expected(name))
@@ -324,7 +324,7 @@ def test_the_same_messages_make_the_same_bytes(name: str, sync: str, tmp_path: P
 
 
 @pytest.mark.parametrize("name", ["one", "fifty", "types256", "zero_timestamp", "multi", "multi_exact"])
-def test_the_same_columns_make_the_same_bytes(name: str, tmp_path: Path) -> None:
+def test_same_columns_make_the_same_bytes(name: str, tmp_path: Path) -> None:
     case = golden_case(name)
     data = b"".join(map(codec.encode, expected(name)))
     columns = codec.columns(data, 0, len(data), len(expected(name)))
@@ -341,7 +341,7 @@ def test_sessions_with_other_segment_sizes_make_the_same_bytes(tmp_path: Path) -
     assert segment_hashes(tmp_path) == recorded_hashes(golden_case("reopened")["segments"])
 
 
-def test_the_limits_are_those_of_the_original(tmp_path: Path) -> None:
+def test_limits_are_those_of_the_original(tmp_path: Path) -> None:
     limits = json.loads((GOLDEN / "limits.json").read_text())
     assert limits["default_segment_size"] == DEFAULT_SEGMENT_BYTES
     assert limits["append_127_byte_key"] is None
@@ -383,7 +383,7 @@ def test_lock_file_removed_by_the_original_is_recreated(tmp_path: Path) -> None:
 # --- offsets and shards ---------------------------------------------------------------------------------------------
 
 
-def test_the_offsets_of_the_original_are_read() -> None:
+def test_offsets_of_the_original_are_read() -> None:
     case = golden_case("offsets")
     for name, value in case["offset_values_in_memory"].items():
         default: Literal["first", "last"] = "last" if name.endswith("last") else "first"
@@ -403,7 +403,7 @@ def test_offsets_are_committed_as_the_original_does(name: str, copy: Path) -> No
 
 
 def hash16(case: dict[str, Any], key: bytes) -> int:
-    """The hash that the case was sharded by."""
+    """The hash by which the case was sharded."""
     if case["hash"].startswith("crc32"):
         whole = zlib.crc32(key)
     else:
@@ -414,7 +414,7 @@ def hash16(case: dict[str, Any], key: bytes) -> int:
 
 
 @pytest.mark.parametrize("name", SHARDED)
-def test_a_sharded_root_is_read(name: str) -> None:
+def test_sharded_root_is_read(name: str) -> None:
     case, lines = golden_case(name), golden_lines(name)
     reader = ShardedReader(GOLDEN / name / "root")
     assert [shard.name for shard in reader.shards()] == case["dirs"]
@@ -427,7 +427,7 @@ def test_a_sharded_root_is_read(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SHARDED)
-def test_the_same_messages_make_the_same_shards(name: str, tmp_path: Path) -> None:
+def test_same_messages_make_the_same_shards(name: str, tmp_path: Path) -> None:
     case = golden_case(name)
     with ShardedWriter(
         tmp_path, case["prefix"], case["shard_bit"], lambda message: hash16(case, message.key)

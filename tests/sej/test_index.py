@@ -39,7 +39,7 @@ PER_ENTRY = -(-STRIDE_BYTES // MESSAGE_BYTES)
 
 
 def stamp(number: int) -> int:
-    """They count up by 10, but for one that is ahead of its time."""
+    """They increase by 10, except for one that is ahead of its time."""
     return 15_500 if number == 1500 else 10 * number
 
 
@@ -55,7 +55,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def journal(written: Path, tmp_path: Path) -> Path:
-    """The same again, to be changed."""
+    """A copy of it that may be changed."""
     for path in written.rglob("*"):
         if path.is_file():
             copy = tmp_path / path.relative_to(written)
@@ -81,7 +81,7 @@ def with_file(directory: Path, use: Callable[[File], object]) -> object:
         file.close()
 
 
-def test_an_entry_is_made_about_every_quarter_of_a_mebibyte(written: Path) -> None:
+def test_entry_is_made_about_every_quarter_of_a_mebibyte(written: Path) -> None:
     index = load(written)
     assert index is not None
     *entries, end = index.entries
@@ -116,7 +116,7 @@ def test_messages_without_a_time_do_not_count(tmp_path: Path) -> None:
 
 
 def test_reopened_writer_knows_the_times_of_existing_messages(tmp_path: Path) -> None:
-    """Opened again and again, also on a finished index, with and without times, and clocks that go back."""
+    """Opened repeatedly, also with a finished index, with and without times, and with clocks that go backwards."""
     random_numbers = random.Random(7)
     times: list[int | None] = []
     for _ in range(12):
@@ -134,7 +134,7 @@ def test_reopened_writer_knows_the_times_of_existing_messages(tmp_path: Path) ->
         begin = entry.offset
 
 
-def test_the_entries_are_confirmed_by_the_file(written: Path) -> None:
+def test_entries_are_confirmed_by_the_file(written: Path) -> None:
     index = load(written)
     assert index is not None
     for entry in index.entries:
@@ -144,7 +144,7 @@ def test_the_entries_are_confirmed_by_the_file(written: Path) -> None:
             assert with_file(written, partial(confirms, entry=other)) is False
 
 
-def test_an_entry_is_packed_and_unpacked() -> None:
+def test_entry_is_packed_and_unpacked() -> None:
     for entry in (
         Entry(7, 4096, -5, MAX_TIMESTAMP, NO_TIMESTAMP),
         Entry(2**64 - 1, 2**63, 2**63 - 1, -9, 9, is_end=True),
@@ -190,7 +190,7 @@ def test_index_is_created_and_removed(journal: Path) -> None:
 
 
 def answers(directory: Path) -> list[object]:
-    """What a reader says with the help of an index."""
+    """The results of a reader that uses an index."""
     reader = Reader(directory)
     found: list[object] = [
         next(iter(reader.messages(start, start + 1))).offset
@@ -241,7 +241,7 @@ def _forged(entry: Entry) -> bytes:
 
 
 def _in_layout_1(data: bytes) -> bytes:
-    """40 bytes an entry, with the largest timestamp of all messages before it."""
+    """40 bytes per entry, with the largest timestamp of all preceding messages."""
     found = b"LWSEJIX1" + bytes(8)
     for number in (PER_ENTRY, 2 * PER_ENTRY):
         fields = struct.pack("<QQqq", number, number * MESSAGE_BYTES, stamp(number), stamp(number - 1))
@@ -269,7 +269,7 @@ def test_index_torn_at_any_byte_only_slows_reading(journal: Path) -> None:
 
 
 def test_index_older_than_its_segment_is_ignored(journal: Path) -> None:
-    """Another program has cut the segment and written other messages since."""
+    """Another program has cut the segment and has written other messages since."""
     segment = first_segment(journal)
     data = segment.path.read_bytes()
     with Writer(journal / "other") as writer:

@@ -1,4 +1,4 @@
-"""The inventory of a journal: its files and its consumers, whatever state they are in."""
+"""The inventory of a journal: its files and its consumers, whatever their state."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_files_have_their_size_and_their_messages_the_last_may_be_empty(tmp_path
     assert taken(tmp_path / "new").files == [FileEntry("", name_of(0), 0, 0, 0)]
 
 
-def test_a_single_file_is_a_journal_of_one_file_without_consumers(tmp_path: Path) -> None:
+def test_single_file_is_a_journal_of_one_file_without_consumers(tmp_path: Path) -> None:
     journal = make_journal(tmp_path / "journal", 15)
     Offset(journal, "billing").close()
     found = taken(journal / name_of(10))
@@ -100,7 +100,7 @@ def test_damage_does_not_stop_the_inventory(tmp_path: Path) -> None:
 
 
 class ShrinkingDisk(RealDisk):
-    """A disk on which a shard is removed by someone else right before its segments are listed."""
+    """A disk on which another process removes a shard right before its segments are listed."""
 
     def list_directory(self, path: Path) -> list[str]:
         if path.parent.name == "1.001":
@@ -116,7 +116,7 @@ def test_shard_removed_during_listing_is_skipped(tmp_path: Path) -> None:
 
 
 class VanishingDisk(RealDisk):
-    """A disk on which a file is removed by someone else right before its size is asked for."""
+    """A disk on which another process removes a file right before its size is read."""
 
     def file_size(self, path: Path) -> int:
         if path.name == f"{10:016x}.jnl":

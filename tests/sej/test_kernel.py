@@ -1,6 +1,6 @@
-"""The compiled kernel against the codec: gathering messages, columns in both directions, and doing without it.
+"""The compiled kernel compared with the codec: gathering messages, columns in both directions, and working without it.
 
-That walks, messages, spans, columns and searches answer the same on any bytes is part of the contract tests.
+The contract tests check that walks, messages, spans, columns and searches agree on any bytes.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ EACH_TWIN = pytest.mark.parametrize("twin", TWINS, ids=["codec", "kernel"])
 PROPERTY = settings(derandomize=True, deadline=None, database=None, max_examples=200)
 
 
-def test_the_kernel_is_used_where_it_is_built() -> None:
+def test_kernel_is_used_where_it_is_built() -> None:
     pure = bool(os.environ.get("LOGWRIGHT_PURE"))
     assert COMPILED is not pure
     assert kernel.walk is (codec.walk if pure else compiled.walk)
 
 
-def test_the_kernel_has_everything_that_the_choice_offers() -> None:
+def test_kernel_has_everything_that_the_choice_offers() -> None:
     for name in ("AppendBuffer", "Gatherer", "check_columns", "columns", "find_head", "messages", "spans", "walk"):
         assert getattr(kernel, name) is getattr(compiled if COMPILED else codec, name)
 
@@ -55,7 +55,7 @@ def test_the_kernel_has_everything_that_the_choice_offers() -> None:
 
 
 class Both:
-    """Two buffers, of the codec and of the kernel, that are asked the same and must answer the same."""
+    """Two buffers, of the codec and of the kernel, that get the same calls and must return the same."""
 
     def __init__(self, *arguments: int) -> None:
         self.attended = [0, 0]
@@ -206,7 +206,7 @@ def test_refusing_buffer_accepts_nothing(twin: ModuleType) -> None:
 
 
 @EACH_TWIN
-def test_a_message_without_a_time_gets_that_of_its_append(twin: ModuleType) -> None:
+def test_message_without_a_time_gets_that_of_its_append(twin: ModuleType) -> None:
     buffer = twin.AppendBuffer(0, 0, 1000, 1 << 20)
     buffer.append(b"")
     assert buffer.smallest_timestamp == buffer.largest_timestamp > 1_700_000_000_000_000_000
@@ -313,7 +313,7 @@ def test_columns_of_messages_round_trip(rows: list[tuple[int, int, bytes, bytes]
 
 
 def check_both(columns: Columns) -> str | None:
-    """The kind of error that both find with some columns; a value that is too large is a wrong use as well."""
+    """The kind of error that both raise for some columns; a value that is too large is a wrong use as well."""
     found: list[str | None] = []
     for twin in TWINS:
         try:
@@ -369,7 +369,7 @@ def test_columns_of_noise_are_refused_or_gathered_within_their_buffers() -> None
 
 
 @pytest.mark.parametrize("columns", [columns for columns in BAD_COLUMNS.values() if columns.count > 0])
-def test_the_kernel_checks_each_row_again_before_it_copies(columns: Columns) -> None:
+def test_kernel_checks_each_row_again_before_it_copies(columns: Columns) -> None:
     with pytest.raises(WrongUse):
         compiled.AppendBuffer(0, 0, 1000, 1 << 30).extend(columns, 0, 1, 1 << 30)
 
@@ -465,7 +465,7 @@ def test_buffer_in_use_is_not_moved(twin: ModuleType) -> None:
 
 
 def test_everything_works_without_the_kernel() -> None:
-    """The journals of the original, once more, by an interpreter that may not use what was compiled."""
+    """The journals of the original, again, by an interpreter that may not use compiled code."""
     golden = "tests/sej/test_golden.py"
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "0", golden],

@@ -1,4 +1,4 @@
-"""What happens at the same time: a journal that grows while it is read, a writer that is closed, forked or moved."""
+"""Concurrent events: a journal that grows while it is read, a writer that is closed, forked or moved."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_message_completed_during_the_search_for_the_end_is_not_damage(growing: 
 
 
 @pytest.mark.parametrize("mode", ["failfast", "dropmalformed"])
-def test_a_message_completed_while_it_is_read_is_the_end_or_a_message(
+def test_message_completed_while_it_is_read_is_the_end_or_a_message(
     growing: GrowingDisk, tmp_path: Path, mode: Any
 ) -> None:
     growing.halve()
@@ -84,7 +84,7 @@ def test_a_message_completed_while_it_is_read_is_the_end_or_a_message(
 
 
 @pytest.mark.parametrize("key", [array.array("i", range(50)), memoryview(bytes(200)).cast("I")])
-def test_the_length_of_a_key_is_counted_in_bytes(tmp_path: Path, key: Any) -> None:
+def test_length_of_a_key_is_counted_in_bytes(tmp_path: Path, key: Any) -> None:
     with Writer(tmp_path / "journal") as writer:
         with pytest.raises(TooLarge, match="200 bytes"):
             writer.append(b"value", key)
@@ -124,7 +124,7 @@ def test_appends_before_close_are_kept_and_later_ones_refused(tmp_path: Path, po
     assert set(said) <= {message.offset for message in Reader(tmp_path / "journal")}
 
 
-def test_a_change_of_directory_does_not_move_a_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_change_of_directory_does_not_move_a_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path)
     with Writer("journal", segment_size=30) as writer, Offset("journal", "consumer") as offset:
@@ -137,7 +137,7 @@ def test_a_change_of_directory_does_not_move_a_journal(tmp_path: Path, monkeypat
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
-def test_a_forked_child_cannot_write_with_its_parents_writer(tmp_path: Path) -> None:
+def test_forked_child_cannot_write_with_its_parents_writer(tmp_path: Path) -> None:
     with Writer(tmp_path / "journal") as writer:
         writer.append(b"parent")
         child = os.fork()

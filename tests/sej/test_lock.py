@@ -1,4 +1,4 @@
-"""A sej journal beside programs that remove its lock files: a closing Go writer unlocks first and removes then."""
+"""A sej journal and programs that remove its lock files: a closing Go writer first unlocks, then removes the file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ VANISHED = "jnl.lck was removed or replaced by another program"
 
 
 def replace_lock(directory: Path) -> None:
-    """What a Go writer does that closes while ours opens, and the next one that opens."""
+    """The calls of a Go writer that closes while ours opens, and of the next one that opens."""
     (directory / LOCK_NAME).unlink()
     (directory / LOCK_NAME).touch()
 
@@ -94,7 +94,7 @@ def test_buffered_appends_do_not_check_the_lock_file(journal_directory: Path, mo
         assert len(looks) == 1, "before the write; a sync looks again after it"
 
 
-def test_a_writer_continues_after_its_directory_was_renamed(tmp_path: Path) -> None:
+def test_writer_continues_after_its_directory_was_renamed(tmp_path: Path) -> None:
     with Writer(tmp_path / "journal") as writer:
         writer.append(b"first")
         (tmp_path / "journal").rename(tmp_path / "other")

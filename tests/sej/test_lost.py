@@ -1,4 +1,4 @@
-"""Losses that a sej journal knows of: every reader passes the gap, says so once, and stops at any other."""
+"""Known losses of a sej journal: every reader skips the gap, logs it once, and stops at any other gap."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LEFT = [*range(13), *range(15, 25)]
 
 @pytest.fixture
 def lossy(journal_directory: Path) -> Path:
-    """A journal of 25 messages that has lost 13 and 14, and knows it."""
+    """A journal of 25 messages that has lost 13 and 14, with an account of this."""
     make_journal(journal_directory, 25)
     damage_file(journal_directory / "jnl" / segment_name(10), overwrite, 3 * MESSAGE_BYTES, noise(50, 1))
     apply(journal_directory, plan(journal_directory))
@@ -99,7 +99,7 @@ def test_splits_skip_a_known_gap(lossy: Path) -> None:
     assert sum(chunk.count for chunk in found if not isinstance(chunk, Damage)) == len(LEFT)
 
 
-def test_the_last_messages_are_read_across_a_known_gap(lossy: Path) -> None:
+def test_last_messages_are_read_across_a_known_gap(lossy: Path) -> None:
     assert [item.record.offset for item in Reader(lossy).last(15)] == LEFT[-15:]
 
 
@@ -155,7 +155,7 @@ def test_ranges_of_several_repairs_explain_a_gap_together() -> None:
     assert not are_known([Loss("file", 0, 0, 0, 0, "", "", kind="restored", fields={"first": 0, "next": 9})], 1, 2)
 
 
-def test_the_log_line_names_the_journal_and_the_file(lossy: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_log_line_names_the_journal_and_the_file(lossy: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "logwright"):
         list(Reader(lossy))
     assert [record.getMessage() for record in caplog.records] == [f"{lossy}: jnl/000000000000000f.jnl @ 0: {PASSED}"]

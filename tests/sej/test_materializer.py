@@ -54,7 +54,7 @@ def expected_rows(path: Path, shard: str | None = None) -> list[dict[str, Any]]:
 
 
 def plain_times(batches: list[pa.RecordBatch]) -> list[dict[str, Any]]:
-    """The rows of a table, times as microseconds: Python has not all of them."""
+    """The rows of a table, times as microseconds, because Python's datetime cannot represent all of them."""
     found = []
     for batch in batches:
         at = batch.schema.get_field_index("timestamp")
@@ -97,7 +97,7 @@ def test_increments_have_the_rows_of_one_run(tmp_path: Path) -> None:
     check_increments(MATERIALS, batches, tmp_path / "scratch", rng, lambda count: {"messages": rows[:count]})
 
 
-def test_the_columns_are_typed() -> None:
+def test_columns_are_typed() -> None:
     assert not MATERIALS.is_ordered
     assert MATERIALS.record_table == "messages"
     assert {name: str(kind) for name, kind in zip(*_fields("messages"), strict=True)} == {
@@ -119,7 +119,7 @@ def _fields(table: str) -> tuple[list[str], list[pa.DataType]]:
     return schema.names, schema.types
 
 
-def test_a_segment_is_written_again_from_the_table(tmp_path: Path) -> None:
+def test_segment_is_written_again_from_the_table(tmp_path: Path) -> None:
     make_journal(tmp_path / "journal", random.Random(3))
     with MATERIALS.materializer(Continued("", None, tmp_path)) as materializer:
         rows = [part for batch in batches_of(FORMAT, tmp_path / "journal") for _, part in materializer.add(batch)]
@@ -128,13 +128,6 @@ def test_a_segment_is_written_again_from_the_table(tmp_path: Path) -> None:
         writer = RESTORE.writer(tmp_path / "again", segment.name, disk=Reader(tmp_path / "journal").disk)
         own = table.filter(pa.compute.equal(table.column("file"), segment.name))
         for batch in own.to_batches():
-            writer.append_batch(as_events(batch))
+            writer.append_batch(batch)
         writer.finish()
         assert (tmp_path / "again" / segment.name).read_bytes() == segment.path.read_bytes()
-
-
-def as_events(batch: pa.RecordBatch) -> pa.RecordBatch:
-    detail = pa.array([f'{{"type":{number}}}' for number in batch.column("type").to_pylist()], pa.string())
-    names = {"sequence": "offset", "position": "position", "size": "size", "key": "key", "value": "value"}
-    columns = {name: batch.column(own) for name, own in {**names, "timestamp_ns": "timestamp_ns"}.items()}
-    return pa.RecordBatch.from_arrays([*columns.values(), detail], names=[*columns, "detail"])

@@ -1,7 +1,7 @@
-"""Memory is bounded: any operation on a journal of 300 MB takes a few megabytes more than a small one does.
+"""Memory is bounded: any operation on a journal of 300 MB takes only a few megabytes more than on a small one.
 
 Each operation runs in its own process, which reports the rise of its peak resident memory. The journal is a sparse
-file: its values are holes, so it costs neither time to write nor disk space.
+file: its values are holes, so it takes neither time to write nor disk space.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ before = peak_bytes()
 
 
 def sparse_journal(directory: Path, messages: int, value_bytes: int, per_segment: int) -> Path:
-    """A journal whose values are zeros that no disk holds."""
+    """A journal whose values are zeros that take no disk space."""
     (directory / "jnl").mkdir(parents=True)
     size = OVERHEAD + value_bytes
     for first in range(0, messages, per_segment):
@@ -61,7 +61,7 @@ def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def rise_bytes(work: str, journal: Path, folder: Path) -> int:
-    """How much more memory some work took, at its peak, than the process had before it."""
+    """The rise of the peak memory of a process by some work."""
     code = PRELUDE + work + "\nprint(peak_bytes() - before)"
     done = subprocess.run(
         [sys.executable, "-c", code, str(journal), str(folder)], capture_output=True, text=True, timeout=120

@@ -1,4 +1,4 @@
-"""A consumer's offset: what is stored, which process may store it, and what a crash leaves of it."""
+"""A consumer's offset: its file, its lock, and the effects of a crash."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def disk(simulated_disk: SimulatedDisk) -> SimulatedDisk:
 # --- the original's files -------------------------------------------------------------------------------------------
 
 
-def test_the_offsets_that_the_original_stored_are_read() -> None:
+def test_offsets_that_the_original_stored_are_read() -> None:
     directory = GOLDEN / "offsets" / "sej"
     values = golden_case("offsets")["offset_values_in_memory"]
     assert read_offset(directory, "reader1") == values["reader1"] == 17
@@ -99,19 +99,19 @@ def test_new_consumer_starts_at_its_default_and_is_registered(journal: Path) -> 
         assert last.value == 30, "it had not committed, so its default is looked up again"
 
 
-def test_a_new_consumer_is_known_after_a_power_cut(disk: SimulatedDisk) -> None:
+def test_new_consumer_is_known_after_a_power_cut(disk: SimulatedDisk) -> None:
     with Offset(JOURNAL, "new", disk=disk):
         assert f"name {JOURNAL / 'ofs' / 'new.ofs'}" not in disk.unsynced()
 
 
-def test_the_default_counts_as_committed_only_after_a_commit_of_it(journal: Path) -> None:
+def test_default_counts_as_committed_only_after_a_commit_of_it(journal: Path) -> None:
     with Offset(journal, "reader", "last") as offset:
         offset.commit(25)
         assert offset.committed
     assert read_offset(journal, "reader", "first") == 25
 
 
-def test_a_commit_of_the_same_value_writes_nothing(disk: SimulatedDisk) -> None:
+def test_commit_of_the_same_value_writes_nothing(disk: SimulatedDisk) -> None:
     with Offset(JOURNAL, "reader", disk=disk) as offset:
         before = len(disk.operations)
         offset.commit(3)
@@ -125,7 +125,7 @@ def test_a_commit_of_the_same_value_writes_nothing(disk: SimulatedDisk) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 6, 7, 9, 4096])
-def test_a_file_of_another_length_is_damage(journal: Path, size: int) -> None:
+def test_file_of_another_length_is_damage(journal: Path, size: int) -> None:
     (journal / "ofs").mkdir()
     (journal / "ofs" / "reader.ofs").write_bytes(bytes(size))
     reason = rf"ofs/reader\.ofs @ 0: an offset file has 0 or 8 bytes, this one has {size}"
@@ -161,7 +161,7 @@ def test_invalid_default_registers_no_consumer(journal: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["r", "reader-1", "reader_1", "billing.eu", "0", "-", "x" * 200])
-def test_a_name_is_letters_digits_and_a_few_signs(journal: Path, name: str) -> None:
+def test_name_is_letters_digits_and_a_few_signs(journal: Path, name: str) -> None:
     with Offset(journal, name) as offset:
         offset.commit(7)
     assert list_offsets(REAL_DISK, journal) == {name: 7}
@@ -191,7 +191,7 @@ def test_consumer_with_a_foreign_name_is_listed(journal: Path) -> None:
     assert list_offsets(REAL_DISK, journal) == {"my reader": 5}
 
 
-def test_a_link_in_place_of_the_file_is_not_followed(journal: Path) -> None:
+def test_link_in_place_of_the_file_is_not_followed(journal: Path) -> None:
     target = journal.parent / "elsewhere"
     target.write_bytes(bytes(8))
     (journal / "ofs").mkdir()
@@ -249,7 +249,7 @@ def test_reset_accepts_an_offset_an_end_or_a_time(journal: Path) -> None:
     assert reset(journal, "reader", 0) == 0, "what is gone may be asked for: reading begins with what is left"
 
 
-def test_a_reset_beyond_the_end_is_refused(journal: Path) -> None:
+def test_reset_beyond_the_end_is_refused(journal: Path) -> None:
     Offset(journal, "reader").close()
     with pytest.raises(WrongUse, match="the next message gets 25"):
         reset(journal, "reader", 26)
@@ -282,7 +282,7 @@ def commit_twice(disk: Disk, marks: SimulatedDisk) -> None:
 
 
 def is_old_or_new(state: SimulatedDisk) -> bool:
-    """What is stored is what was committed last, or what was being committed."""
+    """The stored offset is the last committed one, or the one that was being committed."""
     done = [value for what, value in state.marks if what == "done"]
     begun = [value for what, value in state.marks if what == "begin"]
     return stored_offset(state, JOURNAL, "reader") in {*(done[-1:] or [3]), *begun[-1:]}
@@ -307,7 +307,7 @@ def test_every_missing_sync_of_a_commit_is_detected(disk: SimulatedDisk) -> None
         states = faulty.inner.crash_states(format="")
         found_out.setdefault(faulty.failed, []).append(not all(map(sound, states)))
     assert found_out == {
-        "sync directory /journal": [False],  # for a holder that was killed after making the directory; here none was
+        "sync directory /journal": [False],  # for a holder that was killed after making the directory; none was here
         "sync /journal/ofs/reader.ofs.tmp": [True, True],
         "sync directory /journal/ofs": [True, True],
         "": [False],
@@ -321,7 +321,7 @@ def sound(state: SimulatedDisk) -> bool:
         return False
 
 
-def test_whichever_call_fails_the_offset_is_the_old_or_the_new_one(disk: SimulatedDisk) -> None:
+def test_failure_of_any_call_leaves_the_old_or_the_new_offset(disk: SimulatedDisk) -> None:
     for faulty in every_fault(disk.copy, format="sej"):
         try:
             commit_twice(faulty, faulty.inner)
@@ -367,7 +367,7 @@ def test_note_on_a_consumer_that_was_moved_does_not_return_after_a_power_cut(dis
     assert set(found) == {None}
 
 
-def test_a_consumer_ahead_of_its_journal_is_refused_with_both_offsets(journal_directory: Path) -> None:
+def test_consumer_ahead_of_its_journal_is_refused_with_both_offsets(journal_directory: Path) -> None:
     shortened(journal_directory)
     with pytest.raises(Truncated) as refused:
         Offset(journal_directory, "reader")
@@ -381,7 +381,7 @@ def test_a_consumer_ahead_of_its_journal_is_refused_with_both_offsets(journal_di
         assert offset.value == 22
 
 
-def test_a_consumer_ahead_of_its_journal_can_continue_at_the_end(
+def test_consumer_ahead_of_its_journal_can_continue_at_the_end(
     journal_directory: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     shortened(journal_directory)
@@ -429,7 +429,7 @@ def test_consumer_does_not_skip_messages_rewritten_after_it_passed_them(journal_
     assert not (journal_directory / ".logwright" / "ahead" / "reader.ofs").exists()
 
 
-def test_a_writer_names_the_consumers_that_are_ahead_once(
+def test_writer_names_the_consumers_that_are_ahead_once(
     journal_directory: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     shortened(journal_directory)
@@ -448,6 +448,7 @@ def test_consumer_continues_at_the_end_after_further_loss(journal_directory: Pat
     overtaken(journal_directory)
     for file in journal_directory.rglob(f"{Path(segment_name(30)).stem}.*"):  # its index, or it would be missed
         file.unlink()
+    shutil.rmtree(journal_directory / "idx")  # and that of the other one, which shows where it ended
     damage_file(journal_directory / "jnl" / segment_name(20), cut, MESSAGE_BYTES)
     make_journal(journal_directory, 10)
     with Offset(journal_directory, "reader", ahead="end") as offset:
@@ -480,7 +481,7 @@ def test_consumer_moved_by_the_original_keeps_that_offset(journal_directory: Pat
         assert offset.value == 27
 
 
-def test_a_damaged_note_on_a_consumer_is_damage(journal_directory: Path) -> None:
+def test_damaged_note_on_a_consumer_is_damage(journal_directory: Path) -> None:
     overtaken(journal_directory)
     note = journal_directory / ".logwright" / "ahead" / "reader.ofs"
     note.write_bytes(b"123")
@@ -501,7 +502,7 @@ def test_verify_names_a_consumer_that_new_messages_have_passed(journal_directory
     ]
 
 
-def test_the_note_is_durable_before_a_message_is_appended(simulated_disk: SimulatedDisk) -> None:
+def test_note_is_durable_before_a_message_is_appended(simulated_disk: SimulatedDisk) -> None:
     make_journal(JOURNAL, 25, disk=simulated_disk)
     with Offset(JOURNAL, "reader", disk=simulated_disk) as offset:
         offset.commit(25)

@@ -1,6 +1,6 @@
-"""The hub's wire: our encoding is that of the protobuf package, and what other encoders may send is understood.
+"""The hub's wire format: our encoding is that of the protobuf package, and that of other encoders is understood.
 
-Kernel and plain Python must give the same results on any bytes.
+Kernel and plain Python must return the same results on any bytes.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ def as_protobuf(message: PlainMessage) -> Any:
 
 
 def frames_in(parsed: Any) -> bytes:
-    """What the protobuf package has decoded, as stored in a segment."""
+    """Messages that the protobuf package has decoded, as stored in a segment."""
     return b"".join(codec._encode(m.Offset, m.Timestamp, m.Type, m.Key, m.Value) for m in parsed.Messages)
 
 
 def both(function: str, *arguments: Any) -> Any:
-    """What both twins answer: the same, or an error of the same type and words."""
+    """The result of both twins: the same, or an error of the same type and message."""
     answers = []
     for twin in (protobuf, compiled):
         try:
@@ -99,7 +99,7 @@ def test_fields_of_a_request_are_read_by_number_and_the_last_wins() -> None:
 
 
 def varint(chance: random.Random, number: int) -> bytes:
-    """A number as any encoder may write it: sometimes with more bytes than it needs."""
+    """A number as any encoder may write it: sometimes with more bytes than necessary."""
     out = bytearray(protobuf._varint(number))
     while chance.random() < 0.1 and len(out) < 10:
         out[-1] |= 128
@@ -187,7 +187,7 @@ def test_both_twins_agree_with_protobuf_on_any_bytes() -> None:
         try:
             parsed = PutRequest.FromString(bytes(data))
         except DecodeError:
-            # It checks that names are UTF-8, and how tags are written, which says nothing about messages.
+            # It checks that names are UTF-8, and how tags are written, which does not concern messages.
             continue
         assert found[0] == frames_in(parsed)
     assert taken > 500
@@ -234,5 +234,5 @@ def test_unwalked_bytes_are_not_encoded() -> None:
     assert both("from_wire", b"", 0, MOST)[0] is WrongUse
 
 
-def test_the_kernel_is_used_where_it_is_built() -> None:
+def test_kernel_is_used_where_it_is_built() -> None:
     assert wire.to_wire is (compiled.to_wire if COMPILED else protobuf.to_wire)

@@ -54,7 +54,7 @@ def wanted(start: int | None, stop: int | None, first: int = 0, end: int = 25) -
 
 
 @pytest.mark.parametrize(("start", "stop"), RANGES)
-def test_a_range_of_offsets_is_read_by_every_verb(journal: Path, start: int | None, stop: int | None) -> None:
+def test_range_of_offsets_is_read_by_every_verb(journal: Path, start: int | None, stop: int | None) -> None:
     reader = Reader(journal)
     assert offsets_of(reader.messages(start, stop)) == wanted(start, stop)
     assert [item.record.offset for item in reader.scan(start, stop) if not isinstance(item, Damage)] == wanted(
@@ -126,7 +126,7 @@ def test_file_that_is_not_a_segment_is_not_found(tmp_path: Path) -> None:
         Reader(tmp_path / "notes.txt")
 
 
-def test_a_journal_without_segments_is_empty(tmp_path: Path) -> None:
+def test_journal_without_segments_is_empty(tmp_path: Path) -> None:
     (tmp_path / "jnl").mkdir()
     reader = Reader(tmp_path)
     assert list(reader) == []
@@ -177,7 +177,7 @@ def test_messages_that_are_missing_within_a_segment_are_a_gap(journal: Path) -> 
     assert offsets_of(item for item in items if isinstance(item, Message)) == [*range(14), *range(16, 25)]
 
 
-def test_a_segment_of_noise_in_the_middle_is_one_damage(journal: Path) -> None:
+def test_segment_of_noise_in_the_middle_is_one_damage(journal: Path) -> None:
     noise = random.Random(4).randbytes(10 * MESSAGE_BYTES)
     reader = damaged_middle(journal, noise)
     items = list(reader.messages(mode="permissive"))
@@ -188,7 +188,7 @@ def test_a_segment_of_noise_in_the_middle_is_one_damage(journal: Path) -> None:
     assert reader.torn_tail is None
 
 
-def test_an_empty_segment_in_the_middle_is_a_gap(journal: Path) -> None:
+def test_empty_segment_in_the_middle_is_a_gap(journal: Path) -> None:
     reader = damaged_middle(journal, b"")
     with pytest.raises(Gap, match="begins with offset 20 where 10 was expected"):
         list(reader)
@@ -225,11 +225,11 @@ def test_torn_tail_is_known_after_reading_and_forgotten_by_the_next_read(journal
 
 
 @pytest.mark.parametrize("count", [0, 1, 5, 6, 15, 16, 25, 26, 1000])
-def test_the_last_messages_are_read_from_the_back(journal: Path, count: int) -> None:
+def test_last_messages_are_read_from_the_back(journal: Path, count: int) -> None:
     assert [item.record.offset for item in Reader(journal).last(count)] == list(range(25))[25 - min(count, 25) :]
 
 
-def test_the_last_messages_are_those_before_a_torn_tail(journal: Path) -> None:
+def test_last_messages_are_those_before_a_torn_tail(journal: Path) -> None:
     path = journal / "jnl" / segment_name(20)
     path.write_bytes(path.read_bytes()[:-7])
     reader = Reader(journal)
@@ -254,7 +254,7 @@ def test_reading_the_last_messages_reports_damage(journal: Path) -> None:
 # --- times ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_first_message_not_earlier_than_a_time_is_found(journal: Path) -> None:
+def test_first_message_not_earlier_than_a_time_is_found(journal: Path) -> None:
     reader = Reader(journal)
     for timestamp in (-5, 0, 1, 9, 10, 11, 19, 20, 24):
         assert reader.find_time(timestamp) == max(0, timestamp)
@@ -303,7 +303,7 @@ def test_reader_sees_flushed_messages(tmp_path: Path) -> None:
             assert reader.last(1)[0].record.offset == number
 
 
-def test_a_message_that_is_being_written_is_left_for_later(simulated_disk: SimulatedDisk) -> None:
+def test_message_that_is_being_written_is_left_for_later(simulated_disk: SimulatedDisk) -> None:
     home = Path("/journal")
     with Writer(home, disk=simulated_disk) as writer:
         writer.append(b"a")

@@ -1,4 +1,4 @@
-"""Messages that are appended in the middle of an append, and bytes that change while they are read."""
+"""Messages that are appended during an append, and bytes that change while they are read."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def packed(count: int) -> bytes:
 
 
 class Taken:
-    """What was taken of a buffer, checked: every message once, in the order of offsets, and each cut between two."""
+    """The taken contents of a buffer, checked: every message once, in order of offsets, and each cut between two."""
 
     def __init__(self, buffer: AppendBuffer) -> None:
         self.buffer = buffer
@@ -43,7 +43,7 @@ class Taken:
 
 
 def appending_when_the_collector_runs() -> None:
-    """A finalizer that appends loses nothing: not in `take`, and not where a segment ends."""
+    """A finalizer that appends loses nothing: neither in `take` nor at the end of a segment."""
     buffer = AppendBuffer(0, 0, 200, 1 << 40)
     taken, offsets = Taken(buffer), set()
     with at_collections(lambda: offsets.add(buffer.append(b"from a finalizer"))):

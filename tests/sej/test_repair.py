@@ -1,4 +1,4 @@
-"""Repairing sej journals: each kind of damage, what is restored to the byte, what is lost, and undo."""
+"""Repairing sej journals: each kind of damage, the restored bytes, the losses, and undo."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def golden(name: str, directory: Path) -> Path:
 
 
 def files(path: Path, disk: Disk = REAL_DISK) -> Tree:
-    """The files of a journal, without its locks and what is kept."""
+    """The files of a journal, without its locks and the kept copies."""
     tree = read_tree(disk, path)
     return {
         name: content
@@ -99,7 +99,7 @@ def kinds(plan: Plan) -> list[str]:
 
 
 def lost(plan: Plan) -> list[tuple[int, int | None]]:
-    """The offsets that a plan says are lost: first and next of each range."""
+    """The lost offsets of a plan: first and next of each range."""
     return [(loss.fields["first"], loss.fields["next"]) for loss in plan.losses if loss.kind == "lost"]
 
 
@@ -117,7 +117,7 @@ TORN = [
 
 
 @pytest.mark.parametrize("name", TORN)
-def test_a_torn_tail_is_cut_where_the_original_cuts_it_and_kept(name: str, journal_directory: Path) -> None:
+def test_torn_tail_is_cut_where_the_original_cuts_it_and_kept(name: str, journal_directory: Path) -> None:
     golden(name, journal_directory)
     last = golden_case(name)["go_writer_open"]["segments_after"][-1]
     whole = (journal_directory / "jnl" / last["name"]).read_bytes()
@@ -138,7 +138,7 @@ def test_wrong_field_is_repaired_to_the_byte(name: str, journal_directory: Path)
     assert Reader(journal_directory).verify().sound
 
 
-def test_a_wrong_field_and_a_torn_tail_are_both_repaired(journal_directory: Path) -> None:
+def test_wrong_field_and_a_torn_tail_are_both_repaired(journal_directory: Path) -> None:
     golden("midflip_size_torn", journal_directory)
     assert kinds(repaired(journal_directory)) == ["Patch", "Cut"]
     whole = (GOLDEN / "types256" / "sej" / FIRST).read_bytes()
@@ -146,7 +146,7 @@ def test_a_wrong_field_and_a_torn_tail_are_both_repaired(journal_directory: Path
     assert Reader(journal_directory).verify().records == 255
 
 
-def test_a_torn_middle_segment_is_cut_and_leaves_a_gap(journal_directory: Path) -> None:
+def test_torn_middle_segment_is_cut_and_leaves_a_gap(journal_directory: Path) -> None:
     golden("multi_torn_middle", journal_directory)
     found = repaired(journal_directory)
     assert kinds(found) == ["Cut"]
@@ -178,7 +178,7 @@ def test_messages_of_a_missing_file_are_reported_as_lost(journal_directory: Path
     assert (found.steps, found.left, lost(found)) == ((), (), [(12, 16)])
     assert found.describe() == [
         "lost 4 records: messages 12 to 15 (jnl/0000000000000010.jnl @ 0: 0 bytes: the segment begins with offset 16 "
-        "where 12 was expected: messages 12 to 15 are missing; the file that contained them is missing too)"
+        "where 12 was expected: messages 12 to 15 are missing; so is the file that had them, or its end)"
     ]
     assert Reader(journal_directory).verify().sound
 
@@ -187,7 +187,7 @@ def test_messages_of_a_missing_file_are_reported_as_lost(journal_directory: Path
 
 
 def varied(count: int, seed: int) -> list[Message]:
-    """Messages with keys and values of many lengths, of bytes without a pattern."""
+    """Messages with keys and values of many lengths, of random bytes."""
     chance = random.Random(seed)
     return [
         Message(
@@ -302,18 +302,18 @@ def test_last_message_of_a_segment_is_repaired_if_another_follows(journal: Path)
         assert files(journal) == before
 
 
-def test_the_last_message_of_the_journal_is_a_torn_tail(journal: Path) -> None:
+def test_last_message_of_the_journal_is_a_torn_tail(journal: Path) -> None:
     damage_file(journal / "jnl" / segment_name(20), overwrite, 196, b"\0\0\0\0")
     assert kinds(repaired(journal)) == ["Cut"]
     assert offsets_of(Reader(journal)) == list(range(24))
 
 
 def _with_length_inside(offset: int, key: bytes, size: int) -> Message:
-    """A message whose value begins with the length of the rest of it, as many programs write theirs."""
+    """A message whose value begins with the length of its rest, as in many programs."""
     return Message(offset, 1, 0, key, struct.pack(">i", size) + noise(size, offset))
 
 
-def test_a_value_that_begins_with_its_length_is_not_mistaken_for_a_key(journal_directory: Path) -> None:
+def test_value_that_begins_with_its_length_is_not_mistaken_for_a_key(journal_directory: Path) -> None:
     messages = [_with_length_inside(offset, b"key", 50 + offset) for offset in range(5)]
     write_segments(journal_directory, messages, per_segment=5)
     start = messages[0].size + messages[1].size
@@ -355,7 +355,7 @@ def test_messages_within_a_value_are_not_mistaken_for_those_of_the_journal(journ
     assert readable(journal_directory) == [message for message in messages if message.offset != 2]
 
 
-def test_a_key_size_or_an_offset_is_not_restored_where_the_time_beside_it_was_overwritten_too(
+def test_key_size_or_offset_is_not_restored_if_the_time_beside_it_was_overwritten_too(
     journal_directory: Path,
 ) -> None:
     moment = 1_760_000_000_000_000_000
@@ -389,7 +389,7 @@ def test_copy_of_the_beginning_at_the_end_does_not_replace_messages(journal_dire
 @pytest.mark.parametrize("copied", [1, 2, 9, 14])
 @pytest.mark.parametrize("begin", [1, 20, 40])
 @pytest.mark.parametrize("at_end", [True, False])
-def test_a_copy_that_begins_within_a_message_does_not_replace_the_messages_of_the_journal(
+def test_copy_that_begins_within_a_message_does_not_replace_the_messages_of_the_journal(
     journal_directory: Path, copied: int, begin: int, at_end: bool
 ) -> None:
     messages = [Message(offset, 1, 0, b"key", noise(30, offset)) for offset in range(20)]
@@ -400,7 +400,7 @@ def test_a_copy_that_begins_within_a_message_does_not_replace_the_messages_of_th
     damaged = overwrite(whole, 4 * size, b"\xa5" * size)
     place = len(damaged) if at_end else 19 * size
     (journal_directory / FIRST).write_bytes(insert(damaged, place, stale))
-    is_torn = not at_end or copied == 1  # one message by itself does not show a copy
+    is_torn = not at_end or copied == 1  # a single message does not prove a copy
     assert lost(repaired(journal_directory)) == ([(4, 5)] if is_torn else [(4, 5), (20, None)])
     assert readable(journal_directory) == messages[:4] + messages[5:]
 
@@ -439,7 +439,7 @@ def test_messages_that_a_size_after_them_happens_to_span_are_in_the_account(jour
     assert (found.losses[1].at_least, found.losses[1].at_most) == (0, 12)
 
 
-def test_whole_messages_that_are_removed_for_others_are_in_the_account(journal_directory: Path) -> None:
+def test_whole_messages_removed_in_favour_of_others_are_in_the_account(journal_directory: Path) -> None:
     messages = [Message(offset, 1, 0, b"key", noise(30, offset)) for offset in range(20)]
     write_segments(journal_directory, messages, per_segment=20)
     whole = (journal_directory / FIRST).read_bytes()
@@ -453,7 +453,7 @@ def test_whole_messages_that_are_removed_for_others_are_in_the_account(journal_d
 
 
 def journal_in_a_value(directory: Path, inner: Iterable[int], *, count: int = 10) -> tuple[list[Message], int]:
-    """A journal whose message 5 has whole messages with these offsets as its value; and where message 5 begins."""
+    """A journal whose message 5 has whole messages with these offsets as its value; and the position of message 5."""
     value = b"".join(encode(Message(offset, 1, 0, b"", noise(20, 100 + offset))) for offset in inner)
     messages = [Message(offset, 1, 0, b"key", noise(30, offset)) for offset in range(count)]
     messages[5] = Message(5, 1, 0, b"key", value)
@@ -565,7 +565,7 @@ def test_ambiguous_fields_are_not_guessed(journal_directory: Path) -> None:
 
 
 def wordy(count: int) -> list[Message]:
-    """Messages of 1024 bytes of text, as a program writes them: no byte of key, value, time or type is zero."""
+    """Messages of 1024 bytes of text, as programs write them: no byte of key, value, time or type is zero."""
     moment = 0x1717171717171717
     return [Message(n, moment + n, 7, b"key-%02d" % n * 5, (b"value %02d, " % n * 100)[:968]) for n in range(count)]
 
@@ -713,7 +713,7 @@ def test_bytes_before_the_first_message_are_removed_and_the_segment_keeps_its_na
     assert Reader(journal).verify().sound
 
 
-def test_a_segment_whose_first_messages_are_bad_stays_as_an_empty_file_before_the_gap(journal: Path) -> None:
+def test_segment_whose_first_messages_are_bad_stays_as_an_empty_file_before_the_gap(journal: Path) -> None:
     damage_file(journal / FIRST, overwrite, 0, noise(2 * MESSAGE_BYTES - 10, 4))
     assert lost(repaired(journal)) == [(0, 2)]
     assert (journal / FIRST).read_bytes() == b""
@@ -732,7 +732,7 @@ def test_messages_missing_within_a_file_make_it_two_files(journal: Path) -> None
     assert loss.what.endswith("; the message before, 2, may have been changed")
 
 
-def test_a_segment_under_a_wrong_name_gets_the_right_one(journal_directory: Path) -> None:
+def test_segment_under_a_wrong_name_gets_the_right_one(journal_directory: Path) -> None:
     make_journal(journal_directory, 10)
     shutil.rmtree(journal_directory / "idx")
     (journal_directory / "jnl" / segment_name(10)).unlink()
@@ -782,7 +782,7 @@ def test_side_files_of_no_segment_are_moved_away(journal: Path) -> None:
 
 
 @pytest.mark.parametrize("checksums", [False, True])
-def test_a_last_segment_that_was_removed_is_a_loss_and_a_writer_does_not_use_its_offsets(
+def test_last_segment_that_was_removed_is_a_loss_and_a_writer_does_not_use_its_offsets(
     journal_directory: Path, checksums: bool
 ) -> None:
     with Writer(journal_directory, segment_size=400, checksums=checksums) as writer:
@@ -814,7 +814,7 @@ def test_a_last_segment_that_was_removed_is_a_loss_and_a_writer_does_not_use_its
         assert writer.next_offset == 21
 
 
-def test_index_of_a_missing_finished_segment_gives_the_exact_loss(indexed: Path) -> None:
+def test_index_of_a_missing_finished_segment_gives_the_least_loss(indexed: Path) -> None:
     segments = list_segments(REAL_DISK, indexed)
     segments[-1].path.unlink()
     index_path(segments[-1]).unlink()
@@ -822,9 +822,9 @@ def test_index_of_a_missing_finished_segment_gives_the_exact_loss(indexed: Path)
     first, after = segments[-2].first_offset, segments[-1].first_offset
     (loss,) = repaired(indexed).losses
     assert (loss.what, loss.at_least, loss.at_most) == (
-        f"messages {first} to {after - 1}",
+        f"messages {first} to {after - 1}, and whatever came after it",
         after - first,
-        after - first,
+        None,
     )
 
 
@@ -838,7 +838,7 @@ def test_index_of_a_missing_unfinished_segment_gives_the_least_loss(indexed: Pat
     assert (loss.at_least, loss.at_most) == (least, None)
 
 
-def test_a_missing_segment_whose_offsets_were_used_again_is_still_a_loss(journal: Path) -> None:
+def test_missing_segment_whose_offsets_were_used_again_is_still_a_loss(journal: Path) -> None:
     with Writer(journal, segment_size=1000) as writer:
         for _ in range(40):
             writer.append(noise(40, 1))
@@ -855,7 +855,7 @@ def test_a_missing_segment_whose_offsets_were_used_again_is_still_a_loss(journal
     assert [loss.fields["first"] for loss in repaired(journal).losses] == [last.first_offset]
 
 
-def test_a_missing_segment_between_two_others_is_one_loss(indexed: Path) -> None:
+def test_missing_segment_between_two_others_is_one_loss(indexed: Path) -> None:
     segments = list_segments(REAL_DISK, indexed)
     segments[1].path.unlink()
     assert problems(indexed) == [(segments[2].name, 0, "gap")]
@@ -1039,7 +1039,7 @@ def test_checksum_decides_which_field_is_wrong(journal_directory: Path) -> None:
 
 
 @pytest.mark.parametrize("end", [0, 40, 480, 520, 1040, 2000])
-def test_the_checksums_of_a_split_segment_fit_both_parts(checked: Path, end: int) -> None:
+def test_checksums_of_a_split_segment_fit_both_parts(checked: Path, end: int) -> None:
     damage_file(checked / FIRST, overwrite, end, noise(70, end))
     repaired(checked)
     names = [segment.path.name for segment in Reader(checked).segments()]
@@ -1067,7 +1067,7 @@ def test_replaced_segment_gets_new_checksums(checked: Path) -> None:
     assert Reader(checked).verify().sound
 
 
-def test_a_finished_segment_whose_end_is_bad_gets_no_new_checksum(journal_directory: Path) -> None:
+def test_finished_segment_whose_end_is_bad_gets_no_new_checksum(journal_directory: Path) -> None:
     with Writer(journal_directory, segment_size=4000, checksums=True) as writer:
         for offset in range(20):
             writer.append(b"%04d" % offset + b"v" * 900, timestamp=offset)
@@ -1152,7 +1152,7 @@ def test_root_of_shards_is_repaired_at_once(tmp_path: Path) -> None:
     assert [one.state for one in list_repairs(REAL_DISK, root)] == ["undone", "done"]
 
 
-def test_a_shard_with_an_interrupted_repair_is_finished_first(tmp_path: Path) -> None:
+def test_shard_with_an_interrupted_repair_is_finished_first(tmp_path: Path) -> None:
     shard = make_journal(tmp_path / "root" / "2.001", 25)
     damage_file(shard / "jnl" / segment_name(20), cut, 150)
     repair = apply(shard, plan(shard))
@@ -1164,7 +1164,7 @@ def test_a_shard_with_an_interrupted_repair_is_finished_first(tmp_path: Path) ->
     assert plan(shard).interrupted
 
 
-def test_a_lone_segment_file_is_repaired_beside_itself(tmp_path: Path) -> None:
+def test_lone_segment_file_is_repaired_beside_itself(tmp_path: Path) -> None:
     make_journal(tmp_path / "journal", 10)
     lone = tmp_path / "found" / segment_name(0)
     lone.parent.mkdir()
@@ -1196,7 +1196,7 @@ def test_parts_of_a_journal_and_other_paths_are_refused(journal: Path, tmp_path:
 # --- while others are at work ---------------------------------------------------------------------------------------
 
 
-def test_a_journal_that_is_being_written_is_planned_but_not_repaired(journal: Path) -> None:
+def test_journal_that_is_being_written_is_planned_but_not_repaired(journal: Path) -> None:
     damage_file(journal / FIRST, overwrite, 40, noise(60, 1))
     with Writer(journal):
         found = plan(journal)
@@ -1280,7 +1280,7 @@ def _without_indexes(tree: Tree) -> Tree:
     return {name: content for name, content in tree.items() if not name.startswith("idx")}
 
 
-def test_repair_can_be_finished_or_undone_whichever_call_fails(damaged: SimulatedDisk) -> None:
+def test_repair_can_be_finished_or_undone_after_a_failure_of_any_call(damaged: SimulatedDisk) -> None:
     before = files(JOURNAL, damaged)
     clean = damaged.copy()
     found = plan(JOURNAL, disk=clean)

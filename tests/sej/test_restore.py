@@ -14,31 +14,29 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from logwright import arrow
+from logwright.core.format import find_format
 from logwright.core.io.disk import REAL_DISK, Disk
 from logwright.core.publish.restore import Missing, Restored, RestoredJournal, Restoring, Written
 from logwright.errors import DamagedJournal, LogwrightError, StorageFailed, WrongUse
 from logwright.sej import Reader, ShardedWriter, Writer, list_offsets, open_reader, stable_hash
 from logwright.sej.files.index import Index
 from logwright.sej.model.offset import Offset
-from logwright.sej.tables import spark_columns
 from logwright.sej.tables.restore import RESTORE, FileWriter
 from tests.contract.scenarios import ForgetfulDisk
 from tests.sej.samples import GOLDEN, make_journal
 from tests.sej.test_golden import DAMAGED, OTHERS, SHARDED, TORN, WHOLE
 from tests.support.faulty_disk import NEEDS_SPACE, Fault, every_fault, failing_calls
+from tests.support.materializing import record_rows
 from tests.support.simulated_disk import SimulatedDisk
 from tests.support.trees import Tree, read_tree
 
 EXTREMES = [None, 0, -1, 1, -(2**63) + 1, 2**63 - 1, 1_500_000_000_123_456_789, -999, -1001]
-COLUMNS = ["position", "size", "sequence", "timestamp_ns", "key", "value", "detail"]
-"""What a message is made of, among the columns of the table `events`."""
 Rows = dict[str, list[pa.RecordBatch]]
-"""The rows of the table `events` for each file."""
+"""The rows of the table `messages` for each file."""
 
 
 def random_journal(directory: Path, seed: int, *, disk: Disk = REAL_DISK, **options: Any) -> Path:
-    """A journal with everything in it that a message can have."""
+    """A journal with messages of every kind."""
     dice = random.Random(seed)
     with Writer(directory, disk=disk, **options) as writer:
         for number in range(dice.randrange(50, 400)):
@@ -49,16 +47,12 @@ def random_journal(directory: Path, seed: int, *, disk: Disk = REAL_DISK, **opti
 
 
 def rows_of(directory: Path, *, disk: Disk = REAL_DISK, batch_bytes: int = 1 << 20) -> Rows:
-    """What the table `events` has of a journal."""
-    names = ["offset", "timestamp", "type", "key", "value", "file", "position", "size"]
+    """What the table `messages` has of a journal."""
     found: Rows = {}
-    for batch in arrow.batches(
-        directory, names, mode="dropmalformed", batch_bytes=batch_bytes, format="sej", disk=disk
-    ):
+    for batch in record_rows(find_format("sej"), directory, disk=disk, batch_bytes=batch_bytes).to_batches():
         for file in batch.column("file").unique().to_pylist():
-            chosen = batch.filter(pa.compute.equal(batch.column("file").cast(pa.string()), file))
-            arrays = {name: spark_columns.COLUMNS.column(chosen, name) for name in COLUMNS}
-            found.setdefault(file, []).append(pa.RecordBatch.from_arrays(list(arrays.values()), list(arrays)))
+            chosen = batch.filter(pa.compute.equal(batch.column("file"), file))
+            found.setdefault(file, []).append(chosen)
     return found
 
 
@@ -214,16 +208,15 @@ def changed(batch: pa.RecordBatch, name: str, values: list[Any]) -> pa.RecordBat
 
 
 @pytest.mark.parametrize(("name", "values", "error"), [
-    ("sequence", [0, 1, 1], r"jnl/0000000000000000\.jnl @ 80: the tables have offset 1 where 2 was expected"),
-    ("sequence", [0, 1, 0], "the tables have offset 0 where 2 was expected"),
+    ("offset", [0, 1, 1], r"jnl/0000000000000000\.jnl @ 80: the tables have offset 1 where 2 was expected"),
+    ("offset", [0, 1, 0], "the tables have offset 0 where 2 was expected"),
     ("size", [40, 40, 41], r"jnl/0000000000000000\.jnl @ 0: .* from here on have 121 bytes, and they have 120"),
-    ("sequence", [0, None, 2], "column sequence is null"),
+    ("offset", [0, None, 2], "column offset is null"),
     ("value", [b"", None, b""], "column value is null in row 1"),
     ("key", [b"", b"k" * 128, b""], "127"),
-    ("detail", ['{"type":1}', '{"type":256}', '{"type":1}'], '{"type":256} does not say the type of a message'),
-    ("detail", ['{"type":1}', "nonsense", '{"type":1}'], "nonsense does not say the type"),
-    ("detail", ['{"type":1}', '{"type":true}', '{"type":1}'], "does not say the type"),
-    ("detail", ['{"type":1}', "[]", '{"type":1}'], "does not say the type"),
+    ("type", [1, 256, 1], "column type has what is no type of a message: .*256"),
+    ("type", [1, -1, 1], "column type has what is no type of a message"),
+    ("type", [1, None, 1], "column type is null"),
 ])  # fmt: skip
 def test_invalid_message_rows_are_refused(name: str, values: list[Any], error: str, tmp_path: Path) -> None:
     ((file, (batch,)),) = rows_of(make_journal(tmp_path / "source", 3)).items()
@@ -302,7 +295,7 @@ SINGLE = "stray/0000000000000000.jnl"
 
 
 def sources() -> tuple[dict[str, dict[str, bytes]], dict[str, Rows]]:
-    """Three journals: what their files are, and what the tables have of them."""
+    """Three journals: their files, and their rows in the tables."""
     disk = SimulatedDisk()
     disk.make_directory(SOURCE)
     plain, sharded = SOURCE / JOURNALS[0], SOURCE / JOURNALS[1]
@@ -327,7 +320,7 @@ FILES, ROWS = sources()
 
 
 def restore_all(disk: Disk) -> Restored:
-    """What the pipeline does, with sequential tasks."""
+    """The steps of the pipeline, with sequential tasks."""
     with Restoring(disk, OUT, "request") as restoring:
         if restoring.completed is not None:
             return restoring.completed
@@ -348,7 +341,7 @@ def restore_all(disk: Disk) -> Restored:
 
 
 def present(disk: Disk) -> dict[str, dict[str, bytes]]:
-    """The journals that can be seen, each with its files; nothing else may be seen."""
+    """The visible journals, each with its files; nothing else may be visible."""
     tree: Tree = read_tree(disk, OUT) if disk.is_directory(OUT) else {}
     seen = {name: data for name, data in tree.items() if data is not None and not name.startswith(".logwright/")}
     found: dict[str, dict[str, bytes]] = {}
@@ -360,7 +353,7 @@ def present(disk: Disk) -> dict[str, dict[str, bytes]]:
 
 
 def check(state: SimulatedDisk) -> None:
-    """Each journal is whole or not there; after another restore all are there, and nothing is left over."""
+    """Each journal is complete or absent; after another restore all are complete, and nothing else is left."""
     before = present(state)
     assert before == {name: FILES[name] for name in before}, state.story
     if "restored" in state.marks:
@@ -368,7 +361,7 @@ def check(state: SimulatedDisk) -> None:
     committed = state.exists(OUT / ".logwright" / "restore" / "manifest.json")
     if before and not committed:
         assert len(before) == len(FILES), state.story
-        with pytest.raises(WrongUse, match="is there already"):
+        with pytest.raises(WrongUse, match="already exists"):
             restore_all(state)
     else:
         again = restore_all(state)
@@ -396,7 +389,7 @@ def restored() -> SimulatedDisk:
 def test_journals_are_restored_to_their_paths() -> None:
     disk = restored()
     assert present(disk) == FILES
-    with pytest.raises(WrongUse, match=r"/out/deep/er/plain is there already, and is not overwritten"):
+    with pytest.raises(WrongUse, match=r"/out/deep/er/plain already exists, and is not overwritten"):
         restore_all(disk)
     assert present(disk) == FILES
 
@@ -432,7 +425,7 @@ def test_crash_during_completion_of_a_restore_does_no_harm() -> None:
     assert tried == {0, 1, 2, 3}
 
 
-def test_whichever_call_fails_each_journal_is_complete_or_absent() -> None:
+def test_failure_of_any_call_leaves_each_journal_complete_or_absent() -> None:
     faults = [Fault(errno.EIO), Fault(errno.ENOSPC, forever=True, partial=True, only=NEEDS_SPACE)]
     for disk in every_fault(empty, faults, format="sej"):
         try:
@@ -487,7 +480,7 @@ def test_files_created_meanwhile_are_not_overwritten() -> None:
         if present(state):
             continue
         make_journal(OUT / "sharded", 1, disk=state)
-        with pytest.raises(WrongUse, match=r"/out/sharded is there already, .*: move it away and restore again"):
+        with pytest.raises(WrongUse, match=r"/out/sharded already exists, .*: move it away and restore again"):
             restore_all(state)
         state.rename(OUT / "sharded", Path("/elsewhere"))
         assert restore_all(state).completed is True

@@ -1,4 +1,4 @@
-"""Retention: which segments are removed, which consumers keep segments, and what a crash meanwhile leaves."""
+"""Retention: which segments are removed, which consumers keep segments, and the effects of a crash."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_without_consumers_and_limits_nothing_is_removed(journal: Path) -> None:
 @pytest.mark.parametrize(
     ("seconds", "left"), [(100, 0), (45, 10), (44.9, 10), (35.5, 10), (34.9, 20), (5.1, 40), (4.9, 50), (0, 50)]
 )
-def test_a_segment_stays_until_its_newest_message_is_too_old(journal: Path, seconds: float, left: int) -> None:
+def test_segment_stays_until_its_newest_message_is_too_old(journal: Path, seconds: float, left: int) -> None:
     clean(journal, max_age_seconds=seconds, now_ns=54 * SECOND_NS + 1)
     assert first_offsets(journal)[0] == left
 
@@ -181,7 +181,7 @@ def test_without_an_index_the_age_is_that_of_the_last_message(journal: Path) -> 
     assert first_offsets(journal)[0] == 20
 
 
-def test_a_segment_without_timestamps_has_no_age(journal_directory: Path) -> None:
+def test_segment_without_timestamps_has_no_age(journal_directory: Path) -> None:
     journal = make_journal(journal_directory, 25, timestamps=[None] * 25)
     assert not clean(journal, max_age_seconds=0).removed
     assert len(clean(journal, max_bytes=0).removed) == 2
@@ -250,7 +250,7 @@ def test_index_and_checksums_are_removed_with_their_segment(journal_directory: P
     }
 
 
-def test_a_journal_can_be_cleaned_while_it_is_written_and_followed(journal: Path) -> None:
+def test_journal_can_be_cleaned_while_it_is_written_and_followed(journal: Path) -> None:
     commit(journal, "reader", 55)
     with Scanner(journal, timeout=0) as scanner, Writer(journal, segment_size=SEGMENT_BYTES) as writer:
         assert offsets_of([next(scanner)]) == [0]
@@ -358,7 +358,7 @@ def test_consumer_reset_during_cleaning_keeps_the_rest(journal: Path) -> None:
 
 @pytest.fixture
 def disk(simulated_disk: SimulatedDisk) -> SimulatedDisk:
-    """A disk with a journal of 45 messages in segments of 10, whose consumer has come to 40."""
+    """A disk with a journal of 45 messages in segments of 10, whose consumer has reached 40."""
     make_journal(JOURNAL, 45, disk=simulated_disk)
     commit(JOURNAL, "reader", 40, simulated_disk)
     simulated_disk.settle()
@@ -394,7 +394,7 @@ def test_missing_sync_after_each_segment_could_leave_a_hole(disk: SimulatedDisk)
     assert holes == [(synced, True)] * 3 + [(synced, False), ("", False)], "nothing follows the last one"
 
 
-def test_whichever_call_fails_there_is_no_hole(disk: SimulatedDisk) -> None:
+def test_failure_of_any_call_leaves_no_hole(disk: SimulatedDisk) -> None:
     for faulty in every_fault(disk.copy, format="sej"):
         try:
             clean(JOURNAL, disk=faulty)

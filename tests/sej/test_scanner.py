@@ -1,4 +1,4 @@
-"""The scanner: where it begins, how it waits, what it follows, and what it says to damage, gaps and truncation."""
+"""The scanner: its beginning, waiting and following, and its reports of damage, gaps and truncation."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def journal(journal_directory: Path) -> Path:
 
 
 def scan(journal: Path, offset: int | None = None, **options: Any) -> list[Message | Damage]:
-    """What a scanner that never waits gives."""
+    """The results of a scanner that never waits."""
     with Scanner(journal, offset, **{"timeout": 0, **options}) as scanner:
         return list(scanner)
 
@@ -107,7 +107,7 @@ def test_scanner_starts_within_a_large_segment_with_and_without_an_index(journal
         index.unlink(missing_ok=True)
 
 
-def test_a_journal_without_segments_is_waited_for(journal_directory: Path) -> None:
+def test_journal_without_segments_is_waited_for(journal_directory: Path) -> None:
     (journal_directory / "jnl").mkdir()
     with Scanner(journal_directory, timeout=0) as scanner:
         assert list(scanner) == []
@@ -142,7 +142,7 @@ def test_default_timeout_is_one_second(journal: Path) -> None:
 
 
 class CountingWatch:
-    """Counts how often it is waited for, and for how long in all, without waiting."""
+    """Counts the waits and their total time, without waiting."""
 
     def __init__(self, when_waited: Callable[[int], None] = lambda count: None) -> None:
         self.waits = 0
@@ -174,7 +174,7 @@ def test_zero_timeout_never_waits(journal: Path) -> None:
 
 def test_iteration_ends_after_the_timeout_and_another_continues(journal: Path) -> None:
     watch = CountingWatch()
-    with Scanner(journal, timeout=0.001, watch=watch) as scanner:
+    with Scanner(journal, timeout=0.2, watch=watch) as scanner:
         assert len(list(scanner)) == 25
         assert watch.waits > 0
         make_journal(journal, 2)
@@ -243,7 +243,7 @@ def random_journal(chance: random.Random, count: int) -> list[list[bytes]]:
 
 
 def grow(journal: Path, segments: list[list[bytes]], chance: random.Random) -> Iterator[int]:
-    """Write segments piece by piece, cut anywhere; after each piece the number of whole messages there are."""
+    """Write segments piece by piece, cut anywhere; after each piece the number of complete messages."""
     (journal / "jnl").mkdir(parents=True)
     first_offset = whole = 0
     for messages in segments:
@@ -286,7 +286,7 @@ def test_each_message_is_read_once_in_order_while_a_thread_writes(journal_direct
     (journal_directory / "jnl").mkdir()
 
     def write() -> None:
-        for _ in range(3):  # three writers, one after the other, each with segments of its own size
+        for _ in range(3):  # three consecutive writers, each with its own segment size
             with Writer(journal_directory, segment_size=chance.randrange(30, 5000), buffer_bytes=500) as writer:
                 for _ in range(300):
                     writer.append(value_of(writer.next_offset), timestamp=None)
@@ -399,7 +399,7 @@ def test_torn_tail_is_replaced_by_another_message(journal: Path) -> None:
 
 
 @pytest.mark.parametrize("timeout", [0, 0.001, None])
-def test_a_copy_of_earlier_messages_at_the_end_is_damage(journal: Path, timeout: float | None) -> None:
+def test_copy_of_earlier_messages_at_the_end_is_damage(journal: Path, timeout: float | None) -> None:
     path = segment_path(journal, 20)
     path.write_bytes(path.read_bytes() + b"noise" + path.read_bytes()[: 3 * MESSAGE_BYTES])
     with Scanner(journal, 20, timeout=timeout) as scanner:
@@ -442,7 +442,7 @@ def test_cut_ahead_of_the_scanner_is_not_a_truncation(journal: Path) -> None:
         assert list(scanner) == []
 
 
-def test_a_gap_between_segments_names_both_offsets(journal: Path) -> None:
+def test_gap_between_segments_names_both_offsets(journal: Path) -> None:
     segment_path(journal, 10).unlink()
     with Scanner(journal, timeout=0) as scanner:
         assert offsets_of(next(scanner) for _ in range(10)) == list(range(10))
@@ -454,7 +454,7 @@ def test_a_gap_between_segments_names_both_offsets(journal: Path) -> None:
     assert offsets_of(scan(journal, mode="dropmalformed")) == [*range(10), *range(20, 25)]
 
 
-def test_a_gap_within_a_segment_names_both_offsets(journal: Path) -> None:
+def test_gap_within_a_segment_names_both_offsets(journal: Path) -> None:
     path = segment_path(journal, 10)
     data = path.read_bytes()
     path.write_bytes(data[: 3 * MESSAGE_BYTES] + data[5 * MESSAGE_BYTES :])
@@ -514,7 +514,7 @@ def test_next_segment_removed_at_the_same_time_is_a_gap(journal: Path, mode: Any
 
 
 def damage_at(journal: Path, offset: int) -> Damage:
-    """Make a message's trailing size wrong; what is to be said of it."""
+    """Make a message's trailing size wrong; the expected reason."""
     first = offset // 10 * 10
     path = segment_path(journal, first)
     end = (offset - first + 1) * MESSAGE_BYTES
@@ -543,7 +543,7 @@ def test_damage_is_raised_returned_or_skipped_by_mode(journal: Path, offset: int
     assert offsets_of(scan(journal, mode="dropmalformed")) == others
 
 
-def test_a_damaged_last_message_is_a_torn_tail_until_messages_follow(journal: Path) -> None:
+def test_damaged_last_message_is_a_torn_tail_until_messages_follow(journal: Path) -> None:
     expected = damage_at(journal, 24)
     with Scanner(journal, 20, timeout=0, mode="permissive") as scanner:
         assert offsets_of(scanner) == [20, 21, 22, 23]
@@ -566,7 +566,7 @@ def test_oversized_damaged_record_is_detected_after_the_wait(journal: Path) -> N
     assert offsets_of(item for item in found if isinstance(item, Message)) == [20, 22, 23, 24]
 
 
-def test_an_unknown_mode_is_refused(journal: Path) -> None:
+def test_unknown_mode_is_refused(journal: Path) -> None:
     with pytest.raises(WrongUse, match="mode 'lenient' is none of"):
         Scanner(journal, mode="lenient")  # type: ignore[call-overload]
 
@@ -693,7 +693,7 @@ def test_closed_scanner_returns_nothing_and_holds_no_file(simulated_disk: Simula
     del scanner
 
 
-def test_a_scanner_changes_nothing_and_needs_no_lock(journal: Path) -> None:
+def test_scanner_changes_nothing_and_needs_no_lock(journal: Path) -> None:
     with Writer(journal) as writer:
         before = sorted((path, path.stat().st_size) for path in journal.rglob("*"))
         assert len(scan(journal)) == 25

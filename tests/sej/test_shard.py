@@ -1,4 +1,4 @@
-"""Shards: their names, where a message goes, reading and following all of them, and what fails in one."""
+"""Shards: their names, the distribution of messages, reading and following all of them, and failures in one."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from tests.support.simulated_disk import SimulatedDisk
 from tests.support.threads import DEADLINE_SECONDS
 
 ROOT = Path("/journal")
-"""Where the shards are on a simulated disk."""
+"""The path of the shards on a simulated disk."""
 SHARD_CASES = ["shard_prefix", "shard_noprefix", "shard_bit10"]
 
 
@@ -145,7 +145,7 @@ def test_impossible_name_is_refused(prefix: str, bit: int, index: int, tmp_path:
 
 
 @pytest.mark.parametrize("name", SHARD_CASES)
-def test_the_shards_that_the_original_wrote_are_found_and_read(name: str) -> None:
+def test_shards_that_the_original_wrote_are_found_and_read(name: str) -> None:
     root, case = GOLDEN / name / "root", golden_case(name)
     assert [shard.name for shard in find_shards(REAL_DISK, root)] == case["dirs"]
     assert {(shard.prefix, shard.bit) for shard in find_shards(REAL_DISK, root)} == {
@@ -185,13 +185,13 @@ def test_our_writer_makes_the_same_files_as_the_original(name: str, tmp_path: Pa
 # --- writing --------------------------------------------------------------------------------------------------------
 
 
-def test_the_default_hash_is_crc32_of_the_key_or_else_of_the_value() -> None:
+def test_default_hash_is_crc32_of_the_key_or_else_of_the_value() -> None:
     assert stable_hash(b"123456789", b"value") == 0xCBF43926
     assert stable_hash(b"", b"123456789") == 0xCBF43926
     assert stable_hash(memoryview(b""), bytearray(b"123456789")) == 0xCBF43926
 
 
-def test_the_messages_of_a_key_are_in_one_shard_in_order(tmp_path: Path) -> None:
+def test_messages_of_a_key_are_in_one_shard_in_order(tmp_path: Path) -> None:
     fill(tmp_path, 200)
     shard_of: dict[bytes, str] = {}
     for shard in find_shards(REAL_DISK, tmp_path):
@@ -206,7 +206,7 @@ def test_the_messages_of_a_key_are_in_one_shard_in_order(tmp_path: Path) -> None
     assert len(shard_of) == 20
 
 
-def test_a_shard_is_created_by_its_first_message(tmp_path: Path) -> None:
+def test_shard_is_created_by_its_first_message(tmp_path: Path) -> None:
     with ShardedWriter(tmp_path / "root", "blue", 10, lambda message: int(message.value)) as writer:
         assert not (tmp_path / "root").exists()
         writer.append(b"5")
@@ -263,7 +263,7 @@ def test_threads_share_a_writer(tmp_path: Path) -> None:
         assert numbers(ShardedReader(tmp_path)) == list(range(1600)), "on the disk before it is closed"
 
 
-def test_a_second_writer_of_a_shard_is_locked_out(tmp_path: Path) -> None:
+def test_second_writer_of_a_shard_is_locked_out(tmp_path: Path) -> None:
     with ShardedWriter(tmp_path, "blue", 1, lambda message: message.type) as one:
         one.append(b"one", type=0)
         with ShardedWriter(tmp_path, "blue", 1, lambda message: message.type) as other:
@@ -307,7 +307,7 @@ def test_batch_is_distributed_by_a_custom_hash(tmp_path: Path) -> None:
     assert [message.value for message in Reader(tmp_path / "2.001")] == [b"b", b"d"]
 
 
-def test_a_batch_that_cannot_be_written_writes_nothing_anywhere(tmp_path: Path) -> None:
+def test_batch_that_cannot_be_written_writes_nothing_anywhere(tmp_path: Path) -> None:
     batch = pyarrow.record_batch({"key": [b"a", b"b", b"x" * 128], "value": [b"1", b"2", b"3"]})
     with ShardedWriter(tmp_path / "root", "blue", 3) as writer, pytest.raises(TooLarge):
         writer.append_batch(batch)
@@ -318,7 +318,7 @@ def test_a_batch_that_cannot_be_written_writes_nothing_anywhere(tmp_path: Path) 
 
 
 class BrokenShard:
-    """A disk on which syncs of the files of one shard fail from some moment on; `failed` is set when one has."""
+    """A disk on which syncs of the files of one shard fail from some moment on; `failed` is set when one did."""
 
     def __init__(self, inner: SimulatedDisk, *shards: str) -> None:
         self.broken = False
@@ -425,7 +425,7 @@ def test_closed_sharded_writer_refuses_messages(tmp_path: Path) -> None:
 # --- mixed bits -----------------------------------------------------------------------------------------------------
 
 
-def test_a_root_that_mixes_bits_for_one_prefix_is_refused(tmp_path: Path) -> None:
+def test_root_that_mixes_bits_for_one_prefix_is_refused(tmp_path: Path) -> None:
     fill(tmp_path)
     make_journal(tmp_path / "blue.4.00f", 1)
     reason = r"mixes shards of bit 3 \(blue\.3\.000\) and bit 4 \(blue\.4\.00f\) for the prefix 'blue'"
@@ -477,7 +477,7 @@ def test_entry_with_only_the_name_of_a_shard_is_not_one(tmp_path: Path) -> None:
 # --- reading --------------------------------------------------------------------------------------------------------
 
 
-def test_a_root_is_recognised_and_opened(tmp_path: Path) -> None:
+def test_root_is_recognised_and_opened(tmp_path: Path) -> None:
     fill(tmp_path)
     assert detect(tmp_path).name == "sej"
     with open_journal(tmp_path) as reader:
@@ -520,7 +520,7 @@ def test_last_messages_of_all_shards_are_sorted_by_time(tmp_path: Path) -> None:
     assert numbers(place.record for place in reader.last(1000)) == list(range(100))
 
 
-def test_the_last_messages_keep_the_order_of_their_shard_when_clocks_went_back(tmp_path: Path) -> None:
+def test_last_messages_keep_the_order_of_their_shard_when_clocks_went_back(tmp_path: Path) -> None:
     make_journal(tmp_path / "1.000", 4, timestamps=[10, 90, 20, None])
     make_journal(tmp_path / "1.001", 3, timestamps=[30, 40, 50])
     places = ShardedReader(tmp_path).last(5)
@@ -633,7 +633,7 @@ def test_scanner_reads_every_message_of_every_shard_once_and_in_order(tmp_path: 
     assert {shard: list(range(offsets[shard])) for shard in offsets} == seen
 
 
-def test_a_scanner_finds_shards_that_appear_while_it_waits(tmp_path: Path) -> None:
+def test_scanner_finds_shards_that_appear_while_it_waits(tmp_path: Path) -> None:
     total = 400
 
     def write() -> None:
@@ -657,7 +657,7 @@ def test_a_scanner_finds_shards_that_appear_while_it_waits(tmp_path: Path) -> No
     assert sorted(found) == list(range(total))
 
 
-def test_a_directory_that_becomes_a_shard_later_is_found(tmp_path: Path) -> None:
+def test_directory_that_becomes_a_shard_later_is_found(tmp_path: Path) -> None:
     (tmp_path / "blue.1.000").mkdir()
     with ShardedScanner(tmp_path, timeout=0) as scanner:
         assert list(scanner) == []

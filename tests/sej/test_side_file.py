@@ -42,14 +42,14 @@ def noise(size: int, seed: int = 0) -> bytes:
 
 
 def side_file_of(data: bytes, block_bytes: int = BLOCK) -> bytes:
-    """What the side file of a file with these bytes must be, made in the simplest way."""
+    """The expected side file of a file with these bytes, made in the simplest way."""
     blocks = [data[start : start + block_bytes] for start in range(0, len(data), block_bytes)]
     entries = b"".join(struct.pack("<II", crc32c(block), len(block)) for block in blocks)
     return b"LWCRC32C" + struct.pack("<II", block_bytes, 1) + entries
 
 
 class Journal:
-    """A data file with its side file on the real disk, written as a journal's writer does it."""
+    """A data file with its side file on the real disk, written as a journal's writer does."""
 
     def __init__(self, path: Path, disk: RealDisk = REAL_DISK) -> None:
         self.path = path
@@ -122,7 +122,7 @@ def test_side_file_has_the_documented_bytes(tmp_path: Path) -> None:
     assert (tmp_path / "0.jnl.crc").read_bytes().hex(" ", 4) == "4c574352 43333243 00000100 01000000 839206e3 09000000"
 
 
-def test_the_usual_block_has_64_kib(tmp_path: Path) -> None:
+def test_usual_block_has_64_kib(tmp_path: Path) -> None:
     data = noise(BLOCK_BYTES + 10)
     (tmp_path / "0.jnl").write_bytes(b"")
     file = REAL_DISK.open(tmp_path / "0.jnl", "update")
@@ -148,7 +148,7 @@ def test_side_file_does_not_depend_on_how_bytes_arrive(journal: Journal, seed: i
     assert journal.path.read_bytes() == data
 
 
-def test_an_update_is_one_write_whatever_it_finishes(tmp_path: Path) -> None:
+def test_update_is_one_write_whatever_it_finishes(tmp_path: Path) -> None:
     disk = WatchedDisk()
     journal = Journal(tmp_path / "0.jnl", disk).append(noise(100))
     with journal.writing() as (_, writer):
@@ -290,7 +290,7 @@ def test_foreign_file_is_never_lost_with_reordered_name_changes(
         assert foreign in read_tree(state, home).values()
 
 
-def test_a_link_in_place_of_the_side_file_is_not_followed(journal: Journal, tmp_path: Path) -> None:
+def test_link_in_place_of_the_side_file_is_not_followed(journal: Journal, tmp_path: Path) -> None:
     (tmp_path / "precious").write_bytes(b"precious")
     journal.side_path.symlink_to(tmp_path / "precious")
     with pytest.raises(StorageFailed, match="links in a journal are not followed"):
@@ -353,7 +353,7 @@ def test_entries_are_lowered_durably_before_anything_else_can_be_written(tmp_pat
         assert "sync" not in {call[0] for call in disk.calls}
 
 
-def test_a_sync_reaches_the_side_file_and_once_its_name(tmp_path: Path) -> None:
+def test_sync_reaches_the_side_file_and_once_its_name(tmp_path: Path) -> None:
     disk = WatchedDisk()
     with Journal(tmp_path / "0.jnl", disk).writing() as (_, writer):
         disk.calls.clear()
@@ -511,7 +511,7 @@ def test_huge_side_file_is_read_only_up_to_the_blocks_of_the_file(tmp_path: Path
     assert sum(call[3] for call in disk.calls if call[0] == "read") == 16 + entries * 8
 
 
-def test_a_side_file_without_its_data_file_is_no_error(journal: Journal) -> None:
+def test_side_file_without_its_data_file_is_no_error(journal: Journal) -> None:
     journal.side_path.write_bytes(side_file_of(noise(1000)))
     checksums = Checksums.load(REAL_DISK, journal.side_path)
     assert checksums is not None
@@ -600,7 +600,7 @@ def test_every_flipped_bit_is_found_and_its_block_named(journal: Journal) -> Non
     ("position", "size"),
     [(BLOCK, 1), (2 * BLOCK - 1, 1), (BLOCK - 1, 2), (0, 4 * BLOCK), (2 * BLOCK - 1, 2), (BLOCK + 9, BLOCK)],
 )
-def test_a_read_that_touches_a_damaged_block_names_it(journal: Journal, position: int, size: int) -> None:
+def test_read_that_touches_a_damaged_block_names_it(journal: Journal, position: int, size: int) -> None:
     journal.append(noise(4 * BLOCK)).flip_bit(8 * (BLOCK + 300))
     with journal.reading() as file:
         message = f"{journal.path} @ 512: the checksum of the block of 512 bytes does not match"
@@ -783,7 +783,7 @@ def write_and_close(disk: Disk, start: int, data: bytes, sizes: list[int]) -> No
 
 
 def cut_to_what_was_written(disk: Disk, written: bytes) -> int:
-    """Recover the data file as a journal does that knows its records: cut it where it stops being right."""
+    """Recover the data file like a journal that knows its records: cut it where it becomes wrong."""
     file = disk.open(DATA_PATH, "update")
     with contextlib.closing(file):
         present = file.read_at(0, len(written))
@@ -794,7 +794,7 @@ def cut_to_what_was_written(disk: Disk, written: bytes) -> int:
 
 
 def false_alarms(disk: Disk, written: bytes) -> list[Span]:
-    """The blocks that are as they were written, and that the checksums call damaged all the same."""
+    """The blocks that are unchanged, but that the checksums call damaged."""
     checksums = Checksums.load(disk, checksum_path(DATA_PATH))
     if checksums is None:
         return []
@@ -805,7 +805,7 @@ def false_alarms(disk: Disk, written: bytes) -> list[Span]:
 
 
 def false_alarms_after_two_power_cuts(dress: Callable[[SimulatedDisk], Disk]) -> Iterator[str]:
-    """Write, lose power, recover, write something else, lose power again: the story of each false alarm."""
+    """Write, lose power, recover, write something else, lose power again: the history of each false alarm."""
     disk = SimulatedDisk()
     disk.make_directory(HOME)
     disk.open(DATA_PATH, "create").close()
@@ -855,7 +855,7 @@ def test_power_cuts_detect_a_writer_that_does_not_sync_lowered_entries() -> None
 
 
 class WatchedDisk(RealDisk):
-    """The real disk, with every call written down; it can refuse one kind of call on one file."""
+    """The real disk, which records every call; it can refuse one kind of call on one file."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, str, int, int]] = []
@@ -865,7 +865,7 @@ class WatchedDisk(RealDisk):
     def open(self, path: Path, mode: OpenMode) -> RealFile:
         plain = super().open(path, mode)
         file = WatchedFile(path, plain.descriptor)
-        plain.descriptor = -1  # it belongs to the watched one now
+        plain.descriptor = -1  # it belongs to the watched file now
         file.disk = self
         return file
 
@@ -914,7 +914,7 @@ class FileWithoutSync:
         self._file = file
 
     def sync(self) -> None:
-        """Leave it out."""
+        """Skip the sync."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._file, name)

@@ -1,4 +1,4 @@
-"""The columns that Spark gets are made of those of the format, whatever is in a batch."""
+"""The columns for Spark are made from those of the format, whatever a batch contains."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def names(*rows: str) -> pa.Array:
 
 
 @pytest.mark.parametrize("types", [[], [0], [255], [9, 9, 9], [9, 0, 255, 9], list(range(256))])
-def test_the_detail_of_a_message_is_its_type_in_json(types: list[int]) -> None:
+def test_detail_of_a_message_is_its_type_in_json(types: list[int]) -> None:
     found = COLUMNS.column(of("type", pa.array(types, pa.uint8())), "detail")
     assert found is not None
     assert found.type == pa.string()
@@ -37,7 +37,7 @@ def test_names_are_valid_text_for_spark(name: str, rows: list[str]) -> None:
 
 
 @pytest.mark.parametrize("name", ["offset", "sequence"])
-def test_an_offset_that_a_bigint_cannot_hold_is_an_error(name: str) -> None:
+def test_offset_that_a_bigint_cannot_hold_is_an_error(name: str) -> None:
     largest = (1 << 63) - 1
     fits = of("offset", pa.array([largest - 1, largest], pa.uint64()))
     found = COLUMNS.column(fits, name)

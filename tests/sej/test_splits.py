@@ -1,4 +1,4 @@
-"""Reading split by split gives the whole journal, for any size of splits and any damage."""
+"""Reading split by split returns the whole journal, for any size of splits and any damage."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_every_golden_journal_is_the_sum_of_its_splits(case: str, mode: Mode) ->
 
 
 @pytest.mark.parametrize("count", [30, 300])
-def test_damage_at_the_end_that_is_no_torn_tail_is_in_the_last_split(tmp_path: Path, count: int) -> None:
+def test_damage_at_the_end_that_is_not_a_torn_tail_is_in_the_last_split(tmp_path: Path, count: int) -> None:
     reader = make(tmp_path / "journal", count)
     path = tmp_path / "journal" / "jnl" / "0000000000000000.jnl"
     whole = path.read_bytes()
@@ -149,12 +149,12 @@ def test_one_hour_of_a_hundred_reads_few_bytes(tmp_path: Path) -> None:
     for times in (Times(5000, 5119), Times(None, 119), Times(count - 120, None)):
         parts = SPLITS.plan(reader, times=times)
         assert sum(part.bytes for part in parts) <= 120 * (size + 26) + 3 * STRIDE_BYTES
-    for times in (Times(count, None), Times(None, -1)):  # only what no entry speaks of yet is looked through
+    for times in (Times(count, None), Times(None, -1)):  # only the part without entries is scanned
         assert sum(part.bytes for part in SPLITS.plan(reader, times=times)) <= 3 * STRIDE_BYTES
 
 
-def test_an_index_of_another_file_prunes_nothing(tmp_path: Path) -> None:
-    """The segment was replaced: what the index says about times is about other messages."""
+def test_index_of_another_file_prunes_nothing(tmp_path: Path) -> None:
+    """The segment was replaced: the times in the index are those of other messages."""
     for name, first in (("one", 0), ("other", 10**9)):
         with Writer(tmp_path / name) as writer:
             for number in range(1000):
@@ -302,7 +302,7 @@ def test_messages_in_the_value_of_an_unfinished_message_are_not_counted(tmp_path
 
 
 def with_inner(directory: Path, inner: bytes) -> tuple[Reader, Path, bytes]:
-    """A journal of 20 messages and one more that has these bytes as its value; its file, and what is in it."""
+    """A journal of 20 messages and one more with these bytes as its value; its file, and the contents."""
     reader = make(directory, 20)
     with Writer(directory) as writer:
         writer.append(inner)
@@ -311,7 +311,7 @@ def with_inner(directory: Path, inner: bytes) -> tuple[Reader, Path, bytes]:
 
 
 @pytest.mark.parametrize("first", [20, 21])
-def test_a_value_that_begins_with_messages_is_waited_for(tmp_path: Path, first: int) -> None:
+def test_value_that_begins_with_messages_is_waited_for(tmp_path: Path, first: int) -> None:
     inner = b"".join(codec.encode(Message(first + number, 1, 0, b"", b"inner")) for number in range(40))
     reader, path, whole = with_inner(tmp_path / "journal", inner)
     for missing in (1, 4, 5, 100):

@@ -1,4 +1,4 @@
-"""What staging does for sej and no other format; what it does for all of them is in `tests/contract`."""
+"""The parts of staging that only sej has; `tests/contract` covers the common parts."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_first_offset_in_each_shard_is_returned() -> None:
     assert journals(disk) == ALL
 
 
-def test_a_message_without_a_timestamp_keeps_none_and_one_without_the_column_gets_the_time() -> None:
+def test_message_without_a_timestamp_keeps_none_and_one_without_the_column_gets_the_time() -> None:
     disk = SEJ.empty()
     task = Stage(ROOT, "run", 0, ShardsTarget(), disk=disk)
     task.append_batch(pa.record_batch({"value": [b"a"], "timestamp": pa.array([None], pa.int64())}))
@@ -70,7 +70,7 @@ def test_another_number_of_shards_is_refused() -> None:
 
 
 class ForeignWriter(Writer):
-    """What a program writes that knows of segments and locks, and of nothing else."""
+    """A file as written by a program that knows segments and locks, but nothing else."""
 
     def __init__(self, home: Path, *, disk: Disk, segment_size: int) -> None:
         self._held_lock = Lock.acquire(disk, home / "jnl.lck")
@@ -92,7 +92,7 @@ def test_messages_added_by_a_foreign_writer_before_recovery_do_no_harm() -> None
         assert {name: [one for one in rows if one != row] for name, rows in found.items()} == ALL, state.story
 
 
-def test_a_journal_that_was_cleaned_before_the_recovery_is_not_guessed_at() -> None:
+def test_journal_that_was_cleaned_before_the_recovery_is_not_guessed_at() -> None:
     disk = SEJ.committed()
     folder = ROOT / sorted(NONE)[0] / "jnl"
     for name in disk.list_directory(folder):
@@ -114,7 +114,7 @@ def test_root_itself_may_be_the_pending_journal() -> None:
 
 
 def test_hole_left_by_a_power_cut_is_filled_from_staged_files() -> None:
-    """Of what was not synced any sector may be missing, also one before messages that are whole."""
+    """Any sector of unsynced bytes may be missing, even one that precedes complete messages."""
     rows = rows_of(5, 4000)
     disk = SEJ.empty()
     with Writer(ROOT, disk=disk) as writer:

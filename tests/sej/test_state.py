@@ -1,4 +1,4 @@
-"""The state of a journal: its offsets, files and consumers, now and as it was."""
+"""The state of a journal: its offsets, files and consumers, now and in the past."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def bytes_at(state: SejState) -> list[tuple[int, int, int]]:
 # --- of offsets alone -----------------------------------------------------------------------------------------------
 
 
-def test_a_state_is_made_of_extents_and_consumers() -> None:
+def test_state_is_made_of_extents_and_consumers() -> None:
     state = replay(EXTENTS, {"reader": 12, "new": None})
     assert state.as_json() == {
         "first": 5,
@@ -94,7 +94,7 @@ def test_state_at_every_offset_is_returned(journal: Path) -> None:
         assert state.consumers == {"ahead": min(at, 20), "behind": min(at, 3), "new": None}
 
 
-def test_the_state_of_a_journal_of_the_original_counts_bytes_of_any_size() -> None:
+def test_state_of_a_journal_of_the_original_counts_bytes_of_any_size() -> None:
     reader = Reader(GOLDEN / "fifty" / "sej")
     sizes = [26 + len(message.key) + len(message.value) for message in reader]
     for at in range(51):
@@ -113,7 +113,7 @@ def test_state_at_offsets_outside_the_journal_is_refused(journal: Path) -> None:
     ]
 
 
-def test_an_empty_journal_has_a_state() -> None:
+def test_empty_journal_has_a_state() -> None:
     reader = Reader(GOLDEN / "empty" / "sej")
     segment = {"file": "jnl/0000000000000000.jnl", "first": 0, "next": 0, "bytes": 0}
     state = {"first": 0, "next": 0, "segments": [segment], "consumers": {}}
@@ -136,19 +136,19 @@ def test_damage_in_the_middle_leaves_the_ends_known(journal: Path) -> None:
     assert found == {12: (10, 12, 80), 13: (10, 13, 120), 14: (10, 14, 120), 15: (10, 15, 200)}
 
 
-def test_a_torn_middle_segment_ends_early(journal: Path) -> None:
+def test_torn_middle_segment_ends_early(journal: Path) -> None:
     damage_file(journal / "jnl" / segment_name(10), cut, 5 * MESSAGE_BYTES + 3)
     state = read_state(Reader(journal))
     assert bytes_at(state) == [(0, 10, 400), (10, 15, 200), (20, 25, 200)]
     assert bytes_at(read_state(Reader(journal), 17)) == [(0, 10, 400), (10, 15, 200)]
 
 
-def test_a_consumer_whose_offset_cannot_be_read_is_shown_without_one(journal: Path) -> None:
+def test_consumer_whose_offset_cannot_be_read_is_shown_without_one(journal: Path) -> None:
     (journal / "ofs" / "behind.ofs").write_bytes(b"1")
     assert Reader(journal).state()["consumers"] == {"ahead": 20, "behind": None, "new": None}
 
 
-def test_the_consumers_of_the_original_are_read() -> None:
+def test_consumers_of_the_original_are_read() -> None:
     stored = Reader(GOLDEN / "offsets" / "sej").state()
     assert stored["next"] == len(golden_lines("offsets")) == golden_case("offsets")["messages"]
     assert stored["consumers"]["reader1"] == 17

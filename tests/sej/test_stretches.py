@@ -1,4 +1,4 @@
-"""A plan for some times leaves out much, and never a message of these times."""
+"""A plan for a range of times skips much, and never a message of these times."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def is_meant(times: Times, timestamp: int | None) -> bool:
 
 
 def assert_complete(reader: Reader, everything: list[Located], planned: list[Split], times: Times) -> None:
-    """All messages of these times come, once and in order; what else comes is what the file has there."""
+    """All messages of these times are returned, once and in order; any others are those of the file at that place."""
     found = [item for item in read(reader, planned) if isinstance(item, Located)]
     assert [place for place in found if is_in(times, place)] == [place for place in everything if is_in(times, place)]
     assert [place.record.offset for place in found] == sorted({place.record.offset for place in found})
@@ -61,7 +61,7 @@ def steady(dice: random.Random, number: int) -> int | None:
 
 
 def back_and_forth(dice: random.Random, number: int) -> int | None:
-    """Mostly ahead, with jumps back that last, some that do not, and messages without a time."""
+    """Mostly increasing, with lasting and temporary jumps back, and messages without a time."""
     if dice.random() < 0.05:
         return None
     lag = 300_000 if 600 < number < 800 else 0
@@ -69,7 +69,7 @@ def back_and_forth(dice: random.Random, number: int) -> int | None:
 
 
 def in_blocks(dice: random.Random, number: int) -> int | None:
-    """Times repeat, long stretches have none, and the outermost times that there can be are among them."""
+    """Times repeat, long ranges have none, and the extreme times are among them."""
     block = number // 200
     if block % 3 == 2:
         return None
@@ -274,7 +274,7 @@ def test_adjacent_ranges_are_one_split_of_limited_size(large: Path) -> None:
     assert sum(split.bytes for split in small) == sum(split.bytes for split in planned)
 
 
-def test_a_split_is_read_up_to_its_end_and_no_further(large: Path) -> None:
+def test_split_is_read_up_to_its_end_and_no_further(large: Path) -> None:
     for split in SPLITS.plan(Reader(large), 250_000)[:8]:
         disk = CountingDisk(".jnl")
         assert sum(isinstance(item, Located) for item in read(Reader(large, disk=disk), [split])) > 0
@@ -302,7 +302,7 @@ def test_plan_without_times_reads_nothing(large: Path) -> None:
 
 
 def test_inconsistent_index_is_ignored(tmp_path: Path) -> None:
-    """Every entry is confirmed by the file, but a stretch is missing between two of them."""
+    """Every entry is confirmed by the file, but a range between two of them is missing."""
     reader = make(tmp_path / "journal", lambda number: number)
     (segment,) = reader.segments()
     index = Index.load(REAL_DISK, segment, 1 << 40)

@@ -1,4 +1,4 @@
-"""Many threads on one writer: every message gets an offset of its own and is written once, kernel or codec."""
+"""Many threads on one writer: every message gets its own offset and is written once, with kernel or codec."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writer: what it creates, gives, refuses and leaves. Crashes, failures and full disks are in the contract tests."""
+"""Writer: files, results, refusals. The contract tests cover crashes, failures and full disks."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def segments(directory: Path) -> dict[str, int]:
 # --- creating and appending -----------------------------------------------------------------------------------------
 
 
-def test_a_new_journal_has_an_empty_first_segment_and_a_lock(tmp_path: Path) -> None:
+def test_new_journal_has_an_empty_first_segment_and_a_lock(tmp_path: Path) -> None:
     directory = tmp_path / "a" / "b" / "journal"
     with Writer(directory) as writer:
         assert writer.next_offset == 0
@@ -98,7 +98,7 @@ def test_full_buffer_is_written_automatically(tmp_path: Path) -> None:
         assert len(values(tmp_path)) == 3
 
 
-def test_with_always_each_message_is_synced_when_append_returns(simulated_disk: SimulatedDisk) -> None:
+def test_each_message_is_synced_when_append_returns_with_always(simulated_disk: SimulatedDisk) -> None:
     with Writer(HOME, sync="always", disk=simulated_disk) as writer:
         for number in range(3):
             writer.append(b"%d" % number)
@@ -107,7 +107,7 @@ def test_with_always_each_message_is_synced_when_append_returns(simulated_disk: 
 
 
 class SignallingDisk:
-    """Passes everything on, and reports each sync of a segment."""
+    """Passes every call to another disk, and reports each sync of a segment."""
 
     def __init__(self, inner: Disk) -> None:
         self.inner = inner
@@ -133,7 +133,7 @@ class SignallingDisk:
         return file
 
 
-def test_with_an_interval_a_thread_syncs_what_was_appended(tmp_path: Path) -> None:
+def test_thread_syncs_appended_messages_with_an_interval(tmp_path: Path) -> None:
     disk = SignallingDisk(REAL_DISK)
     with Writer(tmp_path, sync="interval(1)", disk=disk) as writer:
         disk.synced.clear()
@@ -181,7 +181,7 @@ def test_segment_ends_after_the_message_that_fills_it(tmp_path: Path) -> None:
     assert segments(tmp_path) == {segment_name(0): 120, segment_name(3): 120, segment_name(6): 40}
 
 
-def test_the_last_segment_may_be_empty(tmp_path: Path) -> None:
+def test_last_segment_may_be_empty(tmp_path: Path) -> None:
     with Writer(tmp_path, segment_size=80) as writer:
         for _ in range(4):
             writer.append(bytes(14))
@@ -198,7 +198,7 @@ def test_message_larger_than_a_segment_has_its_own_segment(tmp_path: Path) -> No
     assert [len(value) for value in values(tmp_path)] == [1000, 3, 1000]
 
 
-def test_a_segment_that_another_program_filled_ends_with_the_next_message(tmp_path: Path) -> None:
+def test_segment_that_another_program_filled_ends_with_the_next_message(tmp_path: Path) -> None:
     with Writer(tmp_path) as writer:
         for _ in range(5):
             writer.append(bytes(14))
@@ -208,7 +208,7 @@ def test_a_segment_that_another_program_filled_ends_with_the_next_message(tmp_pa
     assert segments(tmp_path) == {segment_name(0): 240, segment_name(6): 40}
 
 
-def test_a_message_larger_than_every_buffer_is_written_and_read(tmp_path: Path) -> None:
+def test_message_larger_than_every_buffer_is_written_and_read(tmp_path: Path) -> None:
     value = bytes(range(256)) * 8192
     with Writer(tmp_path, sync="always") as writer:
         writer.append(b"before")
@@ -238,7 +238,7 @@ def test_invalid_options_are_refused_before_anything_is_created(
     assert not (tmp_path / "journal").exists()
 
 
-def test_a_message_that_does_not_fit_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+def test_message_that_does_not_fit_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     with Writer(tmp_path, sync="always") as writer:
         writer.append(b"a")
         for wrong in ({"key": bytes(128)}, {"type": 256}, {"type": -1}, {"timestamp": 2**63}):
@@ -249,7 +249,7 @@ def test_a_message_that_does_not_fit_is_refused_before_anything_is_written(tmp_p
 
 
 @pytest.mark.skipif(not COMPILED, reason="the codec would copy two gibibytes first")
-def test_a_value_whose_message_would_not_fit_its_size_field_is_refused(tmp_path: Path) -> None:
+def test_value_whose_message_would_not_fit_its_size_field_is_refused(tmp_path: Path) -> None:
     with mmap.mmap(-1, 2**31 - 26) as value, Writer(tmp_path) as writer:
         with pytest.raises(TooLarge, match="makes a message of more than 2147483647 bytes"):
             writer.append(value)  # type: ignore[arg-type]
@@ -335,7 +335,7 @@ def test_background_failure_is_raised_by_close_if_not_before(simulated_disk: Sim
 # --- what an earlier writer left ------------------------------------------------------------------------------------
 
 
-def test_a_torn_tail_is_cut_kept_reported_and_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_torn_tail_is_cut_kept_reported_and_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with Writer(tmp_path) as writer:
         for value in (b"a", b"b", b"c"):
             writer.append(value)
@@ -374,7 +374,7 @@ def embedded(kind: str, offset: int) -> bytes:
 
 
 def torn_with_messages_in_values(kind: str) -> Iterator[tuple[bytes, int]]:
-    """Journals of five messages whose values hold messages, the last one torn; and where it begins."""
+    """Journals of five messages whose values contain messages, the last one torn; and the position of the last."""
     messages = [Message(offset, 7, 0, b"", b"<" + embedded(kind, offset) + b">") for offset in range(5)]
     data = SUBJECT.encode(messages)
     start = SUBJECT.ends(messages)[4]
@@ -417,7 +417,7 @@ def test_ambiguous_values_are_neither_cut_nor_taken_as_messages(kind: str) -> No
 
 
 @pytest.mark.parametrize("left", [1, 2, 5])
-def test_whole_messages_at_the_end_are_never_cut_wherever_bytes_before_them_were_deleted(left: int) -> None:
+def test_whole_messages_at_the_end_are_never_cut_even_if_preceding_bytes_were_deleted(left: int) -> None:
     messages = [Message(number, number, 0, b"key"[: number % 3], noise(number % 4 * 9, number)) for number in range(10)]
     whole, ends = SUBJECT.encode(messages), SUBJECT.ends(messages)
     for end in range(ends[9 - left] + 1, ends[10 - left] + 1, 2):
@@ -457,7 +457,7 @@ def test_opening_reads_a_small_part_of_a_large_journal(tmp_path: Path, with_inde
     assert disk.bytes_read < (1 << 20)
 
 
-def test_the_defaults_are_those_of_the_original(tmp_path: Path) -> None:
+def test_defaults_are_those_of_the_original(tmp_path: Path) -> None:
     with Writer(tmp_path) as writer:
         assert writer._buffer.segment_bytes == DEFAULT_SEGMENT_BYTES == 1 << 30
         assert str(writer.policy) == "none"

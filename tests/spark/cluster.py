@@ -1,7 +1,7 @@
 """A real standalone cluster on loopback: a master and two workers, each in its own process.
 
-The package goes there as users ship it: as a wheel, in an environment that is packed into an archive, or as a zip of
-Python files. Nothing on the cluster knows of the checkout that the tests run in.
+The package is shipped as users ship it: as a wheel, in an environment that is packed into an archive, or as a zip of
+Python files. The cluster does not use the checkout in which the tests run.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SPARK_HOME = quick.home()
 WORKERS = 2
 LIBRARIES = Path("lib") / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
-"""Where an environment has its packages."""
+"""The directory of the packages of an environment."""
 
 
 SHARE = {
@@ -47,7 +47,7 @@ SHARE = {
     "spark.scheduler.minRegisteredResourcesRatio": "1.0",
     "spark.scheduler.maxRegisteredResourcesWaitingTime": f"{DEADLINE_SECONDS:.0f}s",
 }
-"""What a job may take: an executor with one core on each worker, so that two jobs fit; both or none."""
+"""The resources of a job: an executor with one core on each worker, so that two jobs fit; both or none."""
 
 
 # --- the cluster ----------------------------------------------------------------------------------------------------
@@ -62,23 +62,23 @@ class Cluster:
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def start(self) -> None:
-        """Start the master and, once it has said where it is, the workers; return when it knows of all of them."""
+        """Start the master and, once its address is known, the workers; return when all of them are registered."""
         ports = ["--port", "0", "--webui-port", "0"]
         master = self._java("master", "127.0.0.1", "org.apache.spark.deploy.master.Master", *ports)
         self.url = self._said(master, r"Starting Spark master at (spark://\S+)")
         port = self._said(master, r"started service 'MasterUI' on port (\d+)")
         for number in range(WORKERS):
             work = ["--cores", "2", "--memory", "1200m", "--work-dir", str(self.directory / "work" / str(number))]
-            host = f"127.0.0.{1 + number}"  # Spark has a task's twin on another host, or not at all
+            host = f"127.0.0.{1 + number}"  # Spark runs a speculative copy of a task on another host, or not at all
             self._java(f"worker {number}", host, "org.apache.spark.deploy.worker.Worker", *work, *ports, self.url)
         wait_for(lambda: self._alive_workers(port) == WORKERS, "that the workers are there")
 
     def _java(self, name: str, host: str, program: str, *arguments: str) -> Path:
-        """Start one of the cluster's own processes; where its log is."""
+        """Start one of the cluster's own processes; the path of its log."""
         java = Path(os.environ["JAVA_HOME"]) / "bin" / "java" if "JAVA_HOME" in os.environ else "java"
         options = [*quick.java_options().split(), "-Xmx256m", "-Dspark.master.rest.enabled=false"]
         (first,) = (SPARK_HOME / "jars").glob("slf4j-api-*.jar")
-        options += ["-cp", f"{SPARK_HOME}/conf:{first}:{SPARK_HOME}/jars/*"]  # as Spark has it where it starts a JVM
+        options += ["-cp", f"{SPARK_HOME}/conf:{first}:{SPARK_HOME}/jars/*"]  # as Spark does when it starts a JVM
         log = self.directory / f"{name}.log"
         with log.open("wb") as output:
             process = subprocess.Popen(
@@ -93,7 +93,7 @@ class Cluster:
         return log
 
     def _said(self, log: Path, pattern: str) -> str:
-        """What one of the processes has said of itself."""
+        """The status that one of the processes reports."""
         found = wait_for(lambda: self._all_run() and re.search(pattern, log.read_text()), pattern)
         said: str = found[1]
         return said
@@ -112,10 +112,10 @@ class Cluster:
         except urllib.error.HTTPError as error:
             if error.code != HTTPStatus.NOT_FOUND:
                 raise
-            return 0  # the master listens before it has its pages
+            return 0  # the master listens before its pages are ready
 
     def stop(self) -> None:
-        """End all of it. Executors end with their workers."""
+        """End everything. Executors end with their workers."""
         for process in reversed(self.processes):
             process.send_signal(signal.SIGTERM)
         for process in self.processes:
@@ -128,7 +128,7 @@ class Cluster:
 
 @contextlib.contextmanager
 def running_cluster(directory: Path) -> Iterator[Cluster]:
-    """A cluster for the time of the `with` block."""
+    """A cluster during a `with` block."""
     directory.mkdir(parents=True)
     cluster = Cluster(directory)
     try:
@@ -139,7 +139,7 @@ def running_cluster(directory: Path) -> Iterator[Cluster]:
 
 
 def spark_environment() -> dict[str, str]:
-    """The environment of a machine of the cluster, and of one that submits: nothing of ours is in it."""
+    """The environment of a machine of the cluster, and of one that submits: it contains nothing of ours."""
     ours = ("PYTHON", "PYSPARK", "SPARK", "LOGWRIGHT", "VIRTUAL_ENV")
     (core,) = (SPARK_HOME / "jars").glob("spark-core_*.jar")
     return {
@@ -154,9 +154,9 @@ def spark_environment() -> dict[str, str]:
 
 
 def build_wheel(directory: Path) -> Path:
-    """A wheel of the project with its kernels compiled, made from a copy, since builds leave files.
+    """A wheel of the project with its kernels compiled, built from a copy, because builds leave files.
 
-    Kernels that are compiled already go along, where the build looks for its own: it takes those that are up to date.
+    Compiled kernels are copied to where the build looks for its own; it reuses those that are up to date.
     """
     source = directory / "source"
     source.mkdir(parents=True)
@@ -174,9 +174,9 @@ def build_wheel(directory: Path) -> Path:
 
 
 def make_environment(directory: Path, wheel: Path | None) -> Path:
-    """A virtual environment with pyarrow, which comes from the one that runs the tests, and the wheel if there is one.
+    """A virtual environment with pyarrow from the environment of the tests, and the wheel if one is given.
 
-    Spark brings its own Python part, so there is no need of it here.
+    Spark brings its own Python part, so it is not needed here.
     """
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(directory)], check=True)
     libraries = directory / LIBRARIES
@@ -189,7 +189,7 @@ def make_environment(directory: Path, wheel: Path | None) -> Path:
 
 
 def pack_environment(directory: Path, archive: Path) -> Path:
-    """What `venv-pack` makes of an environment, but not compressed: it travels over loopback only."""
+    """The result of `venv-pack` for an environment, but not compressed, because it is sent only over loopback."""
     with tarfile.open(archive, "w:gz", compresslevel=0) as packed:
         for entry in sorted(directory.iterdir()):
             packed.add(entry, entry.name)
@@ -198,7 +198,7 @@ def pack_environment(directory: Path, archive: Path) -> Path:
 
 def _pip(*arguments: str) -> None:
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", *arguments]
-    # The compiler gets no options of the interpreter of the tests.
+    # The compiler must not get options of the interpreter of the tests.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -1,4 +1,4 @@
-"""One Spark for the tests that ask for it, which one worker runs; and an S3 server on loopback."""
+"""One Spark for the tests that request it, which one worker runs; and an S3 server on loopback."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
     with Driver("jobs/faults.py", tmp_path, tmp_path) as driver:
         driver.ask("save", source=source, target=target)
 
-See `jobs/serving.py` for the other side. What such a driver logs is in `driver.log` in its directory.
+See `jobs/serving.py` for the other side. The log of such a driver is `driver.log` in its directory.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from typing import Any, Self
 
 HERE = Path(__file__).parent
 DEADLINE_SECONDS = 300.0
-"""Far beyond what anything here takes, also on a machine that is busy; reached only when something hangs."""
+"""Far longer than anything here takes, even on a busy machine; reached only if something hangs."""
 
 
 def wait_for(condition: Callable[[], Any], what: str = "it", seconds: float = DEADLINE_SECONDS) -> Any:
-    """Wait for what other processes are about to do; what the condition found."""
+    """Wait until a condition on other processes holds; its result."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < deadline, f"{what} did not happen"
@@ -44,7 +44,7 @@ def is_alive(process: int) -> bool:
 
 
 def run_to_the_end(command: list[str], directory: Path, environment: Mapping[str, str]) -> tuple[int, str]:
-    """Run a program that starts others; its exit status, and the end of what they all printed. None outlives it."""
+    """Run a program that starts others; its exit status, and the end of all output. No process survives it."""
     with subprocess.Popen(
         command,
         cwd=directory,
@@ -63,7 +63,7 @@ def run_to_the_end(command: list[str], directory: Path, environment: Mapping[str
 
 
 class DriverFailed(Exception):
-    """The request to the driver raised this."""
+    """The error that a request to the driver raised."""
 
 
 class Driver:
@@ -106,14 +106,14 @@ class Driver:
         self._process.stdin.flush()
 
     def answer(self) -> Any:
-        """What came of the last request; `EOFError` when the driver ended instead."""
+        """The result of the last request; `EOFError` if the driver has ended."""
         answer = json.loads(self._line())
         if "failed" in answer:
             raise DriverFailed(answer["failed"])
         return answer["done"]
 
     def is_busy(self) -> bool:
-        """True; an answer that has come meanwhile fails the test, one that is a failure by what it says."""
+        """True; an answer that has arrived meanwhile fails the test, with its message if it is a failure."""
         assert self._process.stdout is not None
         if self._received or select.select([self._process.stdout.fileno()], [], [], 0)[0]:
             raise AssertionError(f"the driver has answered {self.answer()!r} already")
@@ -134,7 +134,7 @@ class Driver:
         return line
 
     def tail(self) -> str:
-        """The end of what it has logged."""
+        """The end of its log."""
         return self.log.read_text(errors="replace")[-6000:]
 
     def wait(self) -> int:
@@ -157,6 +157,6 @@ class Driver:
                     self._process.wait(DEADLINE_SECONDS)
         finally:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)  # what is left of it: its JVM, if that did not end
+                os.killpg(self._process.pid, signal.SIGKILL)  # the rest: its JVM, if that did not end
             self._process.wait()
             self._process.stdout.close()

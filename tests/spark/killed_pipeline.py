@@ -1,4 +1,4 @@
-"""A run of the pipeline that is ended by SIGKILL: the command line, with a death at a chosen rename of a file.
+"""A run of the pipeline that is ended by SIGKILL: the command line, which dies at a chosen rename of a file.
 
 python killed_pipeline.py MOMENT ARGUMENTS...
 """
@@ -25,7 +25,7 @@ def die() -> None:
 
 
 def run(moment: str, arguments: list[str]) -> int:
-    """Run a command line until the moment comes."""
+    """Run a command line until the chosen moment."""
     really_rename = RealDisk.rename
 
     def rename(disk: RealDisk, source: Path, target: Path) -> None:

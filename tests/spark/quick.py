@@ -1,14 +1,14 @@
-"""A Spark that starts with half of the work: what every start does again is done once, and kept in the environment.
+"""A Spark that starts with half of the work: the work of every start is done once, and stored in the environment.
 
 A JVM of Spark that lives for seconds spends most of them on loading classes, and each of its Python processes on
-compiling PySpark, which Spark hands to them as a zip. So there are, in the directory `quick-spark` of the environment:
+compiling PySpark, which Spark passes to them as a zip. So the directory `quick-spark` of the environment has:
 
-    python/lib/pyspark.zip      the installed PySpark, which is compiled: a directory is on a path what a zip is
-    classes.jsa                 the classes of a JVM that has done a bit of everything, as it had them in memory
+    python/lib/pyspark.zip      the installed PySpark, compiled; it is a directory, which works on a path like a zip
+    classes.jsa                 the classes in memory of a JVM that has used a little of everything
 
-All else leads to the Spark that is installed. The home is made when it is asked for; the archive takes half a minute,
-so `python -m tests.spark.quick` makes it, which `make test` does beside the checks of style and types. Without it, or
-with one that another Java has made, Spark does as ever, only later.
+Everything else links to the installed Spark. The directory is made on request. The archive takes half a minute, so
+`python -m tests.spark.quick` makes it, which `make test` runs beside the checks of style and types. Without the
+archive, or with one of another Java, Spark works as usual, but starts more slowly.
 """
 
 from __future__ import annotations
@@ -29,31 +29,31 @@ ARCHIVE = HOME / "classes.jsa"
 JOB = Path(__file__).parent / "jobs" / "everything.py"
 
 PLAIN_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=192m"
-"""For a JVM that lives for seconds: it starts sooner, leaves the other core alone, and takes half of the work.
+"""For a JVM that lives for seconds: it starts sooner, leaves the other core free, and does half of the work.
 
-With this compiler there would be space for 48 MiB of compiled code, which a hundred tests fill: it would be thrown away
-and made again.
+With this compiler there would be 48 MiB for compiled code, which a hundred tests fill: it would be discarded and
+compiled again.
 """
 _ERRORS_ONLY = "-Xlog:disable -Xlog:all=error:stderr"
-"""No word of an archive that does not fit."""
+"""Do not report an archive that does not fit."""
 
 
 def choose() -> None:
-    """Have this process, and those that it starts, use this Spark, unless another one is configured."""
+    """Make this process and its children use this Spark, unless another one is configured."""
     if importlib.util.find_spec("pyspark") is not None:
         os.environ.setdefault("SPARK_HOME", str(home()))
         os.environ.setdefault("SPARK_SUBMIT_OPTS", java_options())
 
 
 def java_options() -> str:
-    """The JVM options of a short-lived Spark, without spaces, since nothing quotes them."""
+    """The JVM options of a short-lived Spark, without spaces, because nothing quotes them."""
     if not ARCHIVE.exists() or " " in str(ARCHIVE):
         return PLAIN_JAVA
     return f"{PLAIN_JAVA} -XX:SharedArchiveFile={ARCHIVE} {_ERRORS_ONLY}"
 
 
 def home() -> Path:
-    """A home of Spark, made if there is none yet, and if no other process has made it meanwhile."""
+    """A home of Spark, made if it does not exist and no other process has made it meanwhile."""
     if not HOME.exists():
         made = Path(tempfile.mkdtemp(prefix="quick-spark-", dir=sys.prefix))
         installed = _installed("pyspark")
@@ -72,7 +72,7 @@ def home() -> Path:
 
 
 def _installed(package: str) -> Path:
-    """Where a package is; it is not imported, which every run of tests would have to wait for."""
+    """The directory of a package. It is not imported, which would delay every run of tests."""
     found = importlib.util.find_spec(package)
     assert found is not None
     assert found.origin is not None
@@ -88,7 +88,7 @@ def make_archive() -> None:
         options = f"{PLAIN_JAVA} -XX:ArchiveClassesAtExit={fresh} {_ERRORS_ONLY}"
         environment = os.environ | {"SPARK_HOME": str(home()), "PYSPARK_PYTHON": sys.executable}
         command = [str(home() / "bin" / "spark-submit"), "--master", "local[2]", "--driver-java-options", options]
-        # A job that fails or hangs leaves no archive, or half of one: then there is none.
+        # A job that fails or hangs leaves no archive, or an incomplete one, which is removed.
         with contextlib.suppress(subprocess.SubprocessError, OSError):
             subprocess.run(
                 [*command, str(JOB), directory],

@@ -1,4 +1,4 @@
-"""Streams as Spark drives them: what a batch holds without a query, and queries that are waited for."""
+"""Streams as Spark drives them: the contents of a batch without a query, and queries with a deadline."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ Offset = dict[str, Any]
 
 
 def stream_of(format: str, path: Path, **options: str) -> JournalStream:
-    """The stream of a path; names of options come in lower case, as from Spark."""
+    """The stream of a path; names of options are in lower case, as Spark passes them."""
     given = {"path": str(path), **{name.lower(): value for name, value in options.items()}}
     return JournalStream(spark_schema(format), given, format)
 
 
 def read_batch(stream: JournalStream, start: Offset, end: Offset) -> Iterator[pa.RecordBatch]:
-    """What one batch holds, read by tasks that got all they know pickled."""
+    """The contents of one batch, read by tasks whose state was pickled."""
     for partition in stream.partitions(start, end):
         reader, task = pickle.loads(pickle.dumps((stream, partition)))
         yield from reader.read(task)
 
 
 def following(stream: JournalStream, start: Offset) -> Offset:
-    """Where the next batch ends, as Spark keeps it: in JSON."""
+    """The end of the next batch, in JSON, as Spark stores it."""
     end: Offset = json.loads(json.dumps(stream.latestOffset(start, stream.getDefaultReadLimit())))
     return end
 

@@ -1,7 +1,7 @@
-"""Batch, stream and plain Python agree record for record, on every golden journal and on random ones, damage included.
+"""Batch, stream and plain Python agree record for record, on every golden journal and on random ones, with damage.
 
-Most of it runs without the JVM, with the very objects that Spark plans and reads by: so there can be thousands of tiny
-splits and batches. That Spark itself changes nothing is shown by few queries over all journals at once.
+Most of it runs without the JVM, with the same objects by which Spark plans and reads. So thousands of tiny splits and
+batches can be tried. A few queries over all journals show that Spark itself changes nothing.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from logwright import arrow
+from logwright.arrow.discovery import find_journals
 from logwright.core.bytes.outcome import Damage
 from logwright.core.format import find_format, open_journal
 from logwright.core.io.disk import REAL_DISK
 from logwright.errors import DamagedJournal
 from logwright.sej import ShardedReader, ShardedWriter, Writer, find_shards
-from logwright.spark.reader import find_journals
 from logwright.spark.schemas import METADATA, spark_schema
-from logwright.spark.source import JournalReader
+from logwright.spark.source import FilteredJournalReader
 from logwright.spark.stream import JournalStream
 from tests.sej.samples import GOLDEN
 from tests.sej.test_golden import DAMAGED, OTHERS, SHARDED, TORN, WHOLE
@@ -47,7 +47,7 @@ TIMES = [None, 0, -1, 2**62, -(2**62), 1_500_000_000_123_456_789]
 
 
 class Row(NamedTuple):
-    """A record, or a range of bytes that is none, however it was read."""
+    """A record, or a range of bytes that is not a record, however it was read."""
 
     journal: str
     file: str
@@ -62,7 +62,7 @@ class Row(NamedTuple):
 
     @property
     def place(self) -> tuple[Any, ...]:
-        """Where it is; a gap, which has no bytes, comes before what begins there."""
+        """Its place; a gap, which has no bytes, precedes the record that begins there."""
         return self.journal, self.file, self.position, self.offset is not None, self.size
 
 
@@ -156,7 +156,7 @@ def damage_row(journal: str, found: Damage) -> Row:
 
 
 def scanned(root: Path, name: str, mode: Any) -> Iterator[Row]:
-    """A journal by `Reader.scan`."""
+    """A journal, read by `Reader.scan`."""
     for item in open_journal(root / name).scan(mode=mode):
         if isinstance(item, Damage):
             yield damage_row(name, item)
@@ -167,7 +167,7 @@ def scanned(root: Path, name: str, mode: Any) -> Iterator[Row]:
 
 
 def from_arrow(root: Path, name: str, mode: Any) -> Iterator[Row]:
-    """A journal by `arrow.batches`."""
+    """A journal, read by `arrow.batches`."""
     columns = ["file", "position", "size", "offset", "timestamp", "type", "key", "value"]
     found = arrow.batches(root / name, columns, mode=mode, batch_bytes=5000)
     for batch in found:
@@ -181,13 +181,13 @@ def from_arrow(root: Path, name: str, mode: Any) -> Iterator[Row]:
 
 @pytest.fixture(scope="module")
 def expected(root: Path) -> dict[str, Rows]:
-    """What plain Python reads, in each mode."""
+    """The rows of plain Python, in each mode."""
     names = names_of(root)
     return {mode: by_journal((row for name in names for row in scanned(root, name, mode)), names) for mode in MODES}
 
 
 def for_a_stream(root: Path, rows: Rows) -> Rows:
-    """What a stream reports of it: neither a torn tail nor a message that may still be incomplete."""
+    """The rows of a stream: without a torn tail, and without a message that may still be incomplete."""
     found: Rows = {}
     part_of = find_format("sej").restore.part_of
     for name, some in rows.items():
@@ -224,7 +224,7 @@ def test_columns_equal_the_objects(root: Path, expected: dict[str, Rows]) -> Non
 
 
 def rows_of(reader: Any, tasks: Iterable[Any]) -> Iterator[Row]:
-    """The rows of tasks that got all they know pickled."""
+    """The rows of tasks whose state was pickled."""
     for task in tasks:
         theirs, partition = pickle.loads(pickle.dumps((reader, task)))
         for batch in theirs.read(partition):
@@ -242,14 +242,14 @@ def given(root: Path, options: dict[str, str]) -> dict[str, str]:
 
 
 def in_batch(root: Path, *filters: Any, **options: str) -> Iterator[Row]:
-    """Everything there is, task by task."""
-    reader = JournalReader(typed_schema(), given(root, options), "sej")
+    """All rows, task by task."""
+    reader = FilteredJournalReader(typed_schema(), given(root, options), "sej")
     reader.pushFilters(list(filters))
     yield from rows_of(reader, reader.partitions())
 
 
 def in_stream(root: Path, **options: str) -> Iterator[Row]:
-    """Everything there is, batch by batch, as Spark would ask for it."""
+    """All rows, batch by batch, as Spark requests them."""
     stream = JournalStream(typed_schema(), given(root, options), "sej")
     start = json.loads(json.dumps(stream.initialOffset()))
     while (end := json.loads(json.dumps(stream.latestOffset(start, stream.getDefaultReadLimit())))) != start:
@@ -307,7 +307,7 @@ def test_range_of_offsets_equals_that_of_a_reader(root: Path, expected: dict[str
 
 
 def first_failure(rows: Iterator[Row]) -> tuple[str, int] | None:
-    """The file and the position at which reading is refused."""
+    """The file and the position at which reading fails."""
     try:
         for _ in rows:
             pass

@@ -13,9 +13,8 @@ from pyspark.sql.types import StructType
 
 from logwright.appendfile import Checkpoint, Data, Reader, Segment, Writer
 from logwright.errors import HistoryUnavailable
-from logwright.pipeline import tables
-from logwright.pipeline.checks import COLUMNS
-from logwright.pipeline.tables.segments import segments
+from logwright.pipeline import Settings
+from logwright.pipeline.run import run
 from logwright.spark.stream import JournalStream
 from tests.appendfile.samples import add_lost
 
@@ -23,7 +22,7 @@ ASIDE = ".logwright/recovery/2"
 
 
 def make_journal(directory: Path) -> Path:
-    """Two files that were moved aside, with a segment that is checked, and a new one."""
+    """Two files that were set aside, with a checked segment, and a new file."""
     with Writer(directory, file_bytes=120) as writer:
         for number in range(8):
             writer.append(b"record %d" % number)
@@ -60,8 +59,8 @@ def test_records_are_rows_in_both_kinds_of_columns_and_segments_are_a_table(spar
     assert [(row.file, row.position, row.op, row.value) for row in shared.collect()] == [
         (item.file, item.span.start, item.record.kind, getattr(item.record, "data", None)) for item in records
     ]
-    found = segments(tables.events(shared))
-    assert tuple(found.columns) == COLUMNS["segments"]
+    run(Settings(str(tmp_path / "readings"), str(tmp_path / "out"), tables=("segments",)), spark)
+    found = spark.read.parquet(str(tmp_path / "out" / "segments"))
     expected = Reader(journal).segments()
     assert [
         (row.generation, row.segment, row.complete, row.checked, row.records, row.bytes)
@@ -133,7 +132,7 @@ def test_restarted_writer_does_not_stop_a_stream_that_has_read_everything(tmp_pa
 
 
 def rows_between(stream: JournalStream, start: dict[str, Any], end: dict[str, Any]) -> list[bytes]:
-    """The data of one batch, read by tasks that got all they know pickled."""
+    """The data of one batch, read by tasks whose state was pickled."""
     found = []
     for partition in stream.partitions(start, end) if start != end else []:
         reader, task = pickle.loads(pickle.dumps((stream, partition)))
@@ -155,7 +154,7 @@ def test_stream_reads_each_record_once_and_writes_a_segment_per_batch(spark: Any
     (segment,) = Reader(target).segments()
     assert sorted(segment.records) == sorted(first)
     assert segment.complete
-    with Writer(source, recovering=True) as writer:  # puts the files aside that were read already
+    with Writer(source, recovering=True) as writer:  # sets aside files that were already read
         writer.append(b"later")
     catch_up()
     catch_up()

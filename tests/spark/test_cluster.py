@@ -1,6 +1,6 @@
 """On a real cluster of several processes: the package as users ship it, reading, writing, and executors that die.
 
-The tests that share a driver are in one order only in that they share its time: none needs what another has done.
+The tests that share a driver are independent of each other.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SPLIT = "60k"
 
 @dataclass(frozen=True)
 class Shipped:
-    """What is shipped to the cluster: an environment, also packed, and its wheel."""
+    """The files that are shipped to the cluster: an environment, also packed, and its wheel."""
 
     wheel: Path
     environment: Path
@@ -56,7 +56,7 @@ def ship(directory: Path) -> Shipped:
 
 @pytest.fixture(scope="module")
 def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster, Shipped]]:
-    """A cluster, and what is shipped to it, which is made while the cluster starts."""
+    """A cluster, and the shipped files, which are made while the cluster starts."""
     directory = tmp_path_factory.mktemp("cluster")
     with ThreadPoolExecutor(1) as other:
         shipping = other.submit(ship, directory / "shipped")
@@ -66,7 +66,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster, 
 
 @pytest.fixture(scope="module")
 def driver(places: tuple[Cluster, Shipped]) -> Iterator[Driver]:
-    """A driver that lives in the shipped environment. Spark plans on the driver, and calls Python by the same name."""
+    """A driver in the shipped environment. Spark plans on the driver, and calls Python by the same name."""
     cluster, shipped = places
     libraries = sorted(str(path) for path in (SPARK_HOME / "python" / "lib").glob("*.zip"))
     environment = spark_environment() | {"PYSPARK_PYTHON": "./environment/bin/python"}
@@ -93,12 +93,12 @@ def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def rows_of(journal: Path) -> list[tuple[Any, ...]]:
-    """What plain Python reads, in the columns that stay the same on the way through Spark."""
+    """The records read by plain Python, in the columns that Spark does not change."""
     return [(m.offset, m.timestamp, m.type, m.key, m.value) for m in Reader(journal)]
 
 
 def copied(journal: Path, root: Path) -> dict[str, bytes]:
-    """The files that a sharded writer makes of a journal's messages."""
+    """The files that a sharded writer makes from a journal's messages."""
     with ShardedWriter(root, "", 1, segment_size=64 << 10) as writer:
         for message in Reader(journal):
             writer.append(message.value, message.key, message.type, message.timestamp)
@@ -156,7 +156,7 @@ def test_executor_killed_while_staging_loses_nothing(driver: Driver, tmp_path: P
     journal, marker = tmp_path / "large", tmp_path / "staging"
     dice = random.Random(12)
     with Writer(journal, segment_size=2 << 20) as writer:
-        for number in range(300):  # large ones: Spark keeps hundreds of kilobytes back between two steps of a task
+        for number in range(300):  # large ones: Spark buffers hundreds of kilobytes between two steps of a task
             writer.append(dice.randbytes(20_000), b"%d" % number, 0, number)
     driver.say("write", source=str(journal), target=str(tmp_path / "out"), split="2m", bit=1, marker=str(marker))
     wait_for(lambda: driver.is_busy() and marker.exists(), "that the task is staging")
@@ -175,7 +175,7 @@ def test_executor_killed_while_staging_loses_nothing(driver: Driver, tmp_path: P
 # --- a zip of Python files --------------------------------------------------------------------------------------------
 
 
-def test_zipped_package_works_without_kernels_and_speculative_tasks_count_once(
+def test_zipped_package_works_without_kernels_and_speculative_tasks_are_counted_once(
     places: tuple[Cluster, Shipped], journal: Path, tmp_path: Path
 ) -> None:
     cluster, shipped = places

@@ -1,6 +1,6 @@
-"""The first thing that a newcomer runs: `logwright demo --pipeline`, in a separate process.
+"""The first command of a new user: `logwright demo --pipeline`, in a separate process.
 
-It has the Spark that was installed, not the one that other tests have: see `quick.py`.
+It uses the installed Spark, not the one of the other tests: see `quick.py`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tests.cli.support import environment
 DEADLINE_SECONDS = 600
 
 
-def test_demo_makes_tables_of_its_journals_and_names_the_report(tmp_path: Path) -> None:
+def test_demo_makes_tables_from_its_journals_and_names_the_report(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "logwright", "demo", "--pipeline"]
     done = subprocess.run(
         command,

@@ -1,4 +1,4 @@
-"""Journals below a path are found once each, under unique names, whatever is between them."""
+"""Journals below a path are found once each, under unique names, whatever else is there."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from logwright import kestrel, sej
+from logwright.arrow.discovery import Journal, list_journals, open_journal
 from logwright.errors import NotFound, StorageFailed
-from logwright.spark.reader import Journal, list_journals, open_journal
 from tests.support.access import open_to_all, without_access
 
 
@@ -57,8 +57,8 @@ def test_links_between_queues_do_not_duplicate_queues(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("rotated", ["cars.904", "cars.904.pack"])
-def test_a_queue_whose_newest_file_is_missing_is_found_by_its_name(tmp_path: Path, rotated: str) -> None:
-    """A crash within a rotation leaves it like this."""
+def test_queue_without_its_newest_file_is_found_by_its_name(tmp_path: Path, rotated: str) -> None:
+    """A crash within a rotation leaves this."""
     with kestrel.Writer(tmp_path / "cars") as writer:
         writer.addx(b"x")
     (tmp_path / "cars").rename(tmp_path / rotated)

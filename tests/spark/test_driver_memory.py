@@ -1,6 +1,6 @@
-"""What the driver's own Python does, planning and committing, takes as much memory for ten times the records.
+"""The driver's own Python, planning and committing, takes the same memory for ten times the records.
 
-Counted are allocations, not the size of processes: the same on every machine. No Spark is needed for it.
+Allocations are counted, not the size of processes: they are the same on every machine. No Spark is needed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FEW = 1_000_000
 MANY = 10 * FEW
 PER_BATCH = 50_000
 MOST_BYTES = 3 << 20
-"""What any of it may take: the buffers for one piece of a journal, and a list of tasks."""
+"""The memory that each may take: the buffers for one piece of a journal, and a list of tasks."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def journals(tmp_path_factory: pytest.TempPathFactory) -> Places:
 
 
 def peak_bytes(work: Callable[[], object]) -> int:
-    """The most memory that some work has at a time. Have it done once before: what is loaded then stays."""
+    """The peak memory of a function. Call it once before: modules that it loads stay in memory."""
     tracemalloc.start()
     try:
         work()
@@ -80,7 +80,7 @@ def test_planning_ten_times_the_records_takes_no_more_memory(journals: Places, p
 
 
 def stage(root: Path, count: int) -> list[Staged]:
-    """What four tasks stage."""
+    """The files that four tasks stage."""
     staged = []
     for order in range(4):
         task = ShardsTarget().stage(root, "run", order)

@@ -1,4 +1,4 @@
-"""The example on Spark in README runs, on journals such as `logwright demo` writes; those of docs run in test_docs."""
+"""The Spark example in README runs on journals like those of `logwright demo`; test_docs runs those of docs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PAGES = [ROOT / "README.md"]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_the_examples_of_a_page_run(spark: Any, page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_examples_of_a_page_run(spark: Any, page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["demo", "journals"]) == 0
     with Writer("orders") as writer:
@@ -25,6 +25,6 @@ def test_the_examples_of_a_page_run(spark: Any, page: Path, tmp_path: Path, monk
     assert blocks, "a page about Spark has examples"
     names: dict[str, object] = {"__name__": "example"}
     for block in blocks:
-        # Spark's own processes are where the JVM was started, before this test had a directory.
+        # Spark's own processes run where the JVM was started, before this test had a directory.
         block = re.sub(r'(load|save|start)\("(?!/|\w+:)', rf'\1("{tmp_path}/', block)
         exec(compile(block, str(page), "exec"), names)

@@ -14,6 +14,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F  # noqa: N812  # as everywhere with Spark
 
 from logwright import sej
+from logwright.arrow.discovery import list_journals
 from logwright.core.bytes.outcome import Damage
 from logwright.core.format import open_journal
 from logwright.errors import HistoryUnavailable
@@ -22,9 +23,8 @@ from logwright.kestrel.bytes.records import Operation
 from logwright.kestrel.files.reader import Reader
 from logwright.kestrel.files.writer import Writer
 from logwright.kestrel.model.replay import QueueItem
-from logwright.pipeline import tables
-from logwright.pipeline.tables.queue_items import queue_items
-from logwright.spark.reader import list_journals
+from logwright.pipeline import Settings
+from logwright.pipeline.run import run
 from logwright.spark.stream import JournalStream
 from tests.kestrel.journals import lived_queue, random_queue
 from tests.kestrel.samples import FACTS, REMOVE, addx, encoded, scenario_operations, write
@@ -33,7 +33,7 @@ from tests.spark.streams import catch_up, following, read_batch
 
 Row = tuple[Any, ...]
 MOMENT = datetime.datetime(2005, 1, 1, tzinfo=datetime.UTC)
-"""Between the times that items of random queues expire at."""
+"""The range of the expiry times of items of random queues."""
 
 
 def _plain(row: Any) -> Row:
@@ -63,7 +63,7 @@ def test_directories_beside_queue_files_are_searched(tmp_path: Path) -> None:
     assert sum(open_journal(root).count() for _ in (1,)) == 2, "and to itself a directory has its own files only"
 
 
-def test_a_queue_among_other_files_is_one_journal_with_all_of_its_files(tmp_path: Path) -> None:
+def test_queue_among_other_files_is_one_journal_with_all_of_its_files(tmp_path: Path) -> None:
     for name in ("cars", "cars.50", "cars.70.pack", "bikes.5"):
         write(tmp_path / "data" / name, addx(b"A"))
     for number in range(9):
@@ -169,7 +169,7 @@ def test_rotation_and_packing_between_triggers_deliver_every_operation_once(tmp_
 
     def take(end: dict[str, Any]) -> None:
         data = data_of(stream, offset, end)
-        if dice.random() < 0.3:  # Spark asks again for what a crash may have kept from being committed
+        if dice.random() < 0.3:  # Spark repeats a request that a crash may have kept from being committed
             assert data_of(stream_of(tmp_path / "queues"), offset, end) == data
         for one in data:
             found[one.split()[1].decode()].append(one)
@@ -187,7 +187,7 @@ def test_rotation_and_packing_between_triggers_deliver_every_operation_once(tmp_
                 place = offset["queues"][name]
                 read = (place if isinstance(place, int) else place["next"]) >> 64
                 if read and dice.random() < 0.5:
-                    writer.pack(read)  # what has been read
+                    writer.pack(read)  # already read
         if dice.random() < 0.3:
             stream = stream_of(tmp_path / "queues", splitBytes="300", **options)
         end = following(stream, offset)
@@ -225,7 +225,7 @@ def test_replaced_queue_is_an_error_or_read_from_its_beginning(tmp_path: Path) -
 
 
 class Sink:
-    """Collects the items of every batch by its number: a batch that comes again takes the place of the first."""
+    """Collects the items of every batch by its number: a repeated batch replaces the first."""
 
     def __init__(self) -> None:
         self.batches: dict[int, list[bytes]] = {}
@@ -259,7 +259,7 @@ def test_query_continues_across_rotation_packing_and_restarts_and_detects_a_gap(
         writer.rotate()
         writer.addx(b"3")
         catch_up(query)
-        writer.pack()  # under the query, which lags
+        writer.pack()  # while the query lags
         writer.addx(b"4")
         writer.rotate()
         writer.addx(b"5")
@@ -274,7 +274,7 @@ def test_query_continues_across_rotation_packing_and_restarts_and_detects_a_gap(
     assert sink.items == [b"1", b"2", b"3", b"4", b"5", b"6", b"7"]
     put(8)
     with Writer(path) as writer:
-        writer.rewrite()  # 8 is in a pack now: that it was added is no longer known
+        writer.rewrite()  # 8 is in a pack now: its addition is no longer known
     put(9)
     with pytest.raises(StreamingQueryException, match=r"cars: records from \d+ on .* was packed"):
         catch_up(begin(spark, tmp_path, sink))
@@ -288,7 +288,7 @@ def test_query_continues_across_rotation_packing_and_restarts_and_detects_a_gap(
 
 
 def make_queues(root: Path) -> None:
-    """What the original's tests settle, and random queues that were rotated, packed, damaged, and dumped into."""
+    """The cases of the original's tests, and random queues that were rotated, packed, damaged, and dumped into."""
     for number, scenario in enumerate(FACTS["scenarios"]):
         write(root / f"golden{number}" / "cars", *scenario_operations(scenario))
     for number in range(12):
@@ -321,7 +321,7 @@ def state_of(items: list[dict[str, Any]]) -> dict[str, list[Row]]:
 
 
 def number_of(file: str) -> int:
-    """The number that a file was rotated under; the newest comes last."""
+    """The number of a rotated file; the newest file comes last."""
     return int(file.removesuffix(".pack").partition(".")[2] or 2**63)
 
 
@@ -341,8 +341,9 @@ def replayed(reader: Reader) -> dict[str, list[Row]]:
 def test_items_equal_a_replay_with_their_history(spark: Any, tmp_path: Path) -> None:
     root = tmp_path / "root"
     make_queues(root)
-    records = spark.read.format("logwright").option("mode", "dropmalformed").load(str(root))
-    found = queue_items(tables.events(records), MOMENT)
+    settings = Settings(str(root), str(tmp_path / "out"), mode="dropmalformed", tables=("queue_items",), moment=MOMENT)
+    run(settings, spark)
+    found = spark.read.parquet(str(tmp_path / "out" / "queue_items"))
     millis = found.withColumns({name: F.unix_millis(name) for name in ("added", "expires")})
     by_queue: dict[Path, list[dict[str, Any]]] = {}
     for row in millis.collect():
@@ -364,13 +365,14 @@ def test_items_equal_a_replay_with_their_history(spark: Any, tmp_path: Path) -> 
 
 
 def check_history(item: dict[str, Any], reader: Reader) -> None:
-    """What a table says of an item is what `logwright history` says of it."""
+    """The table and `logwright history` agree on an item."""
     changes = reader.history(f"{item['added_file']}@{item['added_position']}")
     assert [(one["op"], one["file"], one["position"]) for one in item["changes"]] == [
         (one["event"], one["file"], one["position"]) for one in changes
     ]
     last = changes[-1]
-    is_late = item["expires"] is not None and item["expires"] <= MOMENT.timestamp() * 1000
+    expires = changes[0]["value"]["expires"]  # exact, unlike the column, which is null for what it cannot hold
+    is_late = expires is not None and expires <= MOMENT.timestamp() * 1000
     waits = "expired" if is_late else "waiting"
     assert item["state"] == ("done" if "deleted" in last else {"open": "open", "queued": waits}[last["value"]["state"]])
     assert item["attempts"] == sum(one["event"] == "put_back" for one in changes)

@@ -16,7 +16,7 @@ from logwright.core.repair import plan as plans
 from logwright.core.repair.losses import Loss, account_path, add_losses, read_losses
 from logwright.core.repair.plan import Create, Patch, Plan
 from logwright.pipeline import Settings
-from logwright.pipeline.commit import table_files
+from logwright.pipeline.publish.parquet import table_files
 from logwright.pipeline.restore import restore
 from logwright.pipeline.run import Result, run
 from logwright.sej import ShardedWriter, Writer
@@ -60,7 +60,9 @@ def damage(out: Path) -> list[dict[str, Any]]:
     return sorted(found, key=lambda row: (row["journal"], row["file"]))
 
 
-def test_known_losses_are_rows_of_the_table_damage_and_no_failure(spark: Any, journals: Path, tmp_path: Path) -> None:
+def test_known_losses_are_rows_of_the_table_damage_and_not_a_failure(
+    spark: Any, journals: Path, tmp_path: Path
+) -> None:
     result = make_tables(spark, journals, tmp_path / "tables")
     assert not result.is_damaged
     rows = damage(tmp_path / "tables")
@@ -75,10 +77,10 @@ def test_known_losses_are_rows_of_the_table_damage_and_no_failure(spark: Any, jo
 
 
 class Killed(BaseException):
-    """The process is gone."""
+    """The exception that stands for the death of the process."""
 
 
-def test_a_half_repaired_journal_is_refused_and_in_the_mode_permissive_a_row_of_damage(
+def test_half_repaired_journal_is_refused_and_in_the_mode_permissive_a_row_of_damage(
     spark: Any, journals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def kill(*arguments: object) -> None:
@@ -96,7 +98,7 @@ def test_a_half_repaired_journal_is_refused_and_in_the_mode_permissive_a_row_of_
     assert [(row["journal"], row["position"], row["size"]) for row in rows] == [("orders", 0, 0)]
 
 
-def test_an_increment_adds_each_known_loss_once(spark: Any, journals: Path, tmp_path: Path) -> None:
+def test_increment_adds_each_known_loss_once(spark: Any, journals: Path, tmp_path: Path) -> None:
     out = tmp_path / "tables"
     make_tables(spark, journals, out, incremental=True)
     assert len(damage(out)) == 4

@@ -1,4 +1,4 @@
-"""Options of sources and sinks by their names: misspelt ones are refused by every reader. No Spark is started."""
+"""Options of sources and sinks: every reader refuses misspelt ones. No Spark is started."""
 
 from __future__ import annotations
 
@@ -71,6 +71,6 @@ def test_mode_accepts_the_spelling_of_spark(tmp_path: Path) -> None:
         JournalSource({"path": str(tmp_path), "mode": "lenient"}).reader(StructType())
 
 
-def test_a_schema_with_a_column_twice_is_refused(tmp_path: Path) -> None:
+def test_schema_with_a_duplicate_column_is_refused(tmp_path: Path) -> None:
     with pytest.raises(WrongUse, match="column offset is in the schema twice"):
         SejSource({"path": str(tmp_path)}).reader(StructType().add("offset", LongType()).add("offset", LongType()))

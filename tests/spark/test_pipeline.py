@@ -1,4 +1,4 @@
-"""The pipeline on a real Spark: tables are the journals, however often and however interrupted it runs."""
+"""The pipeline on a real Spark: the tables equal the journals, however often it runs and is interrupted."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,28 +20,34 @@ import pytest
 from logwright import kestrel
 from logwright.cli import every_verb
 from logwright.core.format import FORMATS
-from logwright.errors import DamagedJournal, WrongUse
-from logwright.pipeline import JournalRule, Settings, TableRule, tables
-from logwright.pipeline.commit import is_being_changed, read_checkpoint, table_files
-from logwright.pipeline.failures import SparkFailed
-from logwright.pipeline.ingest import ingest, to_parquet
-from logwright.pipeline.plan import Plan
+from logwright.errors import DamagedJournal, ExpectationFailed, WrongUse
+from logwright.pipeline import Expectation, Settings, TableRule
+from logwright.pipeline.publish.parquet import is_being_changed, read_checkpoint, table_files
 from logwright.pipeline.restore import restore
-from logwright.pipeline.run import Result, run
+from logwright.pipeline.run import Result
+from logwright.pipeline.run import run as run_pipeline
+from logwright.pipeline.tables import TABLES
 from logwright.sej import Offset, Reader, ShardedWriter, Writer
 from logwright.versioned import VersionedKVStore, VersionedRecovery
 from tests.cli.support import assert_one_error_line
 from tests.cli.support import run as command
 from tests.pipeline.journals import damage, fill, tear, unreadable
+from tests.pipeline.worlds import World as RandomWorld
+from tests.pipeline.worlds import read_table, rows_of, tables_of
 from tests.spark import killed_pipeline
 from tests.support.counts import COUNTS
 from tests.support.threads import DEADLINE_SECONDS
 
-ALL = tuple(tables.TABLES)
+ALL = tuple(TABLES)
+
+
+def run(settings: Settings, spark: Any, **more: Any) -> Result:
+    """Run the pipeline such that even the smallest batch is a job of Spark's."""
+    return run_pipeline(replace(settings, local_bytes=0), spark, **more)
 
 
 def content(out: Path, table: str) -> list[tuple[Any, ...]]:
-    """The rows of a Parquet table in some fixed order, read without Spark."""
+    """The rows of a Parquet table in a fixed order, read without Spark."""
     files = table_files(out, table)
     assert files, f"{table} is not there"
     found = pa.concat_tables([pq.read_table(out / name, partitioning=None) for name in files])
@@ -68,7 +75,7 @@ def _plain(row: Any) -> tuple[Any, ...]:
 
 
 class World(NamedTuple):
-    """Journals, and the tables that were made of them."""
+    """Journals, and the tables made from them."""
 
     root: Path
     out: Path
@@ -95,16 +102,20 @@ def world(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> World:
 
 def test_events_and_damage_equal_the_source_row_for_row(spark: Any, world: World) -> None:
     records = spark.read.format("logwright").option("mode", "permissive").load(str(world.root))
-    for name, wanted in (("events", tables.events(records)), ("damage", tables.damage(records))):
-        frame = spark.read.parquet(str(world.out / name))
-        assert frame.schema == wanted.schema
-        assert rows(frame) == content(world.out, name) == rows(wanted)
+    events = spark.read.parquet(str(world.out / "events"))
+    wanted = records.where("damage is null").select(*TABLES["events"].schema.names)
+    assert events.schema == wanted.schema
+    assert rows(events) == content(world.out, "events") == rows(wanted)
+    damaged = records.where("damage is not null").select("journal", "file", "position", "damage").collect()
+    assert sorted((row[1], row[2], row[3], f"{row[5]}: {row[6]}") for row in content(world.out, "damage")) == sorted(
+        tuple(row) for row in damaged
+    )
 
 
 def test_other_tables_describe_the_same_records(world: World) -> None:
     messages = content(world.out, "messages")
     events = content(world.out, "events")
-    assert sorted((row[0], row[2], row[7]) for row in messages) == sorted((row[1], row[5], row[10]) for row in events)
+    assert sorted((row[0], row[2], row[6]) for row in messages) == sorted((row[1], row[5], row[9]) for row in events)
     assert {row[1] for row in messages if row[0] == "web"} == {"1.000", "1.001"}
     activity = content(world.out, "activity")
     assert sum(row[3] for row in activity) == len(events)
@@ -147,29 +158,66 @@ def test_second_run_replaces_the_first_and_removes_unrequested_tables(spark: Any
     assert {Path(name).name[:13] for name in table_files(out, "events")} == {"part-00000002"}
 
 
-def test_journals_become_parquet_without_other_tables(spark: Any, world: World, tmp_path: Path) -> None:
-    done = to_parquet(spark, str(world.root), tmp_path / "events")
-    frame = spark.read.parquet(str(tmp_path / "events"))
-    assert rows(frame) == content(world.out, "events")
-    assert done.journals["bad"].damage == {"malformed": 1}
-    with pytest.raises(WrongUse, match="not empty"):
-        to_parquet(spark, str(world.root), tmp_path / "events")
+def test_spark_and_plain_python_make_the_same_tables(spark: Any, tmp_path: Path) -> None:
+    """Full runs on either, and increments on both by turns, from random journals of all formats."""
+    world = RandomWorld(tmp_path / "root", "with and without Spark")
+    moment = datetime.datetime(2023, 11, 14, 22, 30, tzinfo=datetime.UTC)
+
+    def tables(name: str, local_bytes: int, **more: Any) -> dict[str, list[tuple[Any, ...]]]:
+        out = tmp_path / name
+        run_pipeline(Settings(str(world.root), str(out), moment=moment, local_bytes=local_bytes, **more), spark)
+        return tables_of(out, with_files=False)
+
+    for number in range(3):
+        world.everything()
+        plain = tables("plain", 1 << 40)
+        assert tables("on Spark", 1) == plain
+        by_turns = tables("by turns", 1 if number % 2 else 1 << 40, incremental=True)
+        for table, rows in plain.items():
+            assert by_turns[table] == rows, (table, number)
+
+
+def test_expectations_are_the_same_with_and_without_spark(spark: Any, world: World, tmp_path: Path) -> None:
+    small = Expectation("events", "size % 3 <> 0 OR journal = 'a'", "quarantine", "small")
+    keyed = Expectation("messages", "octet_length(key) > 0")
+    found = []
+    for local_bytes in (1, 1 << 40):
+        out = tmp_path / str(local_bytes)
+        settings = Settings(str(world.root), str(out), expectations=(small, keyed), local_bytes=local_bytes)
+        result = run_pipeline(settings, spark)
+        tables = {table: sorted(map(repr, read_table(out, table).to_pylist())) for table in ("events", "quarantine")}
+        found.append((result.expectations, tables))
+    assert found[0] == found[1]
+    failed = sum(row["size"] % 3 == 0 and row["journal"] != "a" for row in events_of(world))
+    assert next((each.failed, each.new) for each in found[0][0]) == (failed, failed)
+    assert len(found[0][1]["quarantine"]) == failed > 0
+    strict = Expectation("events", "size < 0", "fail")
+    with pytest.raises(ExpectationFailed, match=r"events: 1,048 rows do not meet the expectation size < 0"):
+        run_pipeline(Settings(str(world.root), str(out), expectations=(strict,), local_bytes=1), spark)
+
+
+def events_of(world: World) -> list[dict[str, Any]]:
+    return list(read_table(world.out, "events").to_pylist())
 
 
 def test_files_of_a_failed_attempt_are_removed(spark: Any, world: World, tmp_path: Path) -> None:
-    (tmp_path / "staging" / "events").mkdir(parents=True)
-    (tmp_path / "staging" / "events" / "000000-dead.parquet").write_bytes(b"half of a file")
-    done = ingest(spark, Plan(Settings(str(world.root / "a"), str(tmp_path / "out")), str(tmp_path / "staging")))
-    assert [path.name for path in (tmp_path / "staging" / "events").iterdir()] == [
-        file.name for file in done.files_of("events")
-    ]
+    """A file that no task has reported is not published: another attempt may have left it."""
+
+    def with_other_file() -> Any:
+        (staging,) = (tmp_path / "out" / "_logwright" / "staging").iterdir()
+        (staging / "events" / "part-00000001-0123456789abcdef.parquet").write_bytes(b"half of a file")
+        return spark
+
+    run(Settings(str(world.root / "a"), str(tmp_path / "out")), with_other_file)
+    assert len(table_files(tmp_path / "out", "events")) == 1
+    assert len(content(tmp_path / "out", "events")) == 400
 
 
 # --- increments -------------------------------------------------------------------------------------------------------
 
 
 def grow(root: Path, step: int) -> None:
-    """What happens to journals between runs: they grow and roll over, new ones and new shards come, tails are torn."""
+    """Changes of journals between runs: they grow and roll over, journals and shards are added, tails are torn."""
     if step == 0:
         fill(root / "a", 300, segment_size=20_000)
         damage(fill(root / "bad", 60, seed=3), 20)
@@ -184,7 +232,7 @@ def grow(root: Path, step: int) -> None:
         with Offset(root / "a", "billing") as offset:
             offset.commit(12)
     else:
-        fill(root / "late", 1, seed=8)  # the writer cuts the torn tail off, and writes its own
+        fill(root / "late", 1, seed=8)  # the writer cuts off the torn tail, and writes its own
         fill(root / "bad", 10, seed=9)
 
 
@@ -212,12 +260,12 @@ def test_increments_equal_one_full_run(spark: Any, tmp_path: Path) -> None:
     assert (result.batches, result.records) == (1, 0)
     assert table_files(out, "events") == files
     assert content(out, "consumers")[0][4] == 13
-    with pytest.raises(WrongUse, match="were made with format"):
-        increment(spark, root, out, format="orc")
+    with pytest.raises(WrongUse, match="were made with tables"):
+        increment(spark, root, out, tables=("events",))
 
 
 def use(root: Path, step: int) -> None:
-    """What happens to a queue between runs: it is used, and its file is rotated."""
+    """Changes of a queue between runs: it is used, and its file is rotated."""
     with kestrel.Writer(root / "queues" / "cars") as writer:
         for number in range(20):
             writer.addx(b"%d/%d" % (step, number), added=number, expires=number * 1000 or None)
@@ -243,14 +291,16 @@ def use(root: Path, step: int) -> None:
 
 
 def test_increments_have_the_items_and_keys_of_one_run_and_restore_the_same_queues(spark: Any, tmp_path: Path) -> None:
-    root, out = tmp_path / "root", tmp_path / "root" / "queues" / "growing"  # a directory there is no part of a queue
+    root, out = tmp_path / "root", tmp_path / "root" / "queues" / "growing"  # a directory there is not part of a queue
     fill(root / "a", 5)
     moment = datetime.datetime(1970, 1, 1, 0, 0, 9, tzinfo=datetime.UTC)
     for step in range(3):
         use(root, step)
         increment(spark, root, out, moment=moment)
     run(Settings(str(root), str(tmp_path / "at once"), moment=moment), spark)
-    assert content(out, "queue_items") == content(tmp_path / "at once", "queue_items")
+    assert rows_of(out, "queue_items", with_files=False) == rows_of(
+        tmp_path / "at once", "queue_items", with_files=False
+    )
     states = Counter(row[3] for row in content(out, "queue_items") if row[1] == "cars")
     assert (states["expired"] > 0, states["waiting"] > 0, states["open"] > 0, sum(states.values())) == (
         True,
@@ -259,11 +309,9 @@ def test_increments_have_the_items_and_keys_of_one_run_and_restore_the_same_queu
         60,
     )
     assert len(list((root / "queues").glob("cars.*"))) == 3
-    without_files = [
-        sorted((row[:2] + row[3:] for row in content(place, "events")), key=repr)
-        for place in (out, tmp_path / "at once")
-    ]
-    assert without_files[0] == without_files[1]
+    for name in ("events", "queue_operations"):
+        growing, at_once = (rows_of(place, name, with_files=False) for place in (out, tmp_path / "at once"))
+        assert growing == at_once
     for name in ("kv_history", "kv_state"):
         assert content(out, name) == content(tmp_path / "at once", name)
     recovery = VersionedRecovery.load(root / "stores")
@@ -280,20 +328,18 @@ def test_increments_have_the_items_and_keys_of_one_run_and_restore_the_same_queu
         if path.is_file():
             assert (tmp_path / "again" / "queues" / path.name).read_bytes() == path.read_bytes(), path
     with kestrel.Writer(root / "queues" / "cars") as writer:
-        writer.pack()  # what was read: the tables keep what the journal has forgotten
+        writer.pack()  # the tables keep what the journal has discarded
         writer.addx(b"last", added=0)
     increment(spark, root, out, moment=moment)
     kept, left = content(out, "queue_items"), kestrel.Reader(root / "queues" / "cars").queue_state()
     waiting = [row[4] for row in kept if row[1] == "cars" and row[3] in ("waiting", "expired")]
     assert sorted(waiting) == sorted(item.data for item in left.items)
     assert sum(row[1] == "cars" for row in kept) == 61
-    with pytest.raises(WrongUse, match="the table queue_items need the table events"):
-        increment(spark, root, tmp_path / "other", tables=("queue_items",))
 
 
 @pytest.fixture(scope="module")
 def half_way(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Journals, tables that lag one step, and what the tables should become."""
+    """Journals, tables that lag one step, and the expected tables."""
     place = tmp_path_factory.mktemp("killed")
     grow(place / "root", 0)
     increment(spark, place / "root", place / "tables")
@@ -364,41 +410,6 @@ def wait_until(true: Any) -> None:
     pytest.fail("it did not happen in time")
 
 
-# --- other forms ------------------------------------------------------------------------------------------------------
-
-
-def test_tables_can_have_another_format_partitions_and_decoding(spark: Any, tmp_path: Path) -> None:
-    root, out = tmp_path / "root", tmp_path / "tables"
-    with Writer(root / "orders") as writer:
-        for number in range(20):
-            writer.append(b'{"n": %d}' % number, timestamp=number * 3_600_000_000_000)
-    fill(root / "other", 5)
-    settings = Settings(
-        str(root),
-        str(out),
-        format="orc",
-        incremental=True,
-        tables=("events", "messages", "activity"),
-        table_rules={"messages": TableRule(("journal", "date")), "events": TableRule(("hour",))},
-        journal_rules=(JournalRule("orders", decode="json"),),
-    )
-    run(settings, spark)
-    with Writer(root / "orders") as writer:
-        writer.append(b"no JSON", timestamp=0)
-    result = run(settings, spark)
-    assert result.tables["messages"].rows == 26
-    messages = spark.read.orc(str(out / "messages"))
-    found = messages.where("journal = 'orders'").selectExpr("offset", "decoded", "string(date)").orderBy("offset")
-    assert [tuple(row) for row in found.collect()] == [
-        *((number, f'{{"n": {number}}}', "1970-01-01") for number in range(20)),
-        (20, None, "1970-01-01"),
-    ]
-    hours = {row[0] for row in spark.read.orc(str(out / "events")).where("journal = 'orders'").select("hour").collect()}
-    assert hours == set(range(20))
-    total = spark.read.orc(str(out / "activity")).groupBy("journal").sum("records").collect()
-    assert {row[0]: row[1] for row in total} == {"orders": 21, "other": 5}
-
-
 # --- what is wrong ----------------------------------------------------------------------------------------------------
 
 
@@ -408,9 +419,6 @@ def test_errors_of_tasks_and_of_spark_are_one_error(spark: Any, world: World, tm
     assert raised.value.position > 0
     assert not (tmp_path / "out" / "_logwright" / "staging").exists()
     assert read_checkpoint(tmp_path / "out") is None
-    settings = Settings(str(world.root), str(tmp_path / "out"), tables=("activity",), format="nonsense")
-    with pytest.raises(SparkFailed, match=r"^Spark failed: [^\n]*nonsense[^\n]*$"):
-        run(settings, spark)
     wrong = {"activity": TableRule(("colour",))}
     with pytest.raises(WrongUse, match=r"table\.activity\.partition_by: there is no 'colour'"):
         run(Settings(str(world.root), str(tmp_path / "out"), tables=("activity",), table_rules=wrong), spark)
@@ -426,7 +434,7 @@ def demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "demo"
 
 
-def test_the_examples_run_on_the_sample_journals(spark: Any, demo: Path) -> None:
+def test_examples_run_on_the_sample_journals(spark: Any, demo: Path) -> None:
     examples = [line for name, verb in every_verb() if name.startswith("pipeline ") for _, line in verb.examples]
     outcomes = {line: command(*shlex.split(line)[1:]) for line in examples}
     assert {line: outcome.code for line, outcome in outcomes.items()} == {
@@ -435,6 +443,7 @@ def test_the_examples_run_on_the_sample_journals(spark: Any, demo: Path) -> None
         "logwright pipeline run --journals orders --out few --tables events,activity --json": 0,
         "logwright pipeline restore --tables tables --out again": 1,
         "logwright pipeline restore --tables tables --out some --journal 'ord*' --json": 0,
+        "logwright pipeline compact --tables growing": 0,
     }
     first = outcomes["logwright pipeline run --journals . --out tables"]
     lines = [line.split() for line in first.lines]
@@ -462,5 +471,5 @@ def test_the_examples_run_on_the_sample_journals(spark: Any, demo: Path) -> None
     assert failing.code == 1
     assert failing.err.splitlines()[-1].startswith("logwright: error: damaged/jnl/")
     assert_one_error_line(
-        command("pipeline", "restore", "--tables", "orders", "--out", "no"), 2, "there is no table events here"
+        command("pipeline", "restore", "--tables", "orders", "--out", "no"), 2, "there is no table of records here"
     )

@@ -18,7 +18,8 @@ from logwright import kestrel
 from logwright.core.format import open_journal
 from logwright.core.io.disk import REAL_DISK
 from logwright.errors import DamagedJournal, Locked, LogwrightError, NotFound, WrongUse
-from logwright.pipeline import Settings, commit
+from logwright.pipeline import Settings
+from logwright.pipeline.publish import open_publisher
 from logwright.pipeline.restore import Restored, restore
 from logwright.pipeline.run import run
 from logwright.sej import Offset, Reader, ShardedWriter, Writer
@@ -81,7 +82,7 @@ def make_journals(root: Path) -> None:
 
 
 def make_damaged(root: Path) -> None:
-    """Ten messages of 40 bytes in each of three segments, before accidents happen to them."""
+    """Ten messages of 40 bytes in each of three segments, before they are damaged."""
     accidents: dict[str, tuple[int, Callable[..., bytes], tuple[Any, ...]]] = {
         "the beginning": (0, overwrite, (0, b"\xff" * 100)),
         "the middle": (10, overwrite, (200, b"\xff" * 20)),
@@ -97,7 +98,7 @@ def make_damaged(root: Path) -> None:
 
 
 def make_queues(root: Path) -> None:
-    """Queues of both dialects, with every operation that there is, and some that are not as they should be."""
+    """Queues of both dialects, with every kind of operation, some of them irregular."""
     for number, scenario in enumerate(FACTS["scenarios"]):
         write(root / f"golden{number}" / "cars", *scenario_operations(scenario))
     for number in range(6):
@@ -134,18 +135,20 @@ def make_stores(root: Path) -> None:
 def world(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> World:
     home = tmp_path_factory.mktemp("restore")
     make_journals(home / "journals")
-    chosen = ("events", "files", "consumers", "damage")
+    chosen = ("messages", "queue_operations", "kv_changes", "files", "consumers", "damage")
     run(Settings(str(home / "journals"), str(home / "tables"), tables=chosen, split_bytes=100_000), spark)
     seen: list[tuple[int, int]] = []
     name = "spark.sql.execution.arrow.maxRecordsPerBatch"
-    spark.conf.set(name, 50)  # so that files come in many batches
+    spark.conf.set(name, 50)  # so that files arrive in many batches
     try:
         restored = restore(
             str(home / "tables"), str(home / "out"), spark=spark, progress=lambda *bytes: seen.append(bytes)
         )
     finally:
         spark.conf.unset(name)
-    total = pc.sum(pq.read_table(home / "tables" / "events", columns=["size"])["size"]).as_py()
+    total = sum(
+        pc.sum(pq.read_table(home / "tables" / table, columns=["size"])["size"]).as_py() for table in chosen[:3]
+    )
     assert seen[-1] == (total, total)
     return World(home / "journals", home / "tables", home / "out", restored)
 
@@ -214,10 +217,10 @@ def files_of(directory: Path) -> dict[str, bytes]:
 
 
 def test_incremental_tables_restore_changes_that_a_store_removed(spark: Any, tmp_path: Path) -> None:
-    """Between two runs a journal has got another name, and archives that were read are removed."""
+    """Between two runs a journal is renamed, and archives that were read are removed."""
     stores, clock = tmp_path / "journals" / "stores", Clock(START)
     settings = Settings(
-        str(tmp_path / "journals"), str(tmp_path / "tables"), tables=("events", "files"), incremental=True
+        str(tmp_path / "journals"), str(tmp_path / "tables"), tables=("kv_changes", "files"), incremental=True
     )
     expected: dict[str, bytes] = {}
     for number in range(2):
@@ -273,7 +276,7 @@ def test_damaged_journals_are_restored_sound_except_reported_gaps(world: World) 
         gaps = [
             f"the segment begins with offset {gap.next} where {gap.first} was"
             for gap in world.result_of(name).gaps
-            if gap.next <= after.next  # what is missing at the end leaves no trace
+            if gap.next <= after.next  # records missing at the end leave no trace
         ]
         assert [problem.kind for problem in problems] == ["gap"] * len(gaps), name
         assert all(problem.message.startswith(gap) for problem, gap in zip(problems, gaps, strict=True)), name
@@ -313,7 +316,7 @@ def visible(out: Path) -> list[str]:
 
 def test_existing_journals_are_not_overwritten_and_patterns_select(spark: Any, world: World, tmp_path: Path) -> None:
     before = hashes_of(world.out)
-    with pytest.raises(WrongUse, match="/out/broken is there already, and is not overwritten"):
+    with pytest.raises(WrongUse, match="/out/broken already exists, and is not overwritten"):
         restore(str(world.tables), str(world.out), spark=spark)
     assert hashes_of(world.out) == before
     with pytest.raises(WrongUse, match=r"no journal matches 'nothing/\*'"):
@@ -327,7 +330,7 @@ def test_existing_journals_are_not_overwritten_and_patterns_select(spark: Any, w
 
 def test_tables_being_changed_are_not_read(spark: Any, world: World, tmp_path: Path) -> None:
     with (
-        commit.Output(world.tables),
+        open_publisher(world.tables),
         pytest.raises(Locked, match="another run of the pipeline is writing there"),
     ):
         restore(str(world.tables), str(tmp_path / "out"), spark=spark)
@@ -335,7 +338,7 @@ def test_tables_being_changed_are_not_read(spark: Any, world: World, tmp_path: P
 
 
 def test_missing_tables_are_reported(spark: Any, world: World, tmp_path: Path) -> None:
-    with pytest.raises(NotFound, match="there is no table events here"):
+    with pytest.raises(NotFound, match="there is no table of records here"):
         restore(str(tmp_path / "none"), str(tmp_path / "out"), spark=spark)
     for inside in (world.tables, world.tables / "below"):
         with pytest.raises(WrongUse, match="is where the tables are"):
@@ -344,28 +347,31 @@ def test_missing_tables_are_reported(spark: Any, world: World, tmp_path: Path) -
         restore(str(world.tables), "s3://bucket/out?region=here&endpoint_override=127.0.0.1:9", spark=spark)
 
 
-def events_of(world: World, journal: str) -> pa.Table:
-    rows = pq.read_table(world.tables / "events")
+def messages_of(world: World, journal: str) -> pa.Table:
+    rows = pq.read_table(world.tables / "messages")
     return rows.filter(pc.equal(rows["journal"], journal))
 
 
-def save(rows: pa.Table, tables: Path, name: str = "events") -> Path:
+def save(rows: pa.Table, tables: Path, name: str = "messages") -> Path:
     (tables / name).mkdir(parents=True)
     pq.write_table(rows, tables / name / "part.parquet")
     return tables
 
 
-def renamed(rows: pa.Table, column: str, value: str) -> pa.Table:
-    return rows.set_column(rows.schema.get_field_index(column), column, pa.repeat(pa.scalar(value), rows.num_rows))
+def renamed(rows: pa.Table, column: str, value: Any) -> pa.Table:
+    field = rows.schema.field(column)
+    return rows.set_column(
+        rows.schema.get_field_index(column), field, pa.repeat(pa.scalar(value, field.type), rows.num_rows)
+    )
 
 
-def test_rows_in_any_order_and_format_can_be_restored(spark: Any, world: World, tmp_path: Path) -> None:
-    rows = events_of(world, "one file")
+def test_rows_in_any_order_and_with_partitions_can_be_restored(spark: Any, world: World, tmp_path: Path) -> None:
+    rows = messages_of(world, "one file")
     order = list(range(rows.num_rows))
     random.Random(1).shuffle(order)
     shuffled = spark.createDataFrame(rows.take(pa.array(order)))
-    shuffled.repartition(3).write.partitionBy("journal").orc(str(tmp_path / "tables" / "events"))
-    restored = restore(str(tmp_path / "tables"), str(tmp_path / "out"), format="orc", spark=spark)
+    shuffled.repartition(3).write.partitionBy("journal").parquet(str(tmp_path / "tables" / "messages"))
+    restored = restore(str(tmp_path / "tables"), str(tmp_path / "out"), spark=spark)
     assert (tmp_path / "out/one file/jnl/0000000000000000.jnl").read_bytes() == (
         world.journals / "one file/jnl/0000000000000000.jnl"
     ).read_bytes()
@@ -383,16 +389,16 @@ def doubled(rows: pa.Table) -> pa.Table:
 
 @pytest.mark.parametrize(("change", "kind", "message"), [
     (doubled, DamagedJournal, r"one file/jnl/0{16}\.jnl @ \d+: the tables have offset 3 where 4 was expected"),
-    (lambda rows: renamed(rows, "detail", "nonsense"), WrongUse, "one file: nonsense does not say the type"),
+    (lambda rows: renamed(rows, "type", 300), WrongUse, "one file: column type has what is no type of a message"),
     (lambda rows: renamed(rows, "journal", "../elsewhere"), WrongUse, "'../elsewhere' cannot be the name of a journal"),
     (lambda rows: renamed(rows, "file", "../0.jnl"), WrongUse, "'../0.jnl' cannot be the name of a segment"),
-    (lambda rows: renamed(rows, "format", "unheard of"), LogwrightError, "there is no format 'unheard of'"),
-    (lambda rows: rows.drop_columns("file"), WrongUse, "rows without a journal or a file"),
+    (lambda rows: renamed(rows, "file", None), WrongUse, "rows without a journal or a file"),
+    (lambda rows: rows.drop_columns("file"), WrongUse, "the table messages has no column file"),
 ])  # fmt: skip
 def test_invalid_tables_are_refused_and_leave_no_files(
     spark: Any, world: World, tmp_path: Path, change: Any, kind: type[LogwrightError], message: str
 ) -> None:
-    tables = save(change(events_of(world, "one file")), tmp_path / "tables")
+    tables = save(change(messages_of(world, "one file")), tmp_path / "tables")
     with pytest.raises(kind, match=message):
         restore(str(tables), str(tmp_path / "out"), spark=spark)
     assert visible(tmp_path / "out") == []

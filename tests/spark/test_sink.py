@@ -1,4 +1,4 @@
-"""What Spark writes into journals is there, whole and once."""
+"""Rows that Spark writes into journals are there completely and once."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def staged(root: Path) -> list[str]:
 
 
 def wait_for(condition: Callable[[], bool], seconds: float = 30) -> None:
-    """Wait for what another process is about to do."""
+    """Wait until a condition on another process holds."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not happen"
@@ -129,7 +129,7 @@ def test_texts_times_and_missing_columns_are_accepted(spark: Any, tmp_path: Path
     assert before <= timestamp <= time.time_ns()
 
 
-def test_a_table_with_a_name_and_a_number_is_written_once(spark: Any, tmp_path: Path) -> None:
+def test_table_with_a_name_and_a_number_is_written_once(spark: Any, tmp_path: Path) -> None:
     first, second = rows_of(1, 20), rows_of(2, 20)
     for number, rows in ((3, first), (3, first), (4, second), (3, first)):
         save(frame_of(spark, rows), tmp_path / "out", txnAppId="a copy", txnVersion=number)
@@ -200,7 +200,7 @@ def test_path_and_format_are_required(tmp_path: Path) -> None:
         )
 
 
-def test_a_journal_is_never_overwritten(spark: Any, tmp_path: Path) -> None:
+def test_journal_is_never_overwritten(spark: Any, tmp_path: Path) -> None:
     save(frame_of(spark, rows_of(1, 10)), tmp_path / "out")
     with pytest.raises(PySparkException, match="a journal is never overwritten"):
         frame_of(spark, rows_of(2, 10)).write.format("sej").mode("overwrite").save(str(tmp_path / "out"))
@@ -210,7 +210,7 @@ def test_a_journal_is_never_overwritten(spark: Any, tmp_path: Path) -> None:
     assert in_journal(tmp_path / "out") == rows_of(1, 10)
 
 
-def test_a_journal_that_a_live_writer_holds_is_refused(spark: Any, tmp_path: Path) -> None:
+def test_journal_with_a_live_writer_is_refused(spark: Any, tmp_path: Path) -> None:
     with Writer(tmp_path / "out") as writer:
         writer.append(b"mine", b"", 0, 1)
         with pytest.raises(PySparkException, match="is open in a writer: close it"):
@@ -252,7 +252,7 @@ def test_unfinished_task_leaves_no_rows(spark: Any, tmp_path: Path, count: int, 
     with pytest.raises((PySparkException, Py4JJavaError), match="this task fails" if by == "error" else "crashed"):
         save(spark.createDataFrame(rows, SCHEMA), tmp_path / "out", shardBit=1)
     assert files(tmp_path / "out") == before
-    if by == "error":  # after a kill only the next writer learns of it, once this Spark is gone
+    if by == "error":  # after a kill only the next writer notices it, once this Spark is gone
         wait_for(lambda: staged(tmp_path / "out") == [])
     save(frame_of(spark, rows_of(2, 100), 3), tmp_path / "out", shardBit=1)
     assert len(list(ShardedReader(tmp_path / "out"))) == 110
@@ -284,7 +284,7 @@ def test_staged_files_of_dead_runs_are_removed_and_of_live_runs_kept(spark: Any,
 
 
 def drop(directory: Path, name: str, lines: list[str]) -> None:
-    """Put a file where a stream finds it, all at once."""
+    """Put a file where a stream finds it, atomically."""
     directory.mkdir(exist_ok=True)
     hidden = directory.parent / name
     hidden.write_text("".join(f"{line}\n" for line in lines))
@@ -292,7 +292,7 @@ def drop(directory: Path, name: str, lines: list[str]) -> None:
 
 
 def run_stream(spark: Any, source: Path, target: Path, checkpoint: Path, **options: Any) -> Any:
-    """Everything that is there, in batches of one file each."""
+    """All existing rows, in batches of one file each."""
     lines = spark.readStream.format("text").option("maxFilesPerTrigger", 1).load(str(source))
     frame = lines.selectExpr("value", "substring(value, 1, 3) AS key")
     writing = frame.writeStream.format("sej").options(**options).option("checkpointLocation", str(checkpoint))
@@ -312,14 +312,14 @@ def values(directory: Path) -> list[str]:
 
 
 def forget_last_batch(checkpoint: Path) -> int:
-    """Make Spark believe that the last batch was not committed: it will be done again."""
+    """Make Spark believe that the last batch was not committed: it will be repeated."""
     last = max(int(path.name) for path in (checkpoint / "commits").iterdir() if path.name.isdecimal())
     (checkpoint / "commits" / str(last)).unlink()
     (checkpoint / "commits" / f".{last}.crc").unlink(missing_ok=True)
     return last
 
 
-def test_a_stream_is_written_exactly_once_across_restarts(spark: Any, tmp_path: Path) -> None:
+def test_stream_is_written_exactly_once_across_restarts(spark: Any, tmp_path: Path) -> None:
     source, target, checkpoint = tmp_path / "lines", tmp_path / "out", tmp_path / "checkpoint"
     for number in range(3):
         drop(source, f"{number}.txt", lines_of(number))
@@ -339,8 +339,8 @@ def test_a_stream_is_written_exactly_once_across_restarts(spark: Any, tmp_path: 
         assert [message.offset for message in Reader(shard.path)] == list(range(Reader(shard.path).count()))
 
 
-def test_a_new_query_over_the_same_files_writes_them_again(spark: Any, tmp_path: Path) -> None:
-    """Also with the checkpoint in the same place: it is another query, and counts its batches from 0."""
+def test_new_query_over_the_same_files_writes_them_again(spark: Any, tmp_path: Path) -> None:
+    """Also with the checkpoint in the same place: it is another query, and its batches begin at 0."""
     source, target, checkpoint = tmp_path / "lines", tmp_path / "out", tmp_path / "checkpoint"
     drop(source, "0.txt", lines_of(0))
     run_stream(spark, source, target, checkpoint)

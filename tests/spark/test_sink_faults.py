@@ -1,7 +1,7 @@
 """Failures and kills while Spark writes to journals: each record is there once, and existing records stay.
 
-Tasks fail and are tried again; the committing process is killed before each step that changes something; drivers are
-killed with their JVM; the file system is full.
+Tasks fail and are retried; the committing process is killed before each step that changes something; drivers are killed
+with their JVM; the file system is full.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def staged(root: Path) -> list[str]:
 
 
 def in_shards(root: Path) -> list[bytes]:
-    """Every value below a root, sorted; each shard's offsets must count up from 0, and its bytes be sound."""
+    """Every value below a root, sorted; each shard's offsets must count up from 0, and its bytes must be sound."""
     report = ShardedReader(root).verify()
     assert report.sound, report.problems
     found = []
@@ -56,7 +56,7 @@ def in_shards(root: Path) -> list[bytes]:
 # --- tasks ------------------------------------------------------------------------------------------------------------
 
 
-def test_retried_tasks_count_once(driver: Driver, tmp_path: Path) -> None:
+def test_retried_tasks_are_counted_once(driver: Driver, tmp_path: Path) -> None:
     expected = sorted(b"value %d" % number for number in range(300))
     faults = [(0, 1, "error"), (1, 3, "error"), (50, 2, "error"), (100, 3, "error"), (50, 2, "kill")]
     for after, attempts, by in faults:
@@ -81,7 +81,7 @@ def test_task_that_always_fails_changes_nothing(driver: Driver, tmp_path: Path) 
 
 
 class Query:
-    """A streaming query that can be started again and again: each new file of lines is a batch."""
+    """A streaming query that can be restarted repeatedly: each new file of lines is a batch."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -97,7 +97,7 @@ class Query:
         return sorted(line.encode() for number in range(self.files) for line in lines_of(number))
 
     def add_file(self) -> int:
-        """Put another file where the query finds it, all at once; the number of its batch."""
+        """Put another file where the query finds it, atomically; the number of its batch."""
         hidden = self.home / "hidden"
         hidden.write_text("".join(f"{line}\n" for line in lines_of(self.files)))
         hidden.rename(self.home / "lines" / f"{self.files:03d}.txt")
@@ -118,9 +118,9 @@ def lines_of(number: int) -> list[str]:
 
 
 def test_kill_at_any_commit_step_leaves_each_record_once(driver: Driver, tmp_path: Path) -> None:
-    """Its process is killed before each step that changes something, and when all are done. Its Spark lives on.
+    """The process is killed before each step that changes something, and when all are done. Its Spark stays alive.
 
-    Each round continues from the state that the previous one left: it repeats that batch, then writes its own.
+    Each round continues from the state of the preceding one: it repeats that batch, then writes its own.
     """
     query = Query(tmp_path)
     query.add_file()

@@ -31,7 +31,7 @@ Item = tuple[bytes, int | None, int | None]
 
 
 def rows_of(seed: int, count: int) -> list[Row]:
-    """Rows for two queues; each third one expires, but not in our time."""
+    """Rows for two queues; every third one expires, but far in the future."""
     return [
         (
             ("cars", "cats+tom")[number % 2],
@@ -199,7 +199,7 @@ def test_failed_task_leaves_no_rows(spark: Any, tmp_path: Path) -> None:
         with pytest.raises((PySparkException, Py4JJavaError), match="this task fails"):
             save(spark.createDataFrame(rows, SCHEMA), tmp_path)
         assert in_queues(tmp_path) == expected_of(first)
-        if parts == 1:  # of others at work Spark kills the processes: what these leave, the next driver removes
+        if parts == 1:  # Spark kills the processes of other tasks: the next driver removes their files
             wait_for(lambda: staged(tmp_path) == [])
     save(frame_of(spark, second, 3), tmp_path)
     assert in_queues(tmp_path) == expected_of(first, second)
@@ -211,7 +211,7 @@ COLUMNS = ("value AS data", "if(length(value) % 2 = 0, 'even', 'odd') AS queue")
 
 
 def run_stream(spark: Any, query: Query) -> None:
-    """Everything that is there, in batches of one file each."""
+    """All existing rows, in batches of one file each."""
     lines = spark.readStream.format("text").option("maxFilesPerTrigger", 1).load(str(query.home / "lines"))
     writing = lines.selectExpr(*COLUMNS).writeStream.format("kestrel")
     writing = writing.option("checkpointLocation", str(query.home / "checkpoint"))
@@ -230,7 +230,7 @@ def test_stream_is_written_exactly_once_when_a_batch_is_repeated(spark: Any, tmp
     assert data_of(query) == query.expected
     before = {path.name: path.read_bytes() for path in query.target.iterdir() if path.is_file()}
     assert len(before) == 6, "a file for each batch and queue"
-    for name in ("2", ".2.crc"):  # Spark is to believe that the last batch was not committed
+    for name in ("2", ".2.crc"):  # Spark must believe that the last batch was not committed
         (tmp_path / "checkpoint" / "commits" / name).unlink(missing_ok=True)
     run_stream(spark, query)
     assert query.is_noted(2), "the batch was done again"
@@ -245,7 +245,7 @@ def test_stream_is_written_exactly_once_when_a_batch_is_repeated(spark: Any, tmp
 
 
 def test_kill_at_any_commit_step_leaves_each_item_once(spark: Any, tmp_path: Path) -> None:
-    """First only the process that commits, then the whole driver; a task fails twice on the way."""
+    """First only the process that commits, then the whole driver; a task fails twice."""
     query = Query(tmp_path)
     steps = [r"rename .*\.manifest", r"rename even\..*", r"rename odd\..*", r"remove .*\.manifest", "nothing"]
     with new_driver(tmp_path / "driver") as doomed:

@@ -1,4 +1,4 @@
-"""What Spark loads into new stores is there, whole and once, sorted by its times."""
+"""Rows that Spark loads into new stores are there completely and once, sorted by their times."""
 
 from __future__ import annotations
 
@@ -177,6 +177,6 @@ def test_kill_at_any_commit_step_leaves_each_store_complete_or_absent(tmp_path: 
             COUNTS.add("kill -9", 1, "versioned")
             whole = {store for store, changes in in_stores(root).items() if len(changes) == 20}
             assert whole == set(list_stores(REAL_DISK, root)), step
-            with VersionedKVStore(root, "odd") as store:  # has the rest put in place, where it was committed
+            with VersionedKVStore(root, "odd") as store:  # puts the rest in place, if it was committed
                 assert store.get("key 1") == (1 if number else None)
             assert set(list_stores(REAL_DISK, root)) == ({"odd", "even"} if number else {"odd"}), step

@@ -1,4 +1,4 @@
-"""Journals on Spark are the journals, record for record."""
+"""Journals on Spark equal the journals, record for record."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from pyspark.errors import PySparkException
 from pyspark.sql import datasource as filters
 from pyspark.sql.types import LongType, StructType
 
+from logwright.arrow.discovery import find_journals
 from logwright.core.bytes.outcome import Damage
 from logwright.errors import LogwrightError, UnknownFormat, WrongUse
 from logwright.sej import Reader, ShardedWriter, Writer
 from logwright.spark import session
 from logwright.spark.filters import keep, understood
-from logwright.spark.reader import find_journals
 from logwright.spark.schemas import spark_schema
-from logwright.spark.source import JournalReader, SejSource
+from logwright.spark.source import FilteredJournalReader, JournalReader, SejSource
 from tests.support.counting_disk import CountingDisk
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "sej"
@@ -57,7 +57,7 @@ def on_spark(spark: Any, directory: Path, **options: str) -> list[tuple[Any, ...
 
 
 @pytest.mark.parametrize("case", SOUND)
-def test_a_golden_journal_is_the_same_on_spark_and_in_python(spark: Any, case: str) -> None:
+def test_golden_journal_is_the_same_on_spark_and_in_python(spark: Any, case: str) -> None:
     directory = GOLDEN / case / "sej"
     assert on_spark(spark, directory) == in_python(directory)
 
@@ -68,7 +68,7 @@ def test_every_split_into_tasks_reads_the_same(spark: Any, tmp_path: Path, segme
     assert on_spark(spark, directory, splitBytes=split_bytes) == in_python(directory)
 
 
-def test_one_large_file_is_many_tasks_and_many_small_ones_are_few(spark: Any, tmp_path: Path) -> None:
+def test_large_file_is_many_tasks_and_many_small_ones_are_few(spark: Any, tmp_path: Path) -> None:
     large = make(tmp_path / "large", 1000)
     frame = spark.read.format("sej").option("splitBytes", "300k").load(str(large))
     assert frame.rdd.getNumPartitions() == 3
@@ -168,14 +168,14 @@ CONDITIONS = [
 ]
 
 
-def test_pushed_down_filter_gives_the_same_rows(spark: Any, tmp_path: Path) -> None:
+def test_pushed_down_filter_returns_the_same_rows(spark: Any, tmp_path: Path) -> None:
     directory = make(tmp_path / "journal", 1000, keys=[b"", b"3", b"33", b"4", b"\x7f", b"\x80", b"\x80\xff"])
     schema = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in spark_schema("sej"))
     schema += ", _position bigint, _size int, _file string, _journal string"
     source = spark.read.schema(schema).format("sej").option("splitBytes", "200k")
     frame = source.load(str(directory))
     everything = spark.createDataFrame(frame.collect(), frame.schema)
-    # One query for all of them, each with a table of its own: where a row meets one, its number is in the answer.
+    # One query for all filters, each with its own table: the answer has the numbers of the filters that a row matches.
     pushed = [
         source.option("pushFilters", True).load(str(directory)).filter(condition).selectExpr(f"{n} as n", "offset")
         for n, condition in enumerate(CONDITIONS)
@@ -189,14 +189,14 @@ def test_pushed_down_filter_gives_the_same_rows(spark: Any, tmp_path: Path) -> N
 
 
 def test_one_table_can_be_used_with_many_filters(spark: Any, tmp_path: Path) -> None:
-    """Spark reads by the filters that it has pushed last, so none is used unless one asks for it."""
+    """Spark reads with the filters that it pushed last, so a filter is used only if the query requests it."""
     frame = spark.read.format("sej").load(str(make(tmp_path / "journal", 1000)))
     assert frame.filter("offset < 10").count() == 10
     assert frame.filter("offset < 10").unionAll(frame.filter("offset >= 980")).unionAll(frame).count() == 1030
 
 
 def plan(directory: Path, *pushed: filters.Filter, format: str | None = "sej") -> list[Any]:
-    reader = JournalReader(spark_schema(format), {"path": str(directory), "splitbytes": "1"}, format)
+    reader = FilteredJournalReader(spark_schema(format), {"path": str(directory), "splitbytes": "1"}, format)
     assert list(reader.pushFilters(list(pushed))) == list(pushed), "Spark applies them again"
     return [split for partition in reader.partitions() for _, split in partition.parts]  # type: ignore[attr-defined]
 
@@ -247,7 +247,7 @@ def test_bounds_of_time_skip_shards_and_journals(tmp_path: Path) -> None:
     ],
 )
 def test_microsecond_filters_cover_a_thousand_nanoseconds(tmp_path: Path, kind: type[Any], kept: list[int]) -> None:
-    """Each message is a segment of its own, so that what is planned is what the bounds let through."""
+    """Each message is a separate segment, so the plan shows which messages the bounds admit."""
     with Writer(tmp_path / "journal", segment_size=1) as writer:
         stamps = [999_999, 1_000_000, 1_000_999, 1_001_000]
         for timestamp in stamps:
@@ -285,7 +285,7 @@ def test_unsupported_filters_are_left_to_spark(tmp_path: Path) -> None:
 def test_one_percent_by_time_reads_less_than_five_percent_of_the_bytes(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In the middle of a journal whose clock goes back now and then: the bytes of driver and tasks are counted."""
+    """In the middle of a journal whose clock sometimes goes backwards: the bytes of driver and tasks are counted."""
     directory, count = tmp_path / "journal", 150_000
     dice = random.Random(7)
     with Writer(directory, segment_size=8 << 20) as writer:
@@ -294,7 +294,7 @@ def test_one_percent_by_time_reads_less_than_five_percent_of_the_bytes(
             writer.append(bytes(100), b"customer-%04d" % (number % 7), timestamp=number * 1_000_000 - late)
     size = sum(path.stat().st_size for path in (directory / "jnl").iterdir())
     disk = CountingDisk()
-    monkeypatch.setattr("logwright.spark.discovery.locate", lambda location: (disk, Path(location)))
+    monkeypatch.setattr("logwright.arrow.discovery.locate", lambda location: (disk, Path(location)))
     low, high = (datetime.datetime.fromtimestamp(seconds, datetime.UTC) for seconds in (75.0, 76.5))
     for pushed in (
         (filters.GreaterThanOrEqual(("timestamp",), low), filters.LessThan(("timestamp",), high)),
@@ -302,15 +302,15 @@ def test_one_percent_by_time_reads_less_than_five_percent_of_the_bytes(
         (filters.GreaterThanOrEqual(("timestamp_ns",), (count - 1500) * 1_000_000),),
     ):
         disk.bytes_read = 0
-        reader = JournalReader(spark_schema("sej"), {"path": str(directory)}, "sej")
+        reader = FilteredJournalReader(spark_schema("sej"), {"path": str(directory)}, "sej")
         reader.pushFilters(list(pushed))
         rows = sum(batch.num_rows for partition in reader.partitions() for batch in reader.read(partition))
         assert 1480 < rows < 1520
         assert disk.bytes_read < 0.05 * size
     disk.bytes_read = 0
     options = {"path": str(directory), "since": "1970-01-01T00:01:15", "until": "76500000000"}
-    reader = JournalReader(StructType().add("offset", LongType()), options, "sej")
-    batches = [batch for partition in reader.partitions() for batch in reader.read(partition)]
+    plain = JournalReader(StructType().add("offset", LongType()), options, "sej")
+    batches = [batch for partition in plain.partitions() for batch in plain.read(partition)]
     assert disk.bytes_read < 0.05 * size
     monkeypatch.undo()
     stamps = [message.timestamp or 0 for message in Reader(directory)]
@@ -459,7 +459,7 @@ def test_missing_java_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 # --- other places ---------------------------------------------------------------------------------------------------
 
 
-def test_a_journal_on_s3_is_read_by_its_uri(spark: Any, s3_server: str, tmp_path: Path) -> None:
+def test_journal_on_s3_is_read_by_its_uri(spark: Any, s3_server: str, tmp_path: Path) -> None:
     from pyarrow import fs
 
     directory = make(tmp_path / "journal", 600, segment_size=100_000)

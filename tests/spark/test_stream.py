@@ -1,4 +1,4 @@
-"""A stream of journals gives every record once, in whatever pieces, over rotation, restarts and new shards."""
+"""A stream of journals returns every record once, in pieces of any size, across rotation, restarts and new shards."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Row = tuple[Any, ...]
 
 
 def append(directory: Path, numbers: range, *, size: int = 100, **options: Any) -> Path:
-    """Messages that say their own number, 10 seconds apart."""
+    """Messages that contain their own number, 10 seconds apart."""
     with Writer(directory, **options) as writer:
         for number in numbers:
             writer.append(b"%d" % number + b"." * size, timestamp=number * 10_000_000_000)
@@ -46,7 +46,7 @@ def rows_of(stream: JournalStream, start: dict[str, Any], end: dict[str, Any]) -
 def batches_of(
     stream: JournalStream, start: dict[str, Any] | None = None
 ) -> Iterator[tuple[list[tuple[str, int]], dict[str, Any]]]:
-    """The batches until there is nothing left, each with the offset that it ends at; as Spark would ask for them."""
+    """The batches until nothing is left, each with its end offset, as Spark requests them."""
     start = json.loads(json.dumps(stream.initialOffset() if start is None else start))
     while (end := following(stream, start)) != start:
         yield rows_of(stream, start, end), end
@@ -153,7 +153,7 @@ def test_stream_starts_at_the_given_offset(tmp_path: Path) -> None:
     assert begin(startingTimestamp="1970-01-01T01:00:25+01:00") == {"a": {"": 3}, "b": {"": 3}}
 
 
-def test_a_time_is_found_in_every_shard(tmp_path: Path) -> None:
+def test_time_is_found_in_every_shard(tmp_path: Path) -> None:
     with ShardedWriter(tmp_path / "root", bit=1) as writer:
         for number in range(100):
             writer.append(b"v", b"%d" % number, timestamp=number)
@@ -210,7 +210,7 @@ def test_journals_may_appear_later_and_start_at_any_offset(tmp_path: Path) -> No
 
 
 def retire(directory: Path) -> int:
-    """Remove all segments but the last, as retention does; the first offset that is left."""
+    """Remove all segments except the last, as retention does; the first remaining offset."""
     segments = Reader(directory).segments()
     for segment in segments[:-1]:
         segment.path.unlink()
@@ -311,7 +311,7 @@ def test_every_record_is_delivered_once_whatever_happens_between_triggers(tmp_pa
         if dice.random() < 0.3:
             stream = stream_of(root, splitBytes="1k", **options)
         end = stream.latestOffset(offset, stream.getDefaultReadLimit())
-        if dice.random() < 0.3:  # Spark asks again for what a crash may have kept from being committed
+        if dice.random() < 0.3:  # Spark repeats a request that a crash may have kept from being committed
             assert sorted(rows_of(stream, offset, end)) == sorted(rows_of(stream_of(root), offset, end))
         found += rows_of(stream, offset, end)
         offset = end
@@ -326,7 +326,7 @@ def test_every_record_is_delivered_once_whatever_happens_between_triggers(tmp_pa
 
 
 class Sink:
-    """Collects the rows of every batch by its number: a batch that comes again takes the place of the first."""
+    """Collects the rows of every batch by its number: a repeated batch replaces the first."""
 
     def __init__(self) -> None:
         self.batches: dict[int, list[Row]] = {}

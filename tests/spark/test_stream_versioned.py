@@ -1,4 +1,4 @@
-"""A stream of stores gives each change once, whatever is rotated, restarted and removed in between."""
+"""A stream of stores returns each change once, whatever is rotated, restarted and removed meanwhile."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ stream_of = partial(streams.stream_of, "versioned")
 
 
 def changes_of(stream: JournalStream, start: dict[str, Any], end: dict[str, Any]) -> list[Change]:
-    """What one batch holds."""
+    """The contents of one batch."""
     rows = (row for batch in read_batch(stream, start, end) for row in batch.to_pylist())
     return [(row["store"], row["k"], None if row["deleted"] else row["o"]) for row in rows]
 
 
 class Life:
-    """Stores that are written to and rotated at random, and every change that was made, by store."""
+    """Stores that are written to and rotated at random, and every change, by store."""
 
     def __init__(self, directory: Path, dice: random.Random) -> None:
         self.directory = directory
@@ -48,7 +48,7 @@ class Life:
 
     def make_changes(self, name: str, changes: int, **options: Any) -> None:
         made = self.written.setdefault(name, [])
-        # A clock that stops half of the time: times do not distinguish changes.
+        # A clock that stands still half of the time: times do not distinguish changes.
         times = (10**9 + (self._number + number) // 2 for number in range(10**6))
         with VersionedKVStore(self.directory, name, clock=Clock(times=times), background=False, **options) as store:
             for _ in range(changes):
@@ -76,7 +76,7 @@ def test_rotation_between_triggers_delivers_every_change_once(tmp_path: Path, se
 
     def take(end: dict[str, Any]) -> None:
         changes = changes_of(stream, offset, end)
-        if dice.random() < 0.3:  # Spark asks again for what a crash may have kept from being committed
+        if dice.random() < 0.3:  # Spark repeats a request that a crash may have kept from being committed
             life.make_changes("first", 3)
             assert changes_of(stream_of(tmp_path / "stores"), offset, end) == changes
         found.extend(changes)
@@ -124,7 +124,7 @@ def test_only_removal_of_unread_archives_is_a_loss(tmp_path: Path) -> None:
     keep_one = Retention(max_archives=1)
     with VersionedKVStore(tmp_path / "stores", "cars", clock=clock, background=False, retention=keep_one) as store:
         store.insert("k4", 4)
-        store.rotate()  # what was read of the old ones is gone, what the stream has come to is in the archive
+        store.rotate()  # the old archives that were read are gone; the archive with the position of the stream is there
         store.remove("k0")
     assert len(list((tmp_path / "stores").glob("*.zz"))) == 1
     end = following(stream_of(tmp_path / "stores"), offset)
@@ -220,7 +220,7 @@ def test_store_rotated_with_a_stopped_clock_delivers_each_change_once(tmp_path: 
 
 
 def test_offsets_without_marks_are_trusted(tmp_path: Path) -> None:
-    """As checkpoints have them that are older than marks, and as people write them."""
+    """Like those of older checkpoints without marks, and those that people write."""
     with VersionedKVStore(tmp_path / "stores", "cars", clock=Clock(), background=False) as store:
         for number in range(3):
             store.insert(f"k{number}", number)

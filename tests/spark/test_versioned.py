@@ -1,4 +1,4 @@
-"""Stores on Spark: each change is one row, however often it was copied, in their own columns and the shared ones."""
+"""Stores on Spark: each change is one row, however often it was copied, in their own columns and in the shared ones."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ import pytest
 from pyspark.sql.datasource import EqualTo, Filter
 from pyspark.sql.types import StructType
 
+from logwright.arrow.bounds import Bounds
 from logwright.core.times import shown_time
 from logwright.errors import WrongUse
-from logwright.spark.filters import Bounds
 from logwright.spark.schemas import spark_schema
-from logwright.spark.source import SOURCES, JournalReader, VersionedSource
-from logwright.spark.states import StateReader
+from logwright.spark.source import SOURCES, FilteredStateReader, JournalReader, VersionedSource
 from logwright.versioned import Entry, Reader, VersionedRecovery
 from logwright.versioned.tables.splits import SPLITS
 from tests.versioned.histories import random_history, random_stores
@@ -56,7 +55,7 @@ def test_each_change_is_one_row_in_both_kinds_of_columns(spark: Any, tmp_path: P
 
 
 def known_states(root: Path, models: dict[Path, Model], at: int) -> set[Row]:
-    """What recovery gives for every store that was there by then."""
+    """The results of recovery for every store that existed at the time."""
     found = set()
     for path, model in models.items():
         if at >= model.initialized:
@@ -66,7 +65,7 @@ def known_states(root: Path, models: dict[Path, Model], at: int) -> set[Row]:
 
 
 def name_of(root: Path, path: Path) -> str:
-    """What the journal of a directory is called below the root."""
+    """The name of the journal of a directory below the root."""
     return path.parent.relative_to(root).as_posix() if path.parent != root else root.name
 
 
@@ -117,12 +116,12 @@ def test_300_stores_at_a_time_equal_their_recovery(spark: Any, tmp_path: Path) -
         read(early).collect()
 
 
-def plan_of(path: Path, schema: Any = None, **options: str) -> StateReader:
-    return StateReader(schema or spark_schema("versioned"), {"path": str(path), **options}, "versioned")
+def plan_of(path: Path, schema: Any = None, **options: str) -> FilteredStateReader:
+    return FilteredStateReader(schema or spark_schema("versioned"), {"path": str(path), **options}, "versioned")
 
 
-def rows_of(reader: StateReader, *filters: Filter) -> list[Row]:
-    """What the tasks of a read give, each with all that it knows pickled."""
+def rows_of(reader: FilteredStateReader, *filters: Filter) -> list[Row]:
+    """The rows of the tasks of a read, whose state was pickled."""
     reader.pushFilters(list(filters))
     found: list[Row] = []
     for partition in reader.partitions():
@@ -184,13 +183,13 @@ def test_state_can_be_filtered_by_the_time_of_change(tmp_path: Path) -> None:
         ("logwright", {"at": "now"}, "versioned has states at a time, a mix of formats has not"),
     ],
 )
-def test_time_that_is_invalid_is_refused(tmp_path: Path, source: str, options: dict[str, str], reason: str) -> None:
+def test_invalid_time_is_refused(tmp_path: Path, source: str, options: dict[str, str], reason: str) -> None:
     made = next(one for one in SOURCES if one.name() == source)
     with pytest.raises(WrongUse, match=reason):
         made({"path": str(tmp_path), **options}).reader(spark_schema(made.format))
 
 
-def test_a_stream_has_no_state_at_a_time(tmp_path: Path) -> None:
+def test_stream_has_no_state_at_a_time(tmp_path: Path) -> None:
     with pytest.raises(WrongUse, match="option at is for tables"):
         VersionedSource({"path": str(tmp_path), "at": "now"}).streamReader(spark_schema("versioned"))
 

@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from logwright.pipeline import tables
-from logwright.pipeline.tables.pages import page_versions, transactions
+from logwright.pipeline import Settings
+from logwright.pipeline.run import run
 from logwright.yeltsin.bytes.records import Modify
 from logwright.yeltsin.files import repair
 from logwright.yeltsin.files.reader import Reader
@@ -48,10 +48,10 @@ def test_tables_contain_transactions_and_the_pages_after_each(spark: Any, tmp_pa
     void = transaction(modify(b"x", b"y"), timestamp=CREATED + 90, end=0xFE, flags=0)
     items = [*numbered(40), transaction(timestamp=CREATED + 80, data=b"nothing else"), void]
     path = write(tmp_path / "journals" / "t.jrnl", *items)
-    events = tables.events(spark.read.format("logwright").load(str(path.parent)))
+    run(Settings(str(path.parent), str(tmp_path / "out"), tables=("transactions", "page_versions")), spark)
     _, starts = linked(items)
 
-    rows = transactions(events).orderBy("transaction").collect()
+    rows = spark.read.parquet(str(tmp_path / "out" / "transactions")).orderBy("transaction").collect()
     assert [(row.transaction, row.offset, row.operations) for row in rows] == [
         (index, starts[index], len(item.operations)) for index, item in enumerate(items)
     ]
@@ -62,7 +62,7 @@ def test_tables_contain_transactions_and_the_pages_after_each(spark: Any, tmp_pa
         True,
         "journals",
     )
-    versions = page_versions(events).orderBy("page", "version").collect()
+    versions = spark.read.parquet(str(tmp_path / "out" / "page_versions")).orderBy("page", "version").collect()
     reader = Reader(path)
     for page in sorted({row.page for row in versions}):
         history = reader.history(str(page))
@@ -82,8 +82,8 @@ def test_page_versions_omit_bytes_that_lost_transactions_may_have_changed(spark:
     _, starts = linked(items)
     path.write_bytes(drop(path.read_bytes(), starts[3] + 30, starts[3] + 33))
     assert repair.apply(path, repair.plan(path)) is not None
-    events = tables.events(spark.read.format("logwright").load(str(path.parent)))
-    versions = page_versions(events).orderBy("version").collect()
+    run(Settings(str(path.parent), str(tmp_path / "out"), tables=("page_versions",)), spark)
+    versions = spark.read.parquet(str(tmp_path / "out" / "page_versions")).orderBy("version").collect()
     history = [change for change in Reader(path).history("30") if change["event"] != "lost"]
     assert [json.loads(row.ranges) for row in versions] == [change["value"] for change in history]
     assert [row.gaps for row in versions] == [0, 0, 0, 1, 1]

@@ -1,4 +1,4 @@
-"""Certificates for the tests of TLS: an authority, and what it has signed."""
+"""Certificates for the tests of TLS: an authority, and the certificates that it signs."""
 
 from __future__ import annotations
 

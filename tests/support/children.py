@@ -33,7 +33,7 @@ def held_by(pid: int) -> str:
 
 
 class Child:
-    """A Python program running beside the test. Leaving the `with` block kills it if it still runs."""
+    """A Python program that runs beside the test. Leaving the `with` block kills it if it still runs."""
 
     def __init__(self, code: str, *arguments: object) -> None:
         self._process = subprocess.Popen(
@@ -46,7 +46,7 @@ class Child:
         return self._process.pid
 
     def line(self) -> str:
-        """The next line that the child prints, without its end; an `EOFError` when it has ended instead."""
+        """The next line that the child prints, without its line end; `EOFError` if the child has ended."""
         assert self._process.stdout is not None
         descriptor = self._process.stdout.fileno()
         deadline = time.monotonic() + DEADLINE_SECONDS
@@ -67,12 +67,12 @@ class Child:
         self._process.stdin.flush()
 
     def kill(self) -> None:
-        """End the child by SIGKILL, and return once it is dead."""
+        """Kill the child with SIGKILL, and return once it is dead."""
         self._process.send_signal(signal.SIGKILL)
         self._process.wait(DEADLINE_SECONDS)
 
     def join(self) -> int:
-        """Wait for the child to end by itself; its exit status."""
+        """Wait until the child ends by itself; its exit status."""
         return self._process.wait(DEADLINE_SECONDS)
 
     def __enter__(self) -> Self:
@@ -90,14 +90,14 @@ class Child:
 
 @contextlib.contextmanager
 def forked(action: Callable[[], object] = lambda: None) -> Iterator[None]:
-    """A copy of this process that has done an action, and lives until the block is left."""
+    """A copy of this process that performs an action, and lives until the end of the block."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         try:
             action()
             os.write(writing, b"done")
-            signal.alarm(int(DEADLINE_SECONDS))  # it ends a child whose parent is gone
+            signal.alarm(int(DEADLINE_SECONDS))  # ends a child whose parent is gone
             signal.pause()
         finally:
             os._exit(1)

@@ -1,4 +1,4 @@
-"""A disk that counts the bytes that are read from it, and how often a directory is listed."""
+"""A disk that counts the bytes that are read from it, and the listings of directories."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from logwright.core.io.disk import REAL_DISK, Disk
 
 
 class CountingDisk:
-    """Another disk, and how many bytes were read from its files: of all, or of those with one of some suffixes.
+    """Wraps a disk, and counts the bytes that are read from its files: from all, or from those with certain suffixes.
 
-    `listings` is how often a directory was listed.
+    `listings` is the number of listings of directories.
     """
 
     def __init__(self, *suffixes: str, inner: Disk = REAL_DISK) -> None:

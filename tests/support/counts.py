@@ -1,8 +1,8 @@
-"""How many faults of each kind a run has tried, per format; `conftest.py` prints the table at the end.
+"""The number of faults of each kind that a run has tried, per format; `conftest.py` prints the table at the end.
 
     COUNTS.add("torn tails", 3 * len(record), format="sej")
 
-Each worker process of pytest-xdist counts for itself and sends its counts to the one that prints.
+Each worker process of pytest-xdist counts for itself and sends its counts to the process that prints the table.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Counts:
         self._counter[fault, format] += number
 
     def total(self, fault: str) -> int:
-        """How many of a kind, over all formats."""
+        """The number of faults of a kind, over all formats."""
         return sum(number for (kind, _), number in self._counter.items() if kind == fault)
 
     def dump(self) -> list[tuple[str, str, int]]:
@@ -50,7 +50,7 @@ class Counts:
             self.add(fault, number, format)
 
     def table(self) -> list[str]:
-        """The lines of the table, empty when nothing was counted."""
+        """The lines of the table; empty if nothing was counted."""
         formats = sorted({format for _, format in self._counter})
         if not formats:
             return []

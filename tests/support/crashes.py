@@ -1,21 +1,21 @@
-"""What a crash can leave of a simulated disk: the model of a power cut, and of the death of a process.
+"""The states of a simulated disk after a crash: the model of a power cut, and of the death of a process.
 
-After a power cut at a given point, of the operations before it:
+After a power cut at a given point, the preceding operations have these effects:
 
-- what was synced is there, whole: contents whose file, and names whose directory, was synced after the change;
-- of the other writes and truncations of a file, any may have reached the disk and any may not (`subset`);
-- such a write may be torn between sectors of 512 bytes: each sector new or old, and past the old end of the file zeros
-  or noise; and the file's length may be the old or the new one, whatever became of the bytes (`torn`);
-- of the other changes of names in a directory, the first few have happened, in their order (journaling file systems
-  keep it within a directory), and how many is open for each directory separately. A rename within a directory happens
-  or does not; between two directories the new name may be there before the old one has gone, but the file is not lost,
-  and a directory, which has one name in every file system, has the old name or the new one;
-- or everything up to some operation is there, as if each had been synced (`order`).
+- Everything that was synced is there: contents whose file, and names whose directory, was synced after the change.
+- Of the other writes and truncations of a file, any may have reached the disk and any may not (`subset`).
+- Such a write may be torn between sectors of 512 bytes: each sector is new or old, and past the old end of the file it
+  is zeros or noise. The file's length may be the old or the new one, independently of the bytes (`torn`).
+- Of the other changes of names in a directory, the first n have happened, in their order (journaling file systems keep
+  it within a directory); n is independent for each directory. A rename within a directory happens or does not. A rename
+  between two directories may add the new name before it removes the old one, but the file is not lost. A directory,
+  which has one name in every file system, has the old name or the new one.
+- Or everything up to some operation is there, as if each operation had been synced (`order`).
 
-Where there are few combinations all are tried, where there are many a sample that follows from the seed.
+If there are few combinations, all of them are tried; otherwise a sample that depends only on the seed.
 
-The death of a process (`process_kills`) takes nothing away: the system has all operations, but what was not synced is
-still not durable, and a later power cut may take it. A last write may have been done in part.
+The death of a process (`process_kills`) loses nothing: the system has all operations. But unsynced operations are still
+not durable, and a later power cut may lose them. The last write may be partly done.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _TEARS = 8
 
 @dataclass(frozen=True, slots=True)
 class Crash:
-    """Which crash left a disk: its label for `--replay`, where it happened, and what reached the disk."""
+    """The crash that left a disk: its label for `--replay`, its point, and what reached the disk."""
 
     label: str
     point: int
@@ -84,9 +84,9 @@ def crash_states(
 ) -> Iterator[SimulatedDisk]:
     """The disks that a power cut could leave, after each number of operations from `first` to `last`.
 
-    No two of them are equal in contents and marks. `most` bounds the combinations tried at each point. With
-    `reorder_names` also the changes of names within one directory happen in any order. Each disk that the test
-    passes is counted for `format`; an empty one, for negative controls, counts nothing.
+    No two of them are equal in contents and marks. `most` limits the combinations that are tried at each point. With
+    `reorder_names`, changes of names within one directory may also happen in any order. Each disk for which the test
+    passes is counted for `format`; with an empty format, for negative controls, nothing is counted.
     """
     operations = list(disk.operations)
     start = disk.inherited if first is None else first
@@ -114,9 +114,10 @@ def unsynced(disk: SimulatedDisk, named: set[int]) -> list[str]:
 
 
 def moved_unnamed(disk: SimulatedDisk) -> list[str]:
-    """The files that moved to another directory and whose old names were removed durably before the new ones came.
+    """The files that moved to another directory, and whose old names were durably removed before the new ones were
+    added.
 
-    The crashes here do not lose them, as the file systems with a journal do not; others may.
+    The crashes here do not lose them. Journaling file systems do not either; others may.
     """
     return _after_all(disk).moved_unnamed
 
@@ -157,12 +158,12 @@ def _crash_states(
 
 
 def _marks_at_start(disk: SimulatedDisk) -> list[Any]:
-    """The marks that a disk had before its first operation: those from before the crash that left it."""
+    """The marks that a disk had before its first operation, from before the crash that left it."""
     return disk.marks[: len(disk.marks) - sum(isinstance(operation, Mark) for operation in disk.operations)]
 
 
 def _contents(files: Contents, directories: Directories) -> Iterator[Any]:
-    """Everything that can be reached from the root, in a fixed order: equal for equal disks."""
+    """Everything that can be reached from the root, in a fixed order: the same for equal disks."""
     todo = [1]
     while todo:
         names = directories[todo.pop()]
@@ -181,7 +182,7 @@ def _contents(files: Contents, directories: Directories) -> Iterator[Any]:
 
 
 class _NameChange(NamedTuple):
-    """One change of one directory. A rename between directories is two, and `other` is the second one's directory."""
+    """One change of one directory. A rename between directories is two; `other` is the directory of the second."""
 
     number: int
     sets: str | None
@@ -198,7 +199,7 @@ class _Outcome(NamedTuple):
 
 State = tuple[Contents, Directories, tuple[tuple[str, str], ...]]
 NameChoice = dict[int, tuple[int, ...]]
-"""For each directory with unsynced changes the numbers of those that have happened."""
+"""For each directory with unsynced changes, the numbers of those that have happened."""
 
 
 class _Model:
@@ -228,7 +229,7 @@ class _Model:
         self._outcomes: dict[int, list[_Outcome]] = {}
         self.moved_unnamed: list[str] = []
 
-    # forward, one operation at a time
+    # forwards, one operation at a time
 
     def advance(self, number: int, operation: Operation) -> None:
         match operation:
@@ -268,7 +269,7 @@ class _Model:
             self.files[inode] = _with_writes(self.files[inode], (operation for _, operation in pending))
 
     def _sync_names(self, directory: int, last: int) -> None:
-        """Make the changes of a directory durable up to a number, and with a name that has gone, the one it got."""
+        """Make the changes of a directory durable up to a number, and the new names of files that were moved away."""
         pending = self.names.pop(directory, [])
         later = [change for change in pending if change.number > last]
         if later:
@@ -289,7 +290,7 @@ class _Model:
         """Whether the other half of a rename must have happened with this one."""
         return bool(change.other) and (change.clears is not None or change.inode in self.directories)
 
-    # sideways: what a crash could leave here
+    # sideways: the states that a crash could leave here
 
     def states(self, point: int) -> Iterator[State]:
         if "order" in self._kinds:
@@ -349,7 +350,7 @@ class _Model:
         return [tuple(numbers[:count]) for count in range(len(numbers) + 1)]
 
     def _keep_every_file(self, names: NameChoice) -> None:
-        """Where a file has lost its name in one directory, let it have the one that it got in another.
+        """If a file has lost its name in one directory, give it the one that it got in another.
 
         A directory is moved as a whole.
         """
@@ -367,7 +368,7 @@ class _Model:
                         changed = True
 
     def _file_outcomes(self, inode: int) -> list[_Outcome]:
-        """What can have become of one file's contents; computed again only when the file has changed."""
+        """The possible contents of one file; computed again only if the file has changed."""
         known = self._outcomes.get(inode)
         if known is not None:
             return known
@@ -409,7 +410,7 @@ def _with_names(names: dict[str, int], changes: Iterable[_NameChange]) -> dict[s
 
 
 def _combinations(axes: list[list[Any]], most: int, chance: random.Random) -> Iterator[tuple[Any, ...]]:
-    """All combinations of one choice from each axis when they are few, otherwise a random sample of `most`."""
+    """All combinations of one choice from each axis if there are few, otherwise a random sample of `most`."""
     if math.prod(map(len, axes)) <= most:
         yield from itertools.product(*axes)
         return
@@ -418,7 +419,7 @@ def _combinations(axes: list[list[Any]], most: int, chance: random.Random) -> It
 
 
 def _subsets(size: int, chance: random.Random) -> Iterator[tuple[bool, ...]]:
-    """Which of `size` operations happened: every subset when they are few, otherwise the extreme ones and a sample."""
+    """Which of `size` operations happened: every subset if there are few, otherwise the extreme ones and a sample."""
     if size <= _EXHAUSTIVE_WRITES:
         yield from itertools.product((False, True), repeat=size)
         return
@@ -435,7 +436,7 @@ def _subsets(size: int, chance: random.Random) -> Iterator[tuple[bool, ...]]:
 def _tears(
     durable: bytes, operations: list[Write | Truncate], fills: tuple[str, ...], chance: random.Random
 ) -> Iterator[tuple[bytes, str]]:
-    """Contents after torn writes. First those in which the lengths arrived and the new bytes did not."""
+    """Contents after torn writes. The first ones have the new lengths without the new bytes."""
     end = len(_with_writes(durable, operations))
     for fill in fills:
         if end > len(durable):
@@ -472,7 +473,7 @@ def _torn(
 def _tear_write(
     content: bytearray, durable_bytes: int, write: Write, fills: tuple[str, ...], chance: random.Random
 ) -> list[str]:
-    """Write each sector or leave it as it was; past the durable end it may also become zeros or noise."""
+    """Write each sector or leave it unchanged; past the durable end it may also become zeros or noise."""
     sectors = []
     start, end = write.position, write.position + len(write.data)
     while start < end:
@@ -528,7 +529,7 @@ def _parts(operation: Operation, chance: random.Random) -> list[Write]:
 
 
 def _apply(files: Contents, directories: Directories, operation: Operation) -> None:
-    """Do to the contents what an operation did to the running system's view of them."""
+    """Apply an operation to contents as the running system saw it."""
     match operation:
         case Write() | Truncate():
             files[operation.inode] = _with_writes(files[operation.inode], [operation])

@@ -1,20 +1,20 @@
-"""A small language of damage: what can happen to the bytes of a file, one function for each.
+"""Functions that damage bytes, one for each kind of accident.
 
-The functions take bytes and give other bytes, so that a test reads as the accident that it describes:
+The functions take bytes and return other bytes, so a test reads like the accident that it describes:
 
     journal_of(cut(data, 100))                       the file ends after byte 100
     journal_of(zeros_after(data, 100))               its length survived, the bytes from 100 on did not
-    journal_of(flip_bit(data, 803))                  one bit has rotted
+    journal_of(flip_bit(data, 803))                  one bit is flipped
 
-The generators give every accident of a kind, each as a `Damaged` with a label; they count nothing by themselves.
-Noise is the same in every run: it follows from its seed.
+The generators return every accident of a kind, each as a `Damaged` with a label; they do not count faults. Noise is the
+same in every run: it depends only on its seed.
 """
 
 from __future__ import annotations
 
 import functools
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,75 +24,75 @@ from tests.support.replay import each
 
 
 def cut(data: bytes, size: int) -> bytes:
-    """Only the first `size` bytes are left."""
+    """Keep only the first `size` bytes."""
     return data[:size]
 
 
 def shrink(data: bytes, by: int) -> bytes:
-    """The last `by` bytes are missing."""
+    """Remove the last `by` bytes."""
     return data[: max(0, len(data) - by)]
 
 
 def zeros_after(data: bytes, position: int) -> bytes:
-    """As long as before, and zeros from `position` on."""
+    """Replace the bytes from `position` on by zeros."""
     return data[:position] + bytes(len(data) - position)
 
 
 def noise_after(data: bytes, position: int, seed: int = 0) -> bytes:
-    """As long as before, and noise from `position` on."""
+    """Replace the bytes from `position` on by noise."""
     return data[:position] + noise(len(data), seed)[position:]
 
 
 def flip_bit(data: bytes, bit: int) -> bytes:
-    """One bit is flipped; bit 0 is the lowest of the first byte."""
+    """Flip one bit; bit 0 is the lowest of the first byte."""
     return flip_bits(data, bit // 8, 1 << (bit % 8))
 
 
 def flip_bits(data: bytes, position: int, mask: int) -> bytes:
-    """The bits of a mask are flipped in one byte."""
+    """Flip the bits of a mask in one byte."""
     return overwrite(data, position, bytes([data[position] ^ mask]))
 
 
 def increment_byte(data: bytes, position: int, by: int = 1) -> bytes:
-    """One byte is larger by so much, wrapping around."""
+    """Add a number to one byte, wrapping around."""
     return overwrite(data, position, bytes([(data[position] + by) % 256]))
 
 
 def overwrite(data: bytes, position: int, other: bytes) -> bytes:
-    """Other bytes stand at a position; all of them must fit."""
+    """Replace the bytes at a position by others, all of which must fit."""
     if position < 0 or position + len(other) > len(data):
         raise ValueError(f"{len(other)} bytes at {position} do not fit into {len(data)}")
     return data[:position] + other + data[position + len(other) :]
 
 
 def insert(data: bytes, position: int, other: bytes) -> bytes:
-    """Bytes that do not belong there were pushed in."""
+    """Insert bytes at a position."""
     return data[:position] + other + data[position:]
 
 
 def drop(data: bytes, start: int, end: int) -> bytes:
-    """The bytes of a range are missing, and what follows has moved up."""
+    """Remove the bytes of a range."""
     return data[:start] + data[end:]
 
 
 def repeat(data: bytes, start: int, end: int) -> bytes:
-    """The bytes of a range are there twice in a row."""
+    """Duplicate the bytes of a range."""
     return data[:end] + data[start:]
 
 
 def swap(data: bytes, start: int, middle: int, end: int) -> bytes:
-    """Two neighbouring ranges have changed places."""
+    """Swap two neighbouring ranges."""
     return data[:start] + data[middle:end] + data[start:middle] + data[end:]
 
 
 @functools.lru_cache(maxsize=256)
 def noise(size: int, seed: int = 0) -> bytes:
-    """Bytes without a pattern, the same for the same seed."""
+    """Random bytes, the same for the same seed."""
     return random.Random(seed).randbytes(size)
 
 
 def damage_file(path: Path, damage: Callable[..., bytes], *arguments: int | bytes) -> None:
-    """Put the damaged bytes of a file in its place: `damage_file(path, cut, 100)`."""
+    """Damage the bytes of a file: `damage_file(path, cut, 100)`."""
     path.write_bytes(damage(path.read_bytes(), *arguments))
 
 
@@ -100,7 +100,7 @@ def damage_file(path: Path, damage: Callable[..., bytes], *arguments: int | byte
 
 
 class Damaged(NamedTuple):
-    """Bytes after an accident: what happened, and from which byte on they may differ from what was written."""
+    """Bytes after an accident: its label, and the first byte that may differ from the original."""
 
     label: str
     position: int
@@ -108,9 +108,9 @@ class Damaged(NamedTuple):
 
 
 def torn_tails(data: bytes, start: int = 0, seed: int = 0) -> Iterator[Damaged]:
-    """A last write, of the bytes from `start` on, that reached each byte: cut there, or followed by zeros or noise.
+    """A last write, of the bytes from `start` on, that was torn at each byte: cut there, or followed by zeros or noise.
 
-    The write that did not happen at all is among them (cut at `start`), the one that was completed is not.
+    This includes the write that did not happen at all (cut at `start`), but not the complete one.
     """
     return _each(_torn_tails(data, start, seed))
 
@@ -119,7 +119,7 @@ def _torn_tails(data: bytes, start: int, seed: int) -> Iterator[Damaged]:
     for position in range(start, len(data)):
         yield Damaged(f"cut at {position}", position, cut(data, position))
         for name, torn in (("zeros", zeros_after(data, position)), ("noise", noise_after(data, position, seed))):
-            if torn != data:  # a tail that is zeros already is not torn by zeros
+            if torn != data:  # a tail of zeros is not torn by zeros
                 yield Damaged(f"{name} from {position}", position, torn)
 
 
@@ -139,7 +139,7 @@ def bit_flips(data: bytes, start: int = 0, end: int | None = None) -> Iterator[D
 
 
 def byte_increments(data: bytes, start: int = 0, end: int | None = None, by: int = 1) -> Iterator[Damaged]:
-    """Each byte of a range, larger by so much, alone."""
+    """Add a number to each byte of a range, one at a time."""
     stop = len(data) if end is None else end
     return _each(
         Damaged(f"byte {position} + {by}", position, increment_byte(data, position, by))
@@ -148,10 +148,10 @@ def byte_increments(data: bytes, start: int = 0, end: int | None = None, by: int
 
 
 def hostile_integers(size_bytes: int) -> list[bytes]:
-    """The bit patterns of a length field that break careless code, the same read from either end.
+    """Values of a length field that break careless code, in both byte orders.
 
-    Zero, one, the largest and the smallest signed value and their neighbours, minus one, and what would be a
-    plausible number of gigabytes; each in both byte orders.
+    They are zero, one, the largest and the smallest signed value and their neighbours, minus one, and a plausible
+    number of gigabytes.
     """
     bits = 8 * size_bytes
     half = 1 << (bits - 1)
@@ -171,7 +171,7 @@ def hostile_fields(data: bytes, fields: Iterable[tuple[int, int]]) -> Iterator[D
 
 
 def fuzzed(data: bytes, number: int, seed: int = 0) -> Iterator[Damaged]:
-    """`number` random mixtures of accidents, the same ones for the same seed. `data` must not be empty."""
+    """`number` random combinations of accidents, the same for the same seed. `data` must not be empty."""
     return _each(_fuzzed(data, number, seed))
 
 
@@ -217,7 +217,7 @@ def _each(cases: Iterable[Damaged]) -> Iterator[Damaged]:
 
 
 class Traced(NamedTuple):
-    """Bytes after an accident, and of each byte the position that it was written at, None for one that was not."""
+    """Bytes after an accident, and for each byte its original position; None for a foreign byte."""
 
     label: str
     data: bytes
@@ -225,7 +225,7 @@ class Traced(NamedTuple):
 
 
 def accident(data: bytes, chance: random.Random, most: int = 4096) -> Traced:
-    """One accident of limited size, as an operator, a disk or a file system has them. `data` is not empty."""
+    """One accident of limited size, as caused by an operator, a disk or a file system. `data` is not empty."""
     at = chance.randrange(len(data))
     size = min(chance.choice((1, 2, 3, 4, 7, 16, 16, 64, 512, most)), len(data) - at)
     before: list[int | None] = list(range(len(data)))
@@ -251,3 +251,54 @@ def accident(data: bytes, chance: random.Random, most: int = 4096) -> Traced:
 
 def _inserted(origins: list[int | None], at: int, size: int) -> list[int | None]:
     return [*origins[:at], *[None] * size, *origins[at:]]
+
+
+# --- what an operator does to the files of a journal ------------------------------------------------------------------
+
+
+class Files(NamedTuple):
+    """The files of a journal after an accident, by name."""
+
+    label: str
+    files: dict[str, bytes]
+
+
+def files_accident(
+    files: Mapping[str, bytes], boundaries: Callable[[str, bytes], Sequence[int]], chance: random.Random
+) -> Files:
+    """One accident to whole files or whole records. `files` are in the order in which they were written.
+
+    `boundaries` returns the positions in a file at which records begin, and the end of the last one. Such accidents
+    leave every remaining record intact, so only the relations between files can show them.
+    """
+    left = dict(files)
+    names = list(files)
+    name = chance.choice(names)
+    ends = boundaries(name, files[name])
+    kind = chance.choice(("remove", "empty", "half a copy", "swap", "cut", "delete"))
+    match kind:
+        case "remove":
+            del left[name]
+            return Files(f"remove {name}", left)
+        case "empty":
+            left[name] = b""
+            return Files(f"empty {name}", left)
+        case "half a copy":
+            for later in names[names.index(name) + 1 :]:
+                del left[later]
+            at = chance.randrange(len(files[name]) + 1)
+            left[name] = cut(files[name], at)
+            return Files(f"copy up to byte {at} of {name}", left)
+        case "swap" if len(names) > 1:
+            other = chance.choice([one for one in names if one != name])
+            left[name], left[other] = files[other], files[name]
+            return Files(f"swap {name} and {other}", left)
+        case "delete" if len(ends) > 1:
+            first = chance.randrange(len(ends) - 1)
+            last = min(first + chance.choice((1, 1, 2, 5)), len(ends) - 1)
+            left[name] = drop(files[name], ends[first], ends[last])
+            return Files(f"delete {ends[first]} to {ends[last]} of {name}", left)
+        case _:
+            at = chance.choice(ends) if ends else 0
+            left[name] = cut(files[name], at)
+            return Files(f"cut {name} at the boundary {at}", left)

@@ -1,4 +1,4 @@
-"""FaultyDisk: passes every call on to another disk, and fails the k-th one.
+"""FaultyDisk: passes every call to another disk, and fails the k-th one.
 
     for disk in failing_calls(make_disk, error=errno.ENOSPC):
         try:
@@ -7,14 +7,14 @@
             ...
         check(disk.inner)
 
-`make_disk` gives a fresh disk for each round; the k-th round fails the k-th call, and the loop ends after the first
-round in which nothing failed. Every call that reaches the file system counts, reading and closing included; `only`
+`make_disk` returns a new disk for each round. The k-th round fails the k-th call, and the loop ends after the first
+round in which nothing failed. Every call that reaches the file system counts, including reading and closing; `only`
 restricts the count and the failure to some kinds of calls.
 
-As the system does it: closing a file closes it even when it reports an error, and a disk that is full writes part of
-the data first and says so with the next write (`partial`). Two faults are no errors at all: with `SHORT_WRITE` the k-th
-write does less than it was asked for, which any write may do; with `FORGOTTEN` the k-th sync is silently
-not done, which makes a negative control: a test of what survives a crash must notice (`forgotten_syncs`).
+The disk behaves like a real system: closing a file closes it even if it reports an error, and a full disk first writes
+a part of the data and reports the error at the next write (`partial`). Two faults are not errors. With `SHORT_WRITE`
+the k-th write writes less than requested, as any write may. With `FORGOTTEN` the k-th sync is silently not done. That
+is a negative control: a test of crash safety must detect it (`forgotten_syncs`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tests.support.replay import each
 SomeDisk = TypeVar("SomeDisk", bound=Disk)
 
 SHORT_WRITE: Final = 0
-"""The "error" of a write that writes less than it could."""
+"""The "error" of a write that writes less than requested."""
 FORGOTTEN: Final = -1
 """The "error" of a sync that is not done, and reports success."""
 
@@ -44,12 +44,12 @@ SYNCS: Final = frozenset({"sync", "sync directory"})
 RENAMES: Final = frozenset({"rename"})
 NAMES: Final = frozenset({"create", "create directory", "rename", "remove", "sync directory"})
 NEEDS_SPACE: Final = frozenset({"write", "create", "create directory", "rename"})
-"""What a full disk refuses; reading, shortening and removing still work."""
+"""The calls that a full disk refuses; reading, truncating and removing still work."""
 KINDS: Final = READS | WRITES | SYNCS | NAMES | {"truncate", "lock", "close"}
 
 
 class Fault(NamedTuple):
-    """What goes wrong with the k-th call: which error, for how long, and for which kinds of calls."""
+    """The failure of the k-th call: which error, for how long, and for which kinds of calls."""
 
     error: int = errno.EIO
     forever: bool = False
@@ -88,14 +88,14 @@ def failing_calls(
     only: Iterable[str] = KINDS,
     format: str = "core",
 ) -> Iterator[FaultyDisk[SomeDisk]]:
-    """A fresh disk for each k = 1, 2, … whose k-th call fails, until a round in which none did."""
+    """A new disk for each k = 1, 2, … whose k-th call fails, until a round in which no call failed."""
     return every_fault(make_disk, [Fault(error, forever, partial, frozenset(only))], format=format)
 
 
 def every_fault(
     make_disk: Callable[[], SomeDisk], faults: Iterable[Fault] = FAULTS, *, format: str = "core"
 ) -> Iterator[FaultyDisk[SomeDisk]]:
-    """The rounds of `failing_calls` for one fault after the other. Each round that passes is counted."""
+    """The rounds of `failing_calls` for each fault in turn. Each round that passes is counted."""
     for disk in each(_rounds(make_disk, faults)):
         yield disk
         if disk.failures and format:
@@ -103,7 +103,7 @@ def every_fault(
 
 
 def forgotten_syncs(make_disk: Callable[[], SomeDisk], only: Iterable[str] = SYNCS) -> Iterator[FaultyDisk[SomeDisk]]:
-    """A fresh disk for each sync of a run, which is the one that this disk only claims to do; `failed` names it."""
+    """A new disk for each sync of a run, on which that sync is silently not done; `failed` names it."""
     return every_fault(make_disk, [Fault(FORGOTTEN, only=frozenset(only))], format="")
 
 
@@ -119,9 +119,9 @@ def _rounds(make_disk: Callable[[], SomeDisk], faults: Iterable[Fault]) -> Itera
 
 
 class FaultyDisk(Generic[SomeDisk]):
-    """A `Disk` whose `fail_at`-th call fails; 0 never fails.
+    """A `Disk` whose `fail_at`-th call fails; with 0, no call fails.
 
-    `calls` counts the calls of the kinds in `only`, `failures` those that failed or were short, `failed` names the
+    `calls` counts the calls of the kinds in `only`, `failures` those that failed or were short; `failed` names the
     first of them.
     """
 
@@ -152,7 +152,7 @@ class FaultyDisk(Generic[SomeDisk]):
 
     @property
     def story(self) -> str:
-        """What has failed so far, in words."""
+        """The failures so far, in words."""
         return f"{self.failures} of {self.calls} calls failed, the first one: {self.failed or 'none'}"
 
     # the Disk protocol
@@ -216,7 +216,7 @@ class FaultyDisk(Generic[SomeDisk]):
     # counting and failing
 
     def reach(self, kind: str, path: PurePath) -> bool:
-        """Count a call, and fail if it is its turn; False for one that is to be forgotten."""
+        """Count a call, and fail if it is its turn; False if the call is to be skipped."""
         if not self._is_due(kind) or self._error == SHORT_WRITE:
             return True
         if self._error == FORGOTTEN:
@@ -225,8 +225,8 @@ class FaultyDisk(Generic[SomeDisk]):
         raise self._failure(kind, path)
 
     def reach_write(self, file: FaultyFile, size: int) -> int:
-        """Count a write; how many of its bytes are to be written before it ends, or the failure."""
-        if self._owed_to is file:  # the write before was short because of the error that comes now
+        """Count a write; the number of bytes to write before it ends, or the failure."""
+        if self._owed_to is file:  # the preceding write was short because of this error
             self._owed_to = None
             raise self._failure("write", file.path)
         if not self._is_due("write"):

@@ -1,7 +1,7 @@
-"""Processes that a test forks and kills, hundreds of them, from a server that has loaded what they need.
+"""Processes that a test forks and kills, hundreds of them, from a server that has loaded their code.
 
-There is one such server in a process, and what it loads is settled when it starts. So the programs of all tests that
-kill something are named here.
+A process has one such server, and the modules that it loads are fixed when it starts. So this module names the programs
+of all tests that kill processes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PROGRAMS = [
 
 
 def fork_server() -> ForkServerContext:
-    """Where such processes come from."""
+    """The source of such processes."""
     found = multiprocessing.get_context("forkserver")
     found.set_forkserver_preload(PROGRAMS)
     return found

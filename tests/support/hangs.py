@@ -11,14 +11,14 @@ from pathlib import Path
 
 LIMIT_SECONDS = 600
 FRAMES = 8
-"""How many frames of a thread are shown: the innermost ones say where it waits."""
+"""The number of frames shown for a thread; the innermost ones show where it waits."""
 _VARIABLE = "LOGWRIGHT_TEST_HANGS"
 
 
 def prepare(*, is_worker: bool) -> None:
     """Choose the directory of the reports; the workers of pytest-xdist inherit it from the process that starts them.
 
-    A test may run pytest, and then that run has its own.
+    A test may run pytest, which then has its own directory.
     """
     if not is_worker:
         os.environ[_VARIABLE] = tempfile.mkdtemp(prefix="logwright-hangs-")
@@ -26,7 +26,7 @@ def prepare(*, is_worker: bool) -> None:
 
 @contextmanager
 def watched(test: str) -> Iterator[None]:
-    """End the process when the block takes longer than the limit, with a report of what its threads do."""
+    """End the process if the block takes longer than the limit, with a report of the stacks of its threads."""
     path = Path(os.environ[_VARIABLE]) / str(os.getpid())
     with path.open("w") as report:
         report.write(f"{test} did not end within {LIMIT_SECONDS} s\n")
@@ -40,7 +40,7 @@ def watched(test: str) -> Iterator[None]:
 
 
 def reports() -> list[str]:
-    """What tests that did not end have left, as lines; the directory is removed."""
+    """The reports of tests that did not end, as lines; the directory is removed."""
     directory = Path(os.environ[_VARIABLE])
     lines = [line for path in sorted(directory.iterdir()) for line in _inner_frames(path.read_text())]
     for path in directory.iterdir():

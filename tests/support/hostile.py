@@ -1,6 +1,6 @@
-"""Hostile directories that do not arise by accident: what makes them, given the path of a journal called `journal`.
+"""Hostile directories that do not arise by accident: functions that make them, given the path of a journal `journal`.
 
-Each of these gives something that makes an entry at a path, so that they go into each other:
+Each function returns a function that makes an entry at a path, so they can be nested:
 
     beside(files({"queue": data}), "queue.904", link_out(data))
 """
@@ -15,7 +15,7 @@ Make = Callable[[Path], object]
 
 
 def files(contents: Mapping[str, bytes]) -> Make:
-    """A directory with these files, by their paths in it."""
+    """A directory with these files, given by their relative paths."""
 
     def make(home: Path) -> None:
         home.mkdir(parents=True)
@@ -27,7 +27,7 @@ def files(contents: Mapping[str, bytes]) -> Make:
 
 
 def beside(make_home: Make, name: str, make_entry: Make) -> Make:
-    """A directory, and one more entry in it."""
+    """A directory with one more entry."""
 
     def make(home: Path) -> None:
         make_home(home)
@@ -38,7 +38,7 @@ def beside(make_home: Make, name: str, make_entry: Make) -> Make:
 
 
 def alone(name: str, make_entry: Make) -> Make:
-    """A directory with this entry only."""
+    """A directory with only this entry."""
     return beside(Path.mkdir, name, make_entry)
 
 
@@ -48,7 +48,7 @@ def link_to(target: str) -> Make:
 
 
 def link_out(data: bytes) -> Make:
-    """A link to a file outside of the journal, which must not be touched."""
+    """A link to a file outside of the journal, which must not be changed."""
 
     def make(path: Path) -> None:
         outside = _outside(path) / "outside"
@@ -86,5 +86,5 @@ def home_entries(make_home: Callable[[bytes], Make], whole: bytes, torn: bytes, 
 
 
 def _outside(path: Path) -> Path:
-    """The directory that the journal is in."""
+    """The directory of the journal."""
     return next(above.parent for above in path.parents if above.name == "journal")

@@ -1,14 +1,14 @@
-"""Interrupts: a signal handler that raises, at every place of a call where Python lets one run.
+"""Interrupts: a signal handler that raises, at every point of a call where Python may run one.
 
-Python runs signal handlers between bytecodes, but not between all of them: at the beginning of a function, at the end
-of a call of compiled code, at a jump backwards. So nothing is raised from a trace function, which could also do it
-where no signal ever arrives, as between the last statement of a `with` block and its end. The trace function counts
-bytecodes, and before the chosen one it trips SIGINT; the interpreter then runs the handler where it always would.
+Python runs signal handlers only between some bytecodes: at the beginning of a function, at the end of a call of
+compiled code, at a jump backwards. A trace function that raises could also do so where no signal ever arrives, for
+instance between the last statement of a `with` block and its end. So the trace function here does not raise. It counts
+bytecodes, and sends SIGINT before the chosen one; the interpreter then runs the handler at its usual point.
 
     def trial(interrupt):
         queue = ...
         interrupt(lambda: queue.get_many(10))
-        ...                                   what must hold now, however far the call has come
+        ...                                   assertions that must hold, however far the call got
 
     count = at_every_moment(trial)
 """
@@ -36,11 +36,11 @@ _TESTS = str(Path(__file__).parent.parent)
 
 
 class Interrupted(BaseException):
-    """What the signal handler raises."""
+    """The exception of the signal handler."""
 
 
 class Interrupt:
-    """Calls something and interrupts it at its `moment`-th bytecode, 0 for not at all. `at` says where that was."""
+    """Calls a function and interrupts it at its `moment`-th bytecode; 0 for not at all. `at` is the place."""
 
     def __init__(self, moment: int = 0) -> None:
         self.moment = moment
@@ -52,10 +52,10 @@ class Interrupt:
         self._names: dict[CodeType, list[bool]] = {}
 
     def __call__(self, call: Callable[[], Any]) -> bool:
-        """Whether the call was interrupted. If it was not, `result` is what it has returned; errors are raised."""
+        """Whether the call was interrupted. If it was not, `result` is its result; errors are raised."""
         before = signal.signal(signal.SIGINT, self._handle)
         # Keep a reference: the interpreter borrows the trace function while it makes a frame object. That can run the
-        # garbage collector, hence a finalizer that is traced, and `settrace(None)` in there would free the function.
+        # garbage collector, hence a finalizer that is traced, and `settrace(None)` in it would free the function.
         trace = self._enter
         try:
             sys.settrace(trace)
@@ -79,8 +79,8 @@ class Interrupt:
         if event == "opcode":
             self._bytecodes += 1
             if self._bytecodes == self.moment:
-                sys.settrace(None)  # or the next call of this function would be interrupted
-                # It goes off when this function has returned: now the handler would run in here.
+                sys.settrace(None)  # otherwise the next call of this function would be interrupted
+                # The signal is sent after this function has returned: otherwise the handler would run in here.
                 bomb = _new_capsule(1, None, _trip)  # noqa: F841
             elif not self.moment and self._looks_for_signals(frame):
                 self.moments.append(self._bytecodes)
@@ -97,20 +97,20 @@ class Interrupt:
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if frame is None or _TESTS in frame.f_code.co_filename:
-            return  # the call had ended
+            return  # the call has ended
         inner: FrameType | None = frame
         while inner is not None:
             if inner.f_code.co_name in ("__del__", "_remove"):
-                return  # a finalizer, or what a `WeakSet` calls when an object goes: it would be ignored there
+                return  # a finalizer or a callback of a `WeakSet`: it would be ignored there
             inner = inner.f_back
         self.at = f"{frame.f_code.co_filename}:{frame.f_lineno} ({frame.f_code.co_name})"
         raise Interrupted
 
 
 def at_every_moment(trial: Callable[[Interrupt], None], most: int) -> int:
-    """Make a trial without an interrupt, and then one for each moment of its call; how many were interrupted.
+    """Make a trial without an interrupt, then one for each moment of its call; the number of interrupted trials.
 
-    If there are more than `most` moments, that many of them are tried, at equal distances.
+    If there are more than `most` moments, `most` of them are tried, evenly spaced.
     """
     first = Interrupt()
     trial(first)
@@ -130,7 +130,7 @@ Case = Callable[[Path, Interrupt], None]
 
 
 def interrupt_everywhere(case: Case, directory: Path, most: int) -> int:
-    """Try a case at every moment, each time in a fresh directory below one; how many moments there were."""
+    """Try a case at every moment, each time in a new directory; the number of moments."""
     numbers = itertools.count()
 
     def trial(interrupt: Interrupt) -> None:

@@ -1,9 +1,9 @@
-"""MappingDisk: a simulated disk whose files can be mapped, and what a power cut leaves of what was stored in a mapping.
+"""MappingDisk: a simulated disk whose files can be mapped, with the effects of a power cut on mapped memory.
 
-A store to memory cannot be observed. So before every call, and at every mark, what has changed in a mapping since then
-is written back to the simulated file: one write for each sector of 512 bytes, none of them synced. A crash then finds
-any of those sectors new and any of them old, as it would find the pages of a mapping that the system writes whenever it
-likes; and the stores that one sync makes durable are those before it.
+A store to memory cannot be observed. So before every call, and at every mark, the changes in each mapping since the
+last time are written back to the simulated file: one write for each sector of 512 bytes, none of them synced. After a
+crash, each of those sectors may be new or old, as with the pages of a real mapping, which the system writes at any
+time. A sync makes all preceding stores durable.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SECTOR_BYTES = 512
 
 
 class MappingDisk:
-    """Passes everything on to a simulated disk, `inner`, which knows every change that was stored by then."""
+    """Passes every call to a simulated disk, `inner`, after it has written the changes of mappings there."""
 
     def __init__(self, inner: SimulatedDisk) -> None:
         self.inner = inner
@@ -30,7 +30,7 @@ class MappingDisk:
         return getattr(self.inner, name)
 
     def mark(self, label: Any) -> None:
-        """Remark that something has happened by now; see `SimulatedDisk.mark`."""
+        """Record that something has happened by now; see `SimulatedDisk.mark`."""
         self.write_back()
         self.inner.mark(label)
 
@@ -41,7 +41,7 @@ class MappingDisk:
         return file
 
     def write_back(self) -> None:
-        """Let the files have what was stored in their mappings."""
+        """Write the changes of all mappings to the files."""
         for file in self._files:
             self.stored_sectors += file.write_back()
 
@@ -103,14 +103,14 @@ class MappingFile:
         self._inner.close()
 
     def _read_again(self, start: int, stop: int) -> None:
-        """What was written by a call is in the mapping as well."""
+        """Copy written data to the mapping as well."""
         if self._memory is not None:
             stop = min(stop, len(self._memory))
             if start < stop:
                 self._memory[start:stop] = self._inner.read_at(start, stop - start)
 
     def write_back(self) -> int:
-        """Write the sectors that were changed in the mapping; how many those were."""
+        """Write the sectors that were changed in the mapping; their number."""
         memory, count = self._memory, 0
         if memory is None:
             return 0

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from logwright.core.bytes.outcome import Damage
 from logwright.core.format import Format
+from logwright.core.io.disk import REAL_DISK, Disk
 from logwright.core.read.materializer import Continued, Materializer, Materials, Rows
 
 Row = dict[str, Any]
@@ -34,7 +35,7 @@ def batches_of(
     *,
     batch_bytes: int = 1 << 20,
 ) -> list[pa.RecordBatch]:
-    """The records of a part in the columns that the format's materializer takes."""
+    """The records of a part, in the columns that the format's materializer accepts."""
     reader, collector = (
         format.open(path),
         format.columns.collector(materials_of(format).sources, batch_bytes=batch_bytes),
@@ -48,6 +49,23 @@ def batches_of(
     return [*found, *collector.finish()]
 
 
+def record_rows(format: Format, path: Path, *, disk: Disk = REAL_DISK, batch_bytes: int = 1 << 20) -> pa.Table:
+    """The rows of the record table of a journal, of all its parts."""
+    reader, materials = format.open(path, disk=disk), materials_of(format)
+    collector = format.columns.collector(materials.sources, batch_bytes=batch_bytes)
+    found: list[pa.RecordBatch] = []
+    for split in format.splits.plan(reader):
+        batches = [
+            batch
+            for item in format.splits.chunks(reader, split, "dropmalformed")
+            for batch in collector.add(item, split.part)
+        ]
+        with materials.materializer(Continued(split.part, None, path)) as materializer:
+            for batch in (*batches, *collector.finish()):
+                found += [rows for table, rows in materializer.add(batch) if table == materials.record_table]
+    return pa.Table.from_batches(found, materials.schemas[materials.record_table])
+
+
 def sliced(batches: Iterable[pa.RecordBatch], rng: random.Random) -> Iterator[pa.RecordBatch]:
     """The same rows in batches of random sizes, some of them empty."""
     for batch in batches:
@@ -59,7 +77,7 @@ def sliced(batches: Iterable[pa.RecordBatch], rng: random.Random) -> Iterator[pa
 
 
 class Increments:
-    """Takes the rows of a part in increments, each by a materializer that continues where the last one was saved."""
+    """Processes the rows of a part in increments, each by a materializer that continues from the last saved state."""
 
     def __init__(self, materials: Materials, scratch: Path, part: str = "", moment_ns: int | None = None) -> None:
         self.materials = materials
@@ -70,7 +88,7 @@ class Increments:
         self._saved: pa.Buffer | None = None
 
     def add(self, batches: Iterable[pa.RecordBatch]) -> None:
-        """Take an increment of final records; their closed rows are added."""
+        """Process an increment of final records, and collect their closed rows."""
         with self.open() as materializer:
             for batch in batches:
                 self._gather(materializer.add(batch), self.closed)
@@ -79,7 +97,7 @@ class Increments:
             self._saved = sink.getvalue()
 
     def tables(self, now_ns: int = 0, provisional: Iterable[pa.RecordBatch] = ()) -> Tables:
-        """The closed rows so far, and the live ones, those of provisional records among them."""
+        """The closed rows so far, and the live rows, including those of provisional records."""
         found = {table: list(rows) for table, rows in self.closed.items()}
         for table in self.materials.schemas:
             found.setdefault(table, [])
@@ -90,7 +108,7 @@ class Increments:
         return found
 
     def open(self) -> Materializer:
-        """A materializer that continues where the last increment was saved."""
+        """A materializer that continues from the last saved state."""
         self._scratch.mkdir(parents=True, exist_ok=True)
         saved = None if self._saved is None else pa.BufferReader(self._saved)
         return self.materials.materializer(Continued(self._part, saved, self._scratch, self._moment_ns))
@@ -110,9 +128,9 @@ def check_increments(
     expected: Callable[[int], Tables],
     part: str = "",
 ) -> None:
-    """Check the tables after every cut of some random ones; `expected` are those of the first n rows of batches.
+    """Check the tables after each of some random cuts; `expected` returns those of the first n rows of batches.
 
-    Rows are compared without order, and each closed row must be one that is there at the end.
+    Rows are compared without order, and each closed row must also exist at the end.
     """
     increments = Increments(materials, scratch, part)
     rows = 0
@@ -133,5 +151,5 @@ def check_increments(
 
 
 def sorted_tables(tables: Tables) -> Tables:
-    """Tables whose rows are in an order that follows from what is in them."""
+    """Tables whose rows are sorted by their contents."""
     return {table: sorted(rows, key=lambda row: repr(sorted(row.items()))) for table, rows in tables.items()}

@@ -1,7 +1,7 @@
 """Code that runs in the middle of a call, as the garbage collector, a finalizer or another thread may run it.
 
-Code that may crash the interpreter runs in a separate process: `run_apart` calls a function there, and fails with what
-that process printed.
+Code that may crash the interpreter runs in a separate process: `run_apart` calls a function there, and fails with the
+output of that process.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def run_apart(function: Callable[[], object], *, pure: bool = False) -> None:
 
 @contextlib.contextmanager
 def at_collections(action: Callable[[], object]) -> Iterator[None]:
-    """Do something whenever the collector starts, which is at nearly every allocation of a container."""
+    """Call a function whenever the collector starts, which is at nearly every allocation of a container."""
     is_running = False
 
     def hook(phase: str, information: object) -> None:
@@ -58,7 +58,7 @@ def at_collections(action: Callable[[], object]) -> Iterator[None]:
 
 
 def in_threads(*actions: Callable[[], object]) -> None:
-    """Do things at the same time, with as many switches between threads as there can be; raise what one raises."""
+    """Call functions at the same time, with as many thread switches as possible; raise the error of any of them."""
     failures: list[BaseException] = []
     start = threading.Barrier(len(actions))
 
@@ -84,9 +84,9 @@ def in_threads(*actions: Callable[[], object]) -> None:
 
 
 def while_bytes_change(sound: bytes, read: Callable[[bytearray], object], *errors: type[Exception]) -> None:
-    """Read bytes that change meanwhile, by the collector and by another thread: an error that is expected, or anything.
+    """Read bytes that the collector and another thread change meanwhile: an expected error, or any result.
 
-    What is read means nothing then. It must not be read, or written, where nothing is.
+    The result is meaningless. But no memory may be read or written out of bounds.
     """
     chance = random.Random(11)
     buffer = bytearray(sound)

@@ -1,11 +1,11 @@
-"""Which case of a long loop a test is in, so that a failure prints one command that runs this case alone.
+"""The current case of a long loop, so that a failure prints one command that runs this case alone.
 
-Loops over crash states, failing calls and damages go through `each`, which remembers the label of the case that is
-being tried. When the test fails, its report ends with
+Loops over crash states, failing calls and damage use `each`, which remembers the label of the current case. If the test
+fails, its report ends with
 
     pytest 'tests/core/test_disk.py::test_name' --replay='17.3 > 4.0'
 
-and a run with that option skips every other case. Loops may be nested: a label for each level, from the outside in.
+A run with that option skips every other case. Loops may be nested: there is a label for each level, outermost first.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SEPARATOR = " > "
 
 
 class _Loop:
-    """A loop and the case that it is in. One that was left half-way keeps its label: that may be the failing case."""
+    """A loop and its current case. A loop that was left early keeps its label: that may be the failing case."""
 
     __slots__ = ("case", "label", "left")
 
@@ -35,12 +35,12 @@ _wanted: list[str] = []
 
 
 def choose(labels: str) -> None:
-    """Run only the cases with these labels from now on; an empty string lifts the restriction."""
+    """Run only the cases with these labels from now on; an empty string removes the restriction."""
     _wanted[:] = labels.split(SEPARATOR) if labels else []
 
 
 def current() -> str:
-    """The labels of the case that is running, empty when no loop is."""
+    """The labels of the current case; empty if no loop is running."""
     return SEPARATOR.join(loop.label for loop in _current)
 
 
@@ -50,13 +50,13 @@ def forget() -> None:
 
 
 def report(test: str) -> str:
-    """What to type to run the current case of a test alone, and how it came about if the case has a `story`."""
+    """The command that runs the current case of a test alone, and the history of the case if it has a `story`."""
     stories = [story for loop in _current if (story := getattr(loop.case, "story", None))]
     return "\n".join([f"pytest {shlex.quote(test)} --replay={shlex.quote(current())}", *stories[-1:]])
 
 
 def each(cases: Iterable[tuple[str, Case]]) -> Iterator[Case]:
-    """The cases whose label is wanted, one after the other, with the label remembered while each is tried."""
+    """The cases whose label is selected, in order; the label is remembered while each is tried."""
     while _current and _current[-1].left:
         _current.pop()
     depth = len(_current)
@@ -72,5 +72,5 @@ def each(cases: Iterable[tuple[str, Case]]) -> Iterator[Case]:
     except GeneratorExit:
         loop.left = True  # by a failure or a `break`: only the next loop shows which
         raise
-    if _current[depth:] and _current[depth] is loop:  # the loop of a test that was forgotten must not touch others
+    if _current[depth:] and _current[depth] is loop:  # the loop of a forgotten test must not affect others
         del _current[depth:]

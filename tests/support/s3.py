@@ -1,4 +1,4 @@
-"""An S3 server on loopback, for tests that ask for it: a conftest.py imports the fixture."""
+"""An S3 server on loopback, for tests that request it: a conftest.py imports the fixture."""
 
 from __future__ import annotations
 

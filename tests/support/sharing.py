@@ -1,8 +1,8 @@
-"""Which tests one worker of pytest-xdist runs alone, and begins with: those that share a Spark, or a cluster.
+"""Groups of tests that one worker of pytest-xdist runs, and starts with: those that share a Spark session or a cluster.
 
-A JVM that several tests share gets warm once, and what a module prepares with it is prepared once. Any other test is
-for the worker that has time next. Tests are grouped by their files: `xdist_group`, the mark that is meant for this,
-is silently ignored with pytest 9.2.
+A JVM that several tests share warms up once, and the fixtures of a module are made once. Any other test runs on the
+next free worker. Tests are grouped by file, because pytest 9.2 silently ignores `xdist_group`, the mark for this
+purpose.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from __future__ import annotations
 from xdist.scheduler import LoadScopeScheduling
 
 CLUSTER_FILES = ("tests/spark/test_cluster.py", "tests/spark/test_sink_faults.py")
-"""Beside the other tests of Spark: they have their own drivers, and share nothing with those."""
+"""Separate from the other tests of Spark: they have their own drivers, and share nothing with those."""
 ALONE_FILES = ("tests/spark/test_demo.py",)
 SPARK_PAGES = ("docs/spark.md", "docs/pipeline.md")
 
 
 def group_of(test: str) -> str:
-    """The name of the tests that a test is run with; its own if it is run by itself."""
+    """The group of a test; its own name if it is not in a group."""
     file = test.partition("::")[0]
     if file in CLUSTER_FILES:
         return "cluster"
@@ -27,7 +27,7 @@ def group_of(test: str) -> str:
 
 
 class Sharing(LoadScopeScheduling):
-    """What gives tests to workers: the largest groups first, so that single ones fill the time that is left."""
+    """Assigns tests to workers: the largest groups first, so that single tests fill the remaining time."""
 
     def _split_scope(self, nodeid: str) -> str:
         return group_of(nodeid)

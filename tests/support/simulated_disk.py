@@ -1,19 +1,19 @@
 """SimulatedDisk: a file system in memory that remembers what was synced, and can crash.
 
-It keeps the promises of `logwright.core.io.disk` and no more than those. Syncing a file makes its contents and length
-durable, not its name; syncing a directory makes the names in it durable, not the contents of the files. Every change is
-written to a list of operations, from which `crash_states` (see `crashes.py`) derives the disks that a power cut could
-leave, and `process_kills` those that the death of the process could.
+It keeps the promises of `logwright.core.io.disk`, and no others. Syncing a file makes its contents and length durable,
+not its name. Syncing a directory makes the names in it durable, not the contents of the files. Every change is recorded
+in a list of operations. `crash_states` (see `crashes.py`) derives from it the disks that a power cut could leave, and
+`process_kills` those that the death of the process could leave.
 
     disk = SimulatedDisk()
     disk.make_directory(Path("/journal"))
-    disk.settle()                            what is there now is durable and can never be lost
+    disk.settle()                            everything so far is durable and cannot be lost
     ... disk.mark("5 acknowledged") ...      the test's own remarks between the operations
     for after in disk.crash_states():
         recover(after); assert after.marks ...
 
-The contents of files are shared between disks until one of them writes, so a copy costs little. A lock
-belongs to an open file, as with flock, and is gone after a crash. Paths are taken from the root; links do not exist.
+Disks share the contents of files until one of them writes, so a copy is cheap. A lock belongs to an open file, as with
+flock, and is gone after a crash. Paths begin at the root; links do not exist.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ Directories = dict[int, dict[str, int]]
 
 
 def apply_to_file(content: bytearray, operation: Write | Truncate) -> None:
-    """Change the contents of a file as the operation did. What was never written reads as zeros."""
+    """Change the contents of a file as the operation did. Bytes that were never written read as zeros."""
     if isinstance(operation, Truncate):
         missing = operation.size - len(content)
         if missing < 0:
@@ -145,9 +145,9 @@ def apply_to_file(content: bytearray, operation: Write | Truncate) -> None:
 class SimulatedDisk:
     """A `Disk` in memory.
 
-    `operations` are the changes since everything was durable, the first `inherited` of them made by a process that has
-    been killed; `marks` are the remarks so far; `crash` says which crash left this disk, if one did; `open_files` is
-    how many files are open.
+    `operations` are the changes since everything was durable; the first `inherited` of them were made by a process that
+    has been killed. `marks` are the remarks so far. `crash` is the crash that left this disk, if any. `open_files` is
+    the number of open files.
     """
 
     def __init__(self, *, capacity_bytes: int | None = None) -> None:
@@ -163,7 +163,7 @@ class SimulatedDisk:
         directories: Directories,
         next_inode: int,
     ) -> None:
-        """Start from what is durable, the operations since, and what they made of it. Nothing given is changed."""
+        """Start with durable contents, the operations since, and their result. The arguments are not changed."""
         self.durable_files = durable_files
         self.durable_directories = durable_directories
         self.operations = operations
@@ -201,15 +201,15 @@ class SimulatedDisk:
         )
         return disk
 
-    # what a test does with the disk as a whole
+    # operations of a test on the whole disk
 
     def mark(self, label: Any) -> None:
-        """Remark that something has happened by now, such as an acknowledgement; crash states know it by `marks`."""
+        """Record that something has happened by now, such as an acknowledgement; crash states have it in `marks`."""
         self.operations.append(Mark(label))
         self.marks.append(label)
 
     def settle(self) -> None:
-        """Make everything durable as it is, and forget the operations and marks so far."""
+        """Make everything durable, and forget the operations and marks so far."""
         self.durable_files = {inode: bytes(content) for inode, content in self._files.items()}
         self._files = dict(self.durable_files)
         self.durable_directories = dict(self._directories)
@@ -233,26 +233,26 @@ class SimulatedDisk:
         return crash_states(self, **choices)
 
     def process_kills(self, **choices: Any) -> Iterator[SimulatedDisk]:
-        """The disks as the death of the process would leave them: see `crashes.process_kills`."""
+        """The disks that the death of the process could leave: see `crashes.process_kills`."""
         from tests.support.crashes import process_kills
 
         return process_kills(self, **choices)
 
     def unsynced(self) -> list[str]:
-        """What a power cut could lose now: `contents of PATH`, and `name PATH` for a name that was added or removed."""
+        """Everything that a power cut could lose: `contents of PATH`, and `name PATH` for an added or removed name."""
         from tests.support.crashes import unsynced
 
         return unsynced(self, {inode for names in self._directories.values() for inode in names.values()})
 
     def moved_unnamed(self) -> list[str]:
-        """The files that a file system without a journal could lose on their way to another directory."""
+        """The files that a file system without a journal could lose while they move to another directory."""
         from tests.support.crashes import moved_unnamed
 
         return moved_unnamed(self)
 
     @property
     def story(self) -> str:
-        """How this disk came to be, in words."""
+        """The history of this disk, in words."""
         return "a disk that never crashed" if self.crash is None else str(self.crash)
 
     # the Disk protocol
@@ -380,7 +380,7 @@ class SimulatedDisk:
     # names
 
     def _directory_of(self, path: PurePath, action: str, named: PurePath | None = None) -> int:
-        """The inode of the directory in which a path's last name is looked up."""
+        """The inode of the directory that contains the last name of a path."""
         parts = path.parts
         inode = ROOT
         for part in parts[1 if parts[:1] == ("/",) else 0 : -1]:
@@ -414,7 +414,7 @@ class SimulatedDisk:
         return inode
 
     def _names(self, directory: int) -> dict[str, int]:
-        """The names in a directory, in a dictionary of our own that may be changed."""
+        """The names in a directory, as a dictionary that may be changed."""
         if directory not in self._own_directories:
             self._directories[directory] = dict(self._directories[directory])
             self._own_directories.add(directory)
@@ -452,7 +452,7 @@ class SimulatedDisk:
             self.operations.append(operation)
 
     def writable_bytes(self, inode: int, position: int, size: int) -> int:
-        """How many of `size` bytes still fit on the disk."""
+        """The number of bytes, at most `size`, that still fit on the disk."""
         if self.capacity_bytes is None:
             return size
         growth = max(0, position + size - len(self._files[inode]))
@@ -460,7 +460,7 @@ class SimulatedDisk:
         return size - max(0, growth - free)
 
     def _used_bytes(self) -> int:
-        """What has a name takes space; what is only open somewhere does not count."""
+        """Files with a name take space; files that are only open do not count."""
         named = {inode for names in self._directories.values() for inode in names.values()}
         return sum(len(content) for inode, content in self._files.items() if inode in named)
 
@@ -471,7 +471,7 @@ class SimulatedDisk:
             raise Locked(f"{file.path} is locked by another process or another open journal")
 
     def forget(self, file: SimulatedFile, inode: int) -> None:
-        """A file is closed, which gives its lock back."""
+        """Close a file, which releases its lock."""
         with self._mutex:
             self.open_files -= 1
             if self._locks.get(inode) is file:
@@ -479,7 +479,7 @@ class SimulatedDisk:
 
 
 class SimulatedFile:
-    """An open file of a `SimulatedDisk`. It stays usable when its name is removed or given to another file."""
+    """An open file of a `SimulatedDisk`. It stays usable if its name is removed or given to another file."""
 
     __slots__ = ("_disk", "_inode", "_writable", "path")
 
@@ -546,7 +546,7 @@ class SimulatedFile:
 
 
 class SimulatedWatch:
-    """Says whether anything has changed since it was asked last, and never waits for it."""
+    """Reports whether anything has changed since the last call, and never waits."""
 
     def __init__(self, disk: SimulatedDisk) -> None:
         self._disk = disk
@@ -567,7 +567,7 @@ class SimulatedWatch:
         """The whole disk is watched."""
 
     def close(self) -> None:
-        """Nothing is held."""
+        """There is nothing to release."""
 
 
 def _missing(path: PurePath) -> NotFound:

@@ -1,4 +1,4 @@
-"""A file system that is soon full, for real."""
+"""A real file system of a small size."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 @contextmanager
 def small_disk(directory: Path, size: int) -> Iterator[Path]:
-    """A new directory on a file system of `size` bytes; skips the test where none can be mounted."""
+    """A new directory on a file system of `size` bytes; skips the test if none can be mounted."""
     if os.geteuid() != 0:
         pytest.skip(f"only root can mount a file system of {size} bytes")
     directory.mkdir()

@@ -1,4 +1,4 @@
-"""The simulated disks behave like the real one, and detect the faults that they are made for."""
+"""The simulated disks behave like the real one, and detect the faults for which they were made."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def contents(disk: Disk, path: Path = FILE) -> bytes | None:
 
 
 def possible(disk: SimulatedDisk, path: Path = FILE, **choices: object) -> set[bytes | None]:
-    """What a file can hold after a crash now, None means no such file."""
+    """The possible contents of a file after a crash now; None means that there is no file."""
     end = len(disk.operations)
     return {contents(state, path) for state in disk.crash_states(first=end, **choices)}
 
@@ -254,7 +254,7 @@ def test_watch_reports_changes_and_never_waits(disk: SimulatedDisk) -> None:
     assert watch.wait(0) is False
 
 
-def test_a_copy_shares_nothing_that_changes(disk: SimulatedDisk) -> None:
+def test_copy_shares_no_contents_that_change(disk: SimulatedDisk) -> None:
     write_file(disk, FILE, b"before")
     copy = disk.copy()
     write_file(disk, FILE, b"after")
@@ -277,7 +277,7 @@ def test_synced_file_without_a_synced_name_can_be_lost(disk: SimulatedDisk) -> N
     assert possible(disk) == {b"abc"}
 
 
-def test_a_synced_name_without_synced_contents_can_hold_anything(disk: SimulatedDisk) -> None:
+def test_synced_name_without_synced_contents_can_have_any_contents(disk: SimulatedDisk) -> None:
     file = disk.open(FILE, "create")
     file.write_at(0, b"abc")
     disk.sync_directory(JOURNAL)
@@ -314,7 +314,7 @@ def test_sample_of_many_unsynced_writes_is_reproducible(disk: SimulatedDisk) -> 
     assert any(b"\0" in content and b"x" in content for content in found if content)
 
 
-def test_a_write_is_torn_between_sectors_and_nowhere_else(disk: SimulatedDisk) -> None:
+def test_write_is_torn_only_between_sectors(disk: SimulatedDisk) -> None:
     old, new = b"o" * 3 * SECTOR_BYTES, b"n" * 2 * SECTOR_BYTES
     write_file(disk, FILE, old)
     disk.settle()
@@ -333,7 +333,7 @@ def test_a_write_is_torn_between_sectors_and_nowhere_else(disk: SimulatedDisk) -
     assert len(found) == 8, "each of the three sectors can be old or new"
 
 
-def test_past_the_old_end_a_torn_write_leaves_zeros_or_noise_with_either_length(disk: SimulatedDisk) -> None:
+def test_torn_write_past_the_old_end_leaves_zeros_or_noise_with_either_length(disk: SimulatedDisk) -> None:
     write_file(disk, FILE, b"o" * 100)
     disk.settle()
     disk.open(FILE, "update").write_at(100, b"n" * 1000)
@@ -347,7 +347,7 @@ def test_past_the_old_end_a_torn_write_leaves_zeros_or_noise_with_either_length(
     assert any(set(content[100:SECTOR_BYTES]) - {ord("n"), 0} for content in found), "noise"
 
 
-def test_a_truncation_that_was_not_synced_may_not_have_happened(disk: SimulatedDisk) -> None:
+def test_unsynced_truncation_may_not_have_happened(disk: SimulatedDisk) -> None:
     write_file(disk, FILE, b"abcdef")
     disk.settle()
     file = disk.open(FILE, "update")
@@ -359,7 +359,7 @@ def test_a_truncation_that_was_not_synced_may_not_have_happened(disk: SimulatedD
     assert possible(disk) == {b"abX"}
 
 
-def test_names_change_in_their_order_within_a_directory(disk: SimulatedDisk) -> None:
+def test_names_within_a_directory_change_in_order(disk: SimulatedDisk) -> None:
     write_tree(disk, JOURNAL, {"a": b"a", "b": b"b"})
     disk.settle()
     disk.remove(JOURNAL / "a")
@@ -370,7 +370,7 @@ def test_names_change_in_their_order_within_a_directory(disk: SimulatedDisk) -> 
     assert {tuple(read_tree(state, JOURNAL)) for state in any_order} == {("a", "b"), ("b",), ("a",), ()}
 
 
-def test_names_change_in_any_order_across_directories(disk: SimulatedDisk) -> None:
+def test_names_in_different_directories_change_in_any_order(disk: SimulatedDisk) -> None:
     write_tree(disk, JOURNAL, {"x/a": b"a", "y/b": b"b"})
     disk.settle()
     disk.remove(JOURNAL / "x" / "a")
@@ -384,7 +384,7 @@ def test_names_change_in_any_order_across_directories(disk: SimulatedDisk) -> No
     assert files == {("x/a",), ()}
 
 
-def test_a_rename_in_a_directory_happens_or_not(disk: SimulatedDisk) -> None:
+def test_rename_within_a_directory_happens_or_does_not(disk: SimulatedDisk) -> None:
     write_tree(disk, JOURNAL, {"file": b"old", "other": b"new"})
     disk.settle()
     disk.rename(OTHER, FILE)
@@ -394,7 +394,7 @@ def test_a_rename_in_a_directory_happens_or_not(disk: SimulatedDisk) -> None:
 
 
 @pytest.mark.parametrize("synced", [None, "x", "y"])
-def test_a_rename_between_directories_may_leave_both_names_but_never_none(
+def test_rename_between_directories_may_leave_both_names_but_never_none(
     disk: SimulatedDisk, synced: str | None
 ) -> None:
     write_tree(disk, JOURNAL, {"x/a": b"a", "y": None})
@@ -410,7 +410,7 @@ def test_a_rename_between_directories_may_leave_both_names_but_never_none(
 
 
 @pytest.mark.parametrize(("synced", "moved"), [("", []), ("y", []), ("x", ["/journal/x/a"]), ("yx", [])])
-def test_file_whose_old_name_is_synced_away_first_is_reported(
+def test_file_whose_old_name_is_durably_removed_first_is_reported(
     disk: SimulatedDisk, synced: str, moved: list[str]
 ) -> None:
     write_tree(disk, JOURNAL, {"x/a": b"a", "y": None})
@@ -487,7 +487,7 @@ def test_every_crash_state_is_unique_and_has_a_story(disk: SimulatedDisk) -> Non
     assert "write 700 bytes at 0 of /journal/" in torn.story
 
 
-def test_a_crash_during_recovery_is_a_crash_of_the_crashed_disk(disk: SimulatedDisk) -> None:
+def test_crash_during_recovery_is_a_crash_of_the_crashed_disk(disk: SimulatedDisk) -> None:
     file = disk.open(FILE, "create")
     disk.sync_directory(JOURNAL)
     disk.settle()
@@ -554,14 +554,14 @@ def acknowledged_are_there(state: SimulatedDisk) -> bool:
 @pytest.mark.parametrize(
     ("sync", "sync_name", "sound"), [(True, True, True), (False, True, False), (True, False, False)]
 )
-def test_a_forgotten_sync_loses_what_was_acknowledged(
+def test_forgotten_sync_loses_acknowledged_records(
     disk: SimulatedDisk, sync: bool, sync_name: bool, sound: bool
 ) -> None:
     append_acknowledged(disk, disk.mark, sync=sync, sync_name=sync_name)
     assert all(map(acknowledged_are_there, disk.crash_states())) is sound
 
 
-def test_a_name_left_by_a_killed_process_must_be_synced_by_the_next(disk: SimulatedDisk) -> None:
+def test_name_left_by_a_killed_process_must_be_synced_by_the_next(disk: SimulatedDisk) -> None:
     disk.open(FILE, "create")
     *_, killed = disk.process_kills()
     careless, careful = killed, list(disk.process_kills())[-1]
@@ -609,7 +609,7 @@ def test_each_call_fails_in_turn_until_no_call_fails(disk: SimulatedDisk) -> Non
     assert failed == [f"create {FILE}", *[f"write {FILE}"] * 3, f"sync {FILE}", f"close {FILE}", "clean"]
 
 
-def test_a_fault_happens_once_or_forever(disk: SimulatedDisk) -> None:
+def test_fault_happens_once_or_forever(disk: SimulatedDisk) -> None:
     once, forever = FaultyDisk(disk.copy(), 2), FaultyDisk(disk.copy(), 2, forever=True)
     for faulty, later_fails in ((once, False), (forever, True)):
         assert not faulty.exists(FILE)
@@ -639,7 +639,7 @@ def test_only_the_chosen_kinds_are_counted_and_fail(disk: SimulatedDisk) -> None
         FaultyDisk(disk, 1, FORGOTTEN)
 
 
-def test_a_full_disk_takes_half_a_write_and_refuses_the_next(disk: SimulatedDisk) -> None:
+def test_full_disk_writes_half_of_a_write_and_refuses_the_next(disk: SimulatedDisk) -> None:
     left: list[bytes | None] = []
     for faulty in failing_calls(disk.copy, error=errno.ENOSPC, partial=True, only=WRITES):
         if faulty.failures == 0 and len(left) == 3:
@@ -660,7 +660,7 @@ def test_short_write_is_no_failure_if_the_rest_is_written(disk: SimulatedDisk) -
     assert rounds == 4, "one for each write, and the clean one"
 
 
-def test_a_file_is_closed_even_when_closing_fails(disk: SimulatedDisk) -> None:
+def test_file_is_closed_even_if_closing_fails(disk: SimulatedDisk) -> None:
     faulty = FaultyDisk(disk, 1, only=["close"])
     file = faulty.open(FILE, "update")
     file.lock()
@@ -672,7 +672,7 @@ def test_a_file_is_closed_even_when_closing_fails(disk: SimulatedDisk) -> None:
 # --- the language of damage -----------------------------------------------------------------------------------------
 
 
-def test_each_damage_does_what_its_name_says(tmp_path: Path) -> None:
+def test_each_damage_function_does_what_its_name_says(tmp_path: Path) -> None:
     data = b"abcdef"
     assert cut(data, 2) == b"ab"
     assert shrink(data, 2) == b"abcd"
@@ -707,7 +707,7 @@ def test_torn_tails_cover_every_byte_cut_zeroed_and_noisy() -> None:
     assert [case.data for case in torn_tails(b"a\0", 1) if "zeros" in case.label] == [], "zeros would change nothing"
 
 
-def test_the_generators_give_every_case_once_and_never_the_original() -> None:
+def test_generators_return_every_case_once_and_never_the_original() -> None:
     data = bytes(range(20))
     flips = [case.data for case in bit_flips(data, 2, 4)]
     assert len(set(flips)) == 16
@@ -721,7 +721,7 @@ def test_the_generators_give_every_case_once_and_never_the_original() -> None:
     assert {b"\xff\xff", b"\x80\0", b"\0\x80", b"\x7f\xff", b"\0\0", b"\0\1"} <= set(hostile_integers(2))
 
 
-def test_fuzzing_is_reproducible_and_knows_its_first_byte() -> None:
+def test_fuzzing_is_reproducible_and_knows_its_first_changed_byte() -> None:
     data = noise(300)
     cases = list(fuzzed(data, 400))
     assert cases == list(fuzzed(data, 400))
@@ -733,7 +733,7 @@ def test_fuzzing_is_reproducible_and_knows_its_first_byte() -> None:
 # --- counting, replaying, comparing -----------------------------------------------------------------------------------
 
 
-def test_counts_are_added_up_over_processes_and_printed_per_format() -> None:
+def test_counts_of_processes_are_added_and_printed_per_format() -> None:
     worker, controller = Counts(), Counts()
     worker.add("torn tails", 1200, format="sej")
     worker.add("bit flips", 5)
@@ -788,7 +788,7 @@ def run_pytest(directory: Path, code: str, *options: str) -> str:
     return result.stdout
 
 
-def test_a_failing_case_can_be_run_alone(tmp_path: Path) -> None:
+def test_failing_case_can_be_run_alone(tmp_path: Path) -> None:
     code = """
         from tests.support.damage import torn_tails
         from tests.support.replay import each
@@ -825,7 +825,7 @@ def test_failure_report_contains_the_story_of_the_disk(disk: SimulatedDisk) -> N
     replay.forget()
 
 
-def test_a_crash_state_can_be_found_again_by_its_label(disk: SimulatedDisk) -> None:
+def test_crash_state_can_be_found_again_by_its_label(disk: SimulatedDisk) -> None:
     three_writes(disk)
     states = list(disk.crash_states())
     chosen = states[len(states) // 2]
@@ -840,7 +840,7 @@ def test_a_crash_state_can_be_found_again_by_its_label(disk: SimulatedDisk) -> N
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_the_counts_of_all_workers_are_printed(tmp_path: Path, workers: int) -> None:
+def test_counts_of_all_workers_are_printed(tmp_path: Path, workers: int) -> None:
     code = """
         import pytest
         from tests.support.counts import COUNTS

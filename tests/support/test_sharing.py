@@ -1,4 +1,4 @@
-"""Tests of the same Spark are run by the same worker, and every file that is named for it is there."""
+"""Tests that share a Spark session run on the same worker, and the listed test files exist."""
 
 from __future__ import annotations
 

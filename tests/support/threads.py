@@ -1,4 +1,4 @@
-"""Threads of a test: a thread that hangs fails the test at a deadline, and does not keep the run from ending."""
+"""Threads of a test: a thread that hangs fails the test at a deadline, and does not prevent the run from ending."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import TypeVar
 Result = TypeVar("Result")
 
 DEADLINE_SECONDS = 60.0
-"""Far beyond what anything here takes; reached only when something hangs."""
+"""Far longer than anything here takes; reached only if something hangs."""
 
 
 def in_a_thread(function: Callable[[], Result]) -> Future[Result]:
-    """Start a function in a new thread; ask for `result(DEADLINE_SECONDS)`."""
+    """Start a function in a new thread; call `result(DEADLINE_SECONDS)` for its result."""
     future: Future[Result] = Future()
 
     def run() -> None:

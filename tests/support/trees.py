@@ -1,4 +1,4 @@
-"""Whole directories as values: read one from any disk, put one onto any disk, say how two differ.
+"""Whole directories as values: read one from any disk, write one to any disk, compare two.
 
 A tree is a dictionary from the path below the root to the bytes of the file, or to None for a directory.
 """
@@ -40,7 +40,7 @@ def read_file(disk: Disk, path: Path) -> bytes:
 
 
 def write_file(disk: Disk, path: Path, data: bytes) -> None:
-    """Write one file to a disk, replacing what was there, without syncing it."""
+    """Write one file to a disk, replacing an existing one, without syncing it."""
     file = disk.open(path, "update")
     try:
         file.truncate(0)
@@ -50,7 +50,7 @@ def write_file(disk: Disk, path: Path, data: bytes) -> None:
 
 
 def write_tree(disk: Disk, root: Path, tree: Mapping[str, bytes | None]) -> None:
-    """Put a tree onto a disk, below a directory that is created if need be."""
+    """Write a tree to a disk, below a directory that is created if necessary."""
     _make_parents(disk, root)
     for name in sorted(tree):
         content = tree[name]
@@ -68,12 +68,12 @@ def _make_parents(disk: Disk, path: Path) -> None:
 
 
 def load_directory(source: Path, disk: Disk, root: Path) -> None:
-    """Copy a directory of the real disk onto another disk."""
+    """Copy a directory of the real disk to another disk."""
     write_tree(disk, root, read_tree(REAL_DISK, source))
 
 
 def differences(before: Tree, after: Tree) -> list[str]:
-    """How two trees differ, one line for each path; empty when they are equal."""
+    """The differences of two trees, one line for each path; empty if they are equal."""
     lines = []
     for name in sorted({*before, *after}):
         if name not in after:

@@ -1,4 +1,4 @@
-"""What is interrupted in a store, and what must hold then; see `tests/contract/test_interrupts.py`."""
+"""Interrupted calls of a store, and the invariants after them: `tests/contract/test_interrupts.py`."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ ZEROS = "\0" * 2000
 
 
 class Try(NamedTuple):
-    """A call of a store that has `STATE`, and what it may have then."""
+    """A call of a store that has `STATE`, and the possible states after it."""
 
     call: Callable[[VersionedKVStore], object]
     outcomes: list[dict[str, Any]]
     capacity: int = 4096
     before: int = 0
-    """How many bytes of changes there were before."""
+    """The number of bytes of earlier changes."""
     ends: bool = False
 
 

@@ -1,7 +1,7 @@
-"""Stores as another program rotates them, after its description, as simply as one can think of it.
+"""Stores as another program rotates them, by its description, in the simplest implementation.
 
-The archive is named by the latest time among the keys that are left, 0 where none is; the new journal is initialized at
-the time of the rotation; the state is written in any order. An archive of the same name is overwritten.
+The archive is named by the latest time among the remaining keys, or 0 if there are none. The new journal is initialized
+at the time of the rotation. The state is written in any order. An archive of the same name is overwritten.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Elsewhere:
 
 
 def random_store(dice: random.Random, changes: int = 30, *, overwrites: bool = False) -> Elsewhere:
-    """A store of some changes and rotations. Without `overwrites` no archive takes the place of another one."""
+    """A store of some changes and rotations. Without `overwrites` no archive replaces another one."""
     while True:
         found = Elsewhere(dice)
         for number in range(changes):

@@ -1,4 +1,4 @@
-"""Journals to try things on, written by hand: no store is needed to have them."""
+"""Sample journals, written by hand, without a store."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def journal(initialized: int, entries: Iterable[Entry], *, spare: int = 0, **ext
 
 
 def with_position(data: bytes, position: int) -> bytes:
-    """A journal whose header says something else about where the next entry goes."""
+    """A journal whose header has another position of the next entry."""
     return data[:8] + position.to_bytes(8, "little") + data[16:]
 
 
 @dataclass
 class Model:
-    """A store as simply as one can think of it: every change that was made, and the journals that hold them."""
+    """A store in its simplest form: every change, and the journals that contain them."""
 
     initialized: int = START
     changes: list[Entry] = field(default_factory=list)
@@ -47,7 +47,7 @@ class Model:
         self._entries.append(entry)
 
     def rotate(self) -> None:
-        """What a store does at its high-water mark; T counts up where the name is taken."""
+        """Rotate as a store does at its high-water mark; T counts up if the name is taken."""
         last = max([self._begun, *(entry.t for entry in self._entries)])
         while any(last == taken for taken, _ in self.archives):
             last += 1
@@ -70,7 +70,7 @@ class Model:
         return journal(self._begun, self._entries, spare=spare)
 
     def write(self, directory: Path, store: str = "cars", *, spare: int = 64) -> Path:
-        """Lay the files out; the path of the active one."""
+        """Write the files; the path of the active one."""
         directory.mkdir(parents=True, exist_ok=True)
         for timestamp, data in self.archives:
             (directory / archive_name(store, timestamp)).write_bytes(zlib.compress(data, ARCHIVE_LEVEL))

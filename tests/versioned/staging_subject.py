@@ -1,4 +1,4 @@
-"""versioned in the contract tests of staging: new stores, beside one that is there."""
+"""versioned in the contract tests of staging: new stores, beside an existing one."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from tests.versioned.samples import START
 from tests.versioned.stores import Clock
 
 CAPACITY = 2048
-"""Of stores of these tests: a simulated disk remembers all of it for every state."""
+"""The capacity of the stores of these tests: a simulated disk remembers all of it for every state."""
 
 
 class VersionedStaging(StagingSubject):
-    """Changes of two stores for each batch: key, JSON and time. Rows have their store in front."""
+    """Changes of two stores for each batch: key, JSON and time. In rows, the store precedes them."""
 
     name = "versioned"
     target = StoresTarget()
@@ -40,7 +40,7 @@ class VersionedStaging(StagingSubject):
     ]
 
     def rows(self, seed: int, count: int, batch: int = 0) -> list[Row]:
-        """Times go up and down, and some are equal, within a task and across two."""
+        """Times increase and decrease, and some are equal, within a task and across two."""
         dice = random.Random(f"{seed} {batch}" if batch else seed)
         return [
             (

@@ -1,4 +1,4 @@
-"""What the tests of the store share: a clock that one sets, and the files of a store, read and made by hand."""
+"""Shared by the tests of the store: a clock that is set, and the files of a store, read and made by hand."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Clock:
 
 
 class HookedDisk:
-    """The disk of this machine, or another one, with a hook before a file is opened: for races that always happen."""
+    """The real disk, or another one, with a hook before a file is opened: for races that always happen."""
 
     def __init__(self, inner: Disk = REAL_DISK) -> None:
         self.inner = inner
@@ -51,7 +51,7 @@ class HookedDisk:
 
 
 def content_of(store: VersionedKVStore) -> dict[str, tuple[Any, int]]:
-    """All that is in a store, with times."""
+    """The contents of a store, with times."""
     found = {}
     for key, value in store.items():
         pair = store.get_with_timestamp(key)
@@ -75,7 +75,7 @@ def journal(
 
 
 def decode_journal(data: bytes) -> tuple[int, list[Entry]]:
-    """Since when a journal was active, and its entries up to its position. All of it must be whole."""
+    """The time since which a journal was active, and its entries up to its position. All of it must be whole."""
     header = codec.decode_header(data)
     assert isinstance(header, tuple)
     position = header[0].position
@@ -102,7 +102,7 @@ def journals_of(directory: Path, name: str, disk: Disk = REAL_DISK) -> list[tupl
 
 
 def changes_of(directory: Path, name: str, disk: Disk = REAL_DISK) -> list[Change]:
-    """Every change that the journals of a store know, once, in their order."""
+    """Every change in the journals of a store, once, in their order."""
     found: dict[Change, None] = {}
     for _, entries in journals_of(directory, name, disk):
         for entry in entries:
@@ -111,7 +111,7 @@ def changes_of(directory: Path, name: str, disk: Disk = REAL_DISK) -> list[Chang
 
 
 def state_of(entries: Iterable[Entry]) -> dict[str, tuple[Any, int]]:
-    """What the entries of a journal stand for."""
+    """The state that the entries of a journal result in."""
     state: dict[str, tuple[Any, int]] = {}
     for entry in entries:
         state.pop(entry.k, None)
@@ -121,7 +121,7 @@ def state_of(entries: Iterable[Entry]) -> dict[str, tuple[Any, int]]:
 
 
 class Renamed:
-    """A store whose last archive gets a later name than it should have, because that is taken by something else."""
+    """A store whose last archive gets a later name than usual, because another file has that name."""
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir()
@@ -137,6 +137,6 @@ class Renamed:
             store.insert(key, value)
 
     def remove_archives(self) -> None:
-        """As retention does it: from then on the journal is numbered by its own beginning."""
+        """As retention does: from then on the journal is numbered by its own beginning."""
         self.taken.unlink()
         (self.directory / "cars.jrn.t2001.zz").unlink()

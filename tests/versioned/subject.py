@@ -1,4 +1,4 @@
-"""Stores as the contract tests see them: a record is a change, together with the bytes that it has in its file."""
+"""Stores in the contract tests: a record is a change, together with its bytes in its file."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _ENTRIES_AT = HEADER_BYTES + len(_HEAD)
 
 @dataclass(frozen=True)
 class Kept:
-    """A change and its bytes, and the bytes before the first one of a file."""
+    """A change and its bytes, and the bytes before the first change of a file."""
 
     entry: Entry
     data: bytes
@@ -83,7 +83,7 @@ class VersionedSubject(Subject):
         return _kept(Entry(START + 1000 * index, f"key {index % 3}", _value(chance)))
 
     def filling_record(self, seed: int, index: int) -> Kept:
-        """Every record is of another key, so that the state grows, and with it the journal that it is put into."""
+        """Every record has another key, so the state grows, and with it the journal that a rotation writes."""
         record = self.record(seed, index).entry
         return _kept(Entry(record.t, f"key {index}", record.o or index))
 
@@ -172,7 +172,7 @@ class VersionedSubject(Subject):
         return with_position(whole + head + b"not much", len(whole) + size)
 
     def flip_samples(self) -> list[FlipSample]:
-        return flip_samples_of("values", _uniform, {16: 64.3, 100: 79.3, 1000: 86.5})
+        return flip_samples_of("values", _uniform, {16: 45.4, 100: 73.1, 1000: 85.7})
 
     # --- a journal on a disk ----------------------------------------------------------------------------------------
 
@@ -189,7 +189,7 @@ class VersionedSubject(Subject):
         return with_position(data, 0)[: header[0].position]
 
     def of_kept(self, kept: bytes, cut: Damage) -> bytes:
-        return kept[: cut.size]  # followed by incomplete writes, which no position counts yet
+        return kept[: cut.size]  # followed by incomplete writes, which the position does not include yet
 
     def open_session(self, disk: Disk, home: Path, *, sync: str = "always", **options: Any) -> StoreSession:
         return StoreSession(disk, home, sync, **options)
@@ -206,7 +206,7 @@ class VersionedSubject(Subject):
                 head = _HEAD
 
     def is_journal_file(self, name: str) -> bool:
-        return name == FILE or name.endswith(".zz")  # the others are on their way to be one of these
+        return name == FILE or name.endswith(".zz")  # the others are being made into one of these
 
     def more_verbs(self, disk: Disk, home: Path) -> dict[str, Callable[[], object]]:
         def reader() -> Reader:
@@ -253,7 +253,7 @@ class VersionedSubject(Subject):
 
 
 class StoreSession:
-    """A store whose clock says what the next change asks for."""
+    """A store whose clock returns the time that the next change requires."""
 
     def __init__(self, disk: Disk, home: Path, sync: str, *, capacity: int = 4096) -> None:
         self._now = START
@@ -299,7 +299,7 @@ def _taken(module: ModuleType, data: bytes, start: int, stop: int, count: int) -
 
 
 def _head_of(disk: Disk, reader: Reader) -> bytes:
-    """What the first file has between its header and its first entry."""
+    """The bytes of the first file between its header and its first entry."""
     source = reader.files()[0]
     if source.compressed:
         return _HEAD

@@ -1,7 +1,7 @@
 """Reading beside a store that rotates: the answer is that of some moment, whatever is renamed meanwhile.
 
-Races happen at their worst moment here: right before a file is opened the store rotates, once or several times. In the
-last tests another process does it for real.
+Races happen at the worst moment here: right before a file is opened the store rotates, once or several times. In the
+last tests another process does this for real.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.versioned.stores import Clock, HookedDisk, Renamed, content_of
 
 
 class Rotating:
-    """A store, every state that it had by time, and readers before whose opens it changes and rotates."""
+    """A store, all its states by time, and readers before whose opens it changes and rotates."""
 
     def __init__(self, directory: Path, **options: Any) -> None:
         self.store = VersionedKVStore(directory, "cars", clock=Clock(1000), background=False, **options)
@@ -65,7 +65,7 @@ WHEN = [{0}, {1}, {2}, {3}, {0, 1}, {1, 2}, {0, 2, 4}, {1, 3, 5, 7}]
 
 @pytest.mark.parametrize(("before", "rounds"), [(0, 1), (2, 2)])
 @pytest.mark.parametrize("when", WHEN, ids=str)
-def test_the_state_at_every_time_is_right_while_the_store_rotates(
+def test_state_at_every_time_is_right_while_the_store_rotates(
     tmp_path: Path, when: set[int], rounds: int, before: int
 ) -> None:
     rotating = Rotating(tmp_path)

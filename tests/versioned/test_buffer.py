@@ -1,4 +1,4 @@
-"""What of a store's files is durable when a step of opening, growing or cleaning is done."""
+"""The durable parts of a store's files after a step of opening, growing or cleaning."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from logwright.versioned.files.buffer import (
     MARK_MAGIC,
     SECTOR_BYTES,
     Buffer,
+    Mark,
     has_zero_sector,
     is_missing_sector,
     mark_at,
@@ -81,7 +82,7 @@ def test_grown_buffer_is_durable_with_its_mark() -> None:
     buffer.sync()
     buffer.grow(8192, 3600)
     assert disk.unsynced() == []
-    assert (buffer.size, read_mark(buffer.memory, 8192)) == (8192, (3600, False))
+    assert (buffer.size, read_mark(buffer.memory, 8192)) == (8192, Mark(3600))
     assert read_file(disk, ACTIVE)[mark_at(4096) : 4096] == bytes(16), "the old mark is gone"
     buffer.close()
 
@@ -99,7 +100,7 @@ def test_grown_buffer_has_only_zeros_after_its_entries(mapped: bool) -> None:
     buffer.close()
 
 
-def test_a_power_cut_while_a_buffer_grows_leaves_every_entry() -> None:
+def test_power_cut_while_a_buffer_grows_leaves_every_entry() -> None:
     disk = disk_with(active=journal(ENTRIES, size=4096))
     buffer = Buffer.open(disk, ACTIVE)
     buffer.set_mark(3500)
@@ -153,12 +154,12 @@ def test_zeros_end_at_the_mark() -> None:
     buffer = Buffer.open(disk, ACTIVE)
     buffer.set_mark(4096)
     buffer.zero_ahead(4096)
-    assert read_mark(buffer.memory, AHEAD_BYTES) == (4096, False)
+    assert read_mark(buffer.memory, AHEAD_BYTES) == Mark(4096)
     assert buffer.zeroed == AHEAD_BYTES
     buffer.close()
 
 
-def test_the_space_of_a_buffer_with_holes_is_reserved(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_space_of_a_buffer_with_holes_is_reserved(monkeypatch: pytest.MonkeyPatch) -> None:
     allocated: list[int] = []
     monkeypatch.setattr(MappingFile, "allocate", lambda file, size: allocated.append(size))
     disk: Any = MappingDisk(disk_with(active=journal(ENTRIES, size=8192)))
@@ -167,7 +168,7 @@ def test_the_space_of_a_buffer_with_holes_is_reserved(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("mapped", [True, False])
-def test_a_closed_buffer_holds_no_memory(mapped: bool) -> None:
+def test_closed_buffer_holds_no_memory(mapped: bool) -> None:
     inner = disk_with(active=journal(ENTRIES, size=8192))
     buffer = Buffer.open(MappingDisk(inner) if mapped else inner, ACTIVE)
     assert len(buffer.memory) == 8192
@@ -192,12 +193,12 @@ def test_archives_are_removed_oldest_first_despite_reordered_name_changes() -> N
 def test_smallest_buffer_has_space_for_a_mark() -> None:
     memory = bytearray(LEAST_BYTES)
     MARK.pack_into(memory, mark_at(LEAST_BYTES), MARK_MAGIC, 77)
-    assert read_mark(memory, LEAST_BYTES) == (77, False)
+    assert read_mark(memory, LEAST_BYTES) == Mark(77)
     assert read_mark(memory[:-1], LEAST_BYTES - 1) is None
 
 
 @pytest.mark.parametrize("found", [has_zero_sector, is_missing_sector])
-def test_zero_sector_counts_only_if_it_is_within_the_range(found: Callable[..., bool]) -> None:
+def test_zero_sector_is_found_only_if_it_is_within_the_range(found: Callable[..., bool]) -> None:
     memory = b"x" * SECTOR_BYTES + bytes(SECTOR_BYTES)
     assert found(memory, 0, 2 * SECTOR_BYTES)
     assert not found(memory, 0, 2 * SECTOR_BYTES - 1)
@@ -209,7 +210,7 @@ def test_zero_sector_counts_only_if_it_is_within_the_range(found: Callable[..., 
     ("before", "after", "is_missing"),
     [(0, 0, True), (7, 0, True), (0, 7, True), (7, 7, False), (SECTOR_BYTES, 7, True), (600, 600, False)],
 )
-def test_the_zeros_of_a_missing_sector_begin_or_end_where_it_does(before: int, after: int, is_missing: bool) -> None:
+def test_zeros_of_a_missing_sector_begin_or_end_with_it(before: int, after: int, is_missing: bool) -> None:
     memory = bytearray(b"x" * 6 * SECTOR_BYTES)
     memory[2 * SECTOR_BYTES - before : 3 * SECTOR_BYTES + after] = bytes(SECTOR_BYTES + before + after)
     assert is_missing_sector(memory, 5, len(memory) - 5) == is_missing
@@ -232,22 +233,22 @@ def test_zeros_are_written_ahead_in_a_new_file_that_can_be_mapped(monkeypatch: p
 
 
 @pytest.mark.parametrize("mapped", [True, False])
-def test_an_entry_with_a_sector_of_zeros_is_synced_before_the_position_counts_it(mapped: bool) -> None:
+def test_entry_with_a_sector_of_zeros_is_synced_before_the_position_includes_it(mapped: bool) -> None:
     inner = SimulatedDisk()
     disk = MappingDisk(inner) if mapped else inner
     disk.make_directory(HOME)
     buffer = Buffer.create(disk, disk.open(HOME / "new", "create"), 8192, 100)
     buffer.sync()
     buffer.append(100, b"x" + bytes(1500) + b"x", has_zeros=True)
-    assert read_mark(buffer.memory, buffer.size) == (1602, False)
+    assert read_mark(buffer.memory, buffer.size) == Mark(1602)
     buffer.append(1602, b"plain", has_zeros=False)
-    assert read_mark(buffer.memory, buffer.size) == (1602, False)
+    assert read_mark(buffer.memory, buffer.size) == Mark(1602)
     assert bytes(buffer.memory[8:16]) == (1607).to_bytes(8, "little")
     buffer.close()
 
 
 class Recorded:
-    """The calls of a file that change it, and how many bytes each write takes at most."""
+    """The calls of a file that change it, and the limit on the bytes of each write."""
 
     def __init__(self, buffer: Buffer, monkeypatch: pytest.MonkeyPatch, most: int = 1 << 20) -> None:
         self.calls: list[str] = []
@@ -271,7 +272,7 @@ def mapped_buffer() -> Buffer:
     return Buffer.create(disk, disk.open(HOME / "new", "create"), 8192, 100)
 
 
-def test_an_entry_is_written_before_the_position_and_with_zeros_synced_and_marked(
+def test_entry_is_written_before_the_position_and_with_zeros_synced_and_marked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     buffer = mapped_buffer()

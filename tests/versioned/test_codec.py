@@ -1,4 +1,4 @@
-"""Bytes and what they mean: one table of cases, read in both directions, whole, byte by byte, and followed by bytes."""
+"""Bytes and their meaning: one table of cases, read in both directions, whole, byte by byte, and followed by bytes."""
 
 from __future__ import annotations
 
@@ -83,10 +83,10 @@ def test_invalid_header_is_refused(text: str, position: int, reason: str) -> Non
 
 FIELDS_IN_ANY_ORDER = {
     "9a 816f01 816b8161 817405 9b": Entry(5, "a", 1),
-    "9a 817406 816b8162 816f01 817405 816b8161 9b": Entry(5, "a", 1),  # the last one of equal names counts
+    "9a 817406 816b8162 816f01 817405 816b8161 9b": Entry(5, "a", 1),  # the last one of equal names wins
     "9a 817405 816b8161 816f01 827878 99 9b 9b": Entry(5, "a", 1, {"xx": []}),
     "9a 680574 05 816b8161 816f01 9b": Entry(5, "a", 1),  # a long string of one byte
-    "9a 8174 7805 816b 6807 61 0562 816f 7101 00 9b": Entry(5, "ab", 1),  # wider than need be, and in chunks
+    "9a 8174 7805 816b 6807 61 0562 816f 7101 00 9b": Entry(5, "ab", 1),  # wider than necessary, and in chunks
 }
 
 
@@ -168,11 +168,11 @@ def test_non_finite_numbers_are_strings_in_json() -> None:
     assert codec.to_json([math.nan, {"x": -math.inf}, math.inf, 1.5]) == '["NaN",{"x":"-Infinity"},"Infinity",1.5]'
 
 
-def test_the_smallest_entry_has_eleven_bytes() -> None:
+def test_smallest_entry_has_eleven_bytes() -> None:
     assert len(codec.EMPTY_ENTRY) == 11
 
 
-def test_a_column_of_more_than_two_gibibytes_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_column_of_more_than_two_gibibytes_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(codec, "MAX_COLUMN_BYTES", 3)
     data = codec.pack_entry(1, "long key", None)
     with pytest.raises(TooLarge):

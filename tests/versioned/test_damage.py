@@ -24,6 +24,7 @@ from logwright.versioned import Entry, Reader, VersionedKVStore, VersionedRecove
 from logwright.versioned.bytes import codec, kernel
 from logwright.versioned.bytes.layout import ARCHIVE_LEVEL, HEADER_BYTES
 from logwright.versioned.files import repair
+from logwright.versioned.files.cursor import Chunk, Cursor
 from logwright.versioned.files.files import active_name, archive_name
 from logwright.versioned.model.replay import replay
 from tests.support.counts import COUNTS
@@ -270,8 +271,12 @@ def test_repair_that_keeps_unproven_entries_is_detected(monkeypatch: pytest.Monk
     def remade(salvage: repair._Salvage, stream: object) -> list[Step]:
         if salvage.head is None or salvage.head.metadata is None:
             return salvage._lost_archive("no head")
-        body = codec.encode(salvage.head.metadata) + b"".join(salvage.content)
-        data = zlib.compress(codec.encode_header(HEADER_BYTES + len(body)) + body)
+        items = Cursor(salvage.file, salvage.source).items()
+        chunks = [bytes(item.data[item.start : item.stop]) for item in items if isinstance(item, Chunk)]
+        body = codec.encode(salvage.head.metadata) + b"".join(chunks)
+        journal = codec.encode_header(HEADER_BYTES + len(body)) + body
+        salvage._becomes(journal)
+        data = zlib.compress(journal)
         name = salvage.source.name
         return [
             Create(name + ".x", "", (), "", data),

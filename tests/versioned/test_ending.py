@@ -1,4 +1,4 @@
-"""Where the entries of a journal end, why, and what is found behind that."""
+"""Where the entries of a journal end, why, and the entries after that."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def ending_of(data: bytes) -> Ending:
         (None, "something", True),
     ],
 )
-def test_ending_is_doubtful_for_a_reason_or_if_the_mark_is_behind_it(
+def test_ending_is_doubtful_for_a_reason_or_if_the_mark_is_after_it(
     mark: Mark | None, reason: str, is_doubtful: bool
 ) -> None:
     assert Ending(1000, END, mark, END, 2, reason).is_doubtful == is_doubtful
@@ -98,7 +98,7 @@ def test_journal_with_a_header_is_not_searched_for_bytes(monkeypatch: pytest.Mon
     assert not is_blank(on_a_disk(journal([])), PATH)
 
 
-def test_entries_behind_a_place_are_found_wherever_they_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entries_after_a_place_are_found_wherever_they_begin(monkeypatch: pytest.MonkeyPatch) -> None:
     first, second, third = (codec.pack_entry(*entry) for entry in [*ENTRIES, (1003, "c", None)])
     buffer = Buffer.open(on_a_disk(first + b"?" + second + third + b"!" + ENTRY_START * 3), PATH)
     try:

@@ -38,7 +38,7 @@ def opened(path: Path, **options: Any) -> VersionedKVStore:
 
 
 def _kind(value: object) -> str:
-    """What a test is called by: nothing that differs between two processes."""
+    """The name of a test: nothing that differs between two processes."""
     return type(value).__name__
 
 
@@ -95,7 +95,7 @@ def test_invalid_file_name_is_refused(tmp_path: Path, name: Any) -> None:
 @pytest.mark.parametrize(
     "name", ["a\nb", "ü𝄞", "\udcff", " ", "a.jrn.old", "a.jrn.t5.zz", "-", "a" * 200, "%s"], ids=ascii
 )
-def test_a_name_with_odd_characters_is_a_name(tmp_path: Path, name: str) -> None:
+def test_name_with_odd_characters_is_a_name(tmp_path: Path, name: str) -> None:
     with VersionedKVStore(tmp_path, name) as store, VersionedKVStore(tmp_path, "a") as other:
         store.insert("k", 1)
         other.insert("k", "of another")
@@ -285,13 +285,13 @@ def test_decompression_bomb_is_refused_with_little_memory(tmp_path: Path, kind: 
     else:
         data = head
     begun = pieces.compress(data) + pieces.flush(zlib.Z_FULL_FLUSH)
-    block = pieces.compress(piece) + pieces.flush(zlib.Z_FULL_FLUSH)  # which can be repeated any number of times
+    block = pieces.compress(piece) + pieces.flush(zlib.Z_FULL_FLUSH)  # can be repeated any number of times
     archive = tmp_path / archive_name("cars", START + 9)
     archive.write_bytes(begun + 1100 * block)
     assert archive.stat().st_size < 6 << 20
     limit = 700 << 20  # the interpreter and its libraries are mapped as well
     done = subprocess.run(
-        [sys.executable, "-c", READING, tmp_path, str(limit), str(START + 5)],
+        [sys.executable, "-c", READING, archive, str(limit), str(START + 5)],
         capture_output=True,
         text=True,
         timeout=120,

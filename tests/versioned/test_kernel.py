@@ -1,4 +1,4 @@
-"""The kernel gives the same results as the codec; the contract tests do the same with damaged bytes."""
+"""The kernel returns the same results as the codec; the contract tests do the same with damaged bytes."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_any_entry_is_packed_and_read_equally(t: int, key: str, value: Any) -> N
 
 
 @pytest.mark.parametrize("text", [*ENTRIES, *FIELDS_IN_ANY_ORDER])
-def test_every_form_of_an_entry_gives_the_same_columns(text: str) -> None:
+def test_every_form_of_an_entry_has_the_same_columns(text: str) -> None:
     data = hexed(text)
     assert columns_of(kernel.columns(data, 0, len(data), 1)) == columns_of(codec.columns(data, 0, len(data), 1))
     assert kernel.entries(data, 0, len(data), 1) == codec.entries(data, 0, len(data), 1)
@@ -66,8 +66,8 @@ def test_every_form_of_an_entry_gives_the_same_columns(text: str) -> None:
         "6b 0000807f",  # an infinity
         "6a 00ff",
         "68 07 61 0562",  # chunks
-        "82 0122",  # what JSON escapes
-        "99" * 40 + "9b" * 40,  # deeper than the fast path goes
+        "82 0122",  # characters that JSON escapes
+        "99" * 40 + "9b" * 40,  # deeper than the fast path supports
         "".join(f"99{number:02x}9b" for number in range(3)).join(("99", "9b")),
         "77 ffffffffffffffff",
         "7f 0000000000000080",
@@ -81,7 +81,7 @@ def test_every_value_is_the_same_json(text: str) -> None:
     json.loads(bytes(one.values or b""))
 
 
-def test_an_object_of_many_keys_is_the_same_json() -> None:
+def test_object_of_many_keys_is_the_same_json() -> None:
     for count in (10, 100, 1000):
         value = {f"key {number}": number for number in range(count)}
         data = codec.pack_entry(1, "a", value)
@@ -89,7 +89,7 @@ def test_an_object_of_many_keys_is_the_same_json() -> None:
         assert json.loads(bytes(found.values or b"")) == value
 
 
-def test_invalid_entry_gives_the_same_error() -> None:
+def test_invalid_entry_raises_the_same_error() -> None:
     for arguments in ((-1, "a", 1), (2**64, "a", 1), (1, "\ud800", 1), (1, "a", {1: 2}), (True, "a", 1), (1, b"", 1)):
         errors = []
         for twin in (codec, kernel):
@@ -99,7 +99,7 @@ def test_invalid_entry_gives_the_same_error() -> None:
         assert errors[0] == errors[1]
 
 
-def test_a_range_that_was_not_walked_is_refused() -> None:
+def test_range_that_was_not_walked_is_refused() -> None:
     data = codec.pack_entry(1, "a", 1) * 3
     for twin in (codec, kernel):
         with pytest.raises(Malformed, match="the range was not walked"):
@@ -113,7 +113,7 @@ def test_a_range_that_was_not_walked_is_refused() -> None:
 
 
 def latest_of(make: Any, data: bytes, count: int, at: int | None) -> list[Any]:
-    """What entries stand for, added in two parts, and walked over."""
+    """The state of entries, added in two parts, and walked over."""
     found: list[Any] = []
     middle = codec.spans(data, 0, len(data), count)[count // 2]
     added, walked = make(at), make(at)
@@ -171,7 +171,7 @@ def test_repeatedly_added_and_removed_key_takes_no_more_memory() -> None:
             before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert len(latest) == 0
     assert latest.state() == {}
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 8 * 1024  # of 28 MB that came and went
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 8 * 1024  # of 28 MB allocated in total
 
 
 def test_very_many_keys_are_distinguished() -> None:
@@ -282,7 +282,7 @@ def read_to_the_end(memory: mmap.mmap, place: int) -> None:
 
 
 def test_no_byte_is_read_past_the_end() -> None:
-    """Entries lie right before a page that may not be read: a child that does so all the same is killed."""
+    """Entries end right before a page that may not be read: a child that reads it is killed."""
     memory = mmap.mmap(-1, 2 * mmap.PAGESIZE)
     place = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     child = os.fork()

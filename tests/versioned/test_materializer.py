@@ -1,4 +1,4 @@
-"""The tables of stores: each change once, however the records are cut, and whether copies are among them or not."""
+"""The tables of stores: each change once, however the records are cut, with or without copies."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def tables_after(records: list[Row]) -> Callable[[int], Tables]:
 
 
 def copies_among(records: list[Row]) -> Iterator[bool]:
-    """Whether each record is a copy: it is in the head of its journal, and one of the head is earlier than that."""
+    """Whether each record is a copy: it is in the head of its journal, and a record of the head is earlier."""
     last: dict[str, Row] = {}
     for sequence, group in groupby(records, lambda record: record["before"]):
         journal = list(group)
@@ -188,7 +188,7 @@ def todays_history(records: list[Row]) -> list[tuple[str, int, Any, Any]]:
 def random_records(rng: random.Random, *, is_regular: bool = False) -> list[Row]:
     """The records of some journals of a store: with copies, without them, and with some of them missing.
 
-    In a regular journal changes are not earlier than the journal, and times do not go back.
+    In a regular journal changes are not earlier than the journal, and times do not decrease.
     """
     records: list[Row] = []
     sequence = rng.choice((0, 1000))
@@ -216,7 +216,7 @@ def random_records(rng: random.Random, *, is_regular: bool = False) -> list[Row]
             before = sequence if known else None
             records.append({"store": "cars", "t": t, "k": k, "o": o, "deleted": deleted, **place, "before": before})
             position += size
-        # as a rotation has it the time of the last change, or later where something was missed
+        # after a rotation, the time of the last change, or later if something was missed
         last = max([sequence + 1, *(t for t, *_ in rows if t < 2**63)])
         sequence = last + rng.choice((0, 0, 0, 2))
     return records
@@ -246,7 +246,7 @@ def brief(rows: list[Row], *names: str) -> list[tuple[Any, ...]]:
 
 @pytest.mark.usefixtures("_twin")
 @pytest.mark.parametrize("seed", range(80))
-def test_any_cut_of_any_records_gives_the_tables_of_all_of_them(seed: int, tmp_path: Path) -> None:
+def test_any_cut_of_any_records_has_the_tables_of_all_of_them(seed: int, tmp_path: Path) -> None:
     rng = random.Random(seed)
     records = random_records(rng)
     check_increments(MATERIALS, [as_batch(records)], tmp_path, rng, tables_after(records), "cars")
@@ -254,7 +254,7 @@ def test_any_cut_of_any_records_gives_the_tables_of_all_of_them(seed: int, tmp_p
 
 @pytest.mark.usefixtures("_twin")
 @pytest.mark.parametrize("seed", range(20))
-def test_any_cut_gives_the_state_at_a_moment(seed: int, tmp_path: Path) -> None:
+def test_any_cut_has_the_state_at_a_moment(seed: int, tmp_path: Path) -> None:
     rng = random.Random(seed)
     records = random_records(rng, is_regular=True)
     moment = rng.choice([-1, 0, 999, 10**9, *(each["t"] for each in records), *(each["before"] for each in records)])
@@ -277,7 +277,7 @@ def test_regular_journals_have_the_history_of_the_rule_over_all_records(seed: in
 
 
 @pytest.mark.usefixtures("_twin")
-def test_output_of_any_size_comes_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_output_of_any_size_is_returned_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     records = random_records(random.Random(5))
     whole = sorted_tables(tables_of([as_batch(records)], tmp_path))
     for size in (1, 100, 500):
@@ -294,7 +294,7 @@ def test_copy_with_the_time_of_its_journal_is_decided_by_the_rest_of_the_head(tm
     as_change = [("a", 1, 10, 40, None), ("b", 1, 10, 49, 100), ("b", 2, 100, 40, None)]
     increments = Increments(MATERIALS, tmp_path, "cars")
     increments.add([as_batch([*first, copy_of_b])])
-    assert brief(increments.tables()["kv_history"], *names) == as_change  # as long as nothing says otherwise
+    assert brief(increments.tables()["kv_history"], *names) == as_change  # unless something shows otherwise
     assert brief(increments.tables()["kv_state"], "k", "sequence", "position") == [("a", 10, 40), ("b", 100, 40)]
     assert increments.closed["kv_history"] == []
     increments.add([as_batch([record(50, "a", "1", 100, 49)])])
@@ -391,7 +391,7 @@ def test_times_beyond_63_bits_are_null_in_the_tables_and_exact_in_one_column(tmp
     assert found["kv_state"] == []
 
 
-def test_nothing_read_gives_no_rows(tmp_path: Path) -> None:
+def test_no_records_make_no_rows(tmp_path: Path) -> None:
     assert tables_of([], tmp_path) == {"kv_changes": [], "kv_history": [], "kv_state": []}
     assert tables_of([as_batch([])], tmp_path, moment=5) == {"kv_changes": [], "kv_history": [], "kv_state": []}
 
@@ -432,27 +432,9 @@ def test_store_is_restored_byte_for_byte_from_its_changes(tmp_path: Path) -> Non
     listed = [path.name for path in (tmp_path / "stores").iterdir()]
     writer = RESTORE.writer(tmp_path / "again", "cars.jrn", disk=REAL_DISK, listed=listed)
     for batch in rows:
-        writer.append_batch(as_events(batch))
+        writer.append_batch(batch)
     written = writer.finish()
     assert [(one.gaps, one.problems) for one in written] == [((), ())] * 3
     assert journals_of(tmp_path / "again", "cars") == journals_of(tmp_path / "stores", "cars")
     active = (tmp_path / "again" / "cars.jrn").read_bytes()
     assert active == (tmp_path / "stores" / "cars.jrn").read_bytes()[: len(active)]
-
-
-def as_events(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows of kv_changes in the columns that restoring takes."""
-    rows = [
-        {
-            "sequence": row["sequence"],
-            "position": row["position"],
-            "size": row["size"],
-            "timestamp_ns": row["t"],
-            "op": "delete" if row["deleted"] else "set",
-            "key": row["k"].encode(),
-            "value": None if row["o"] is None else row["o"].encode(),
-            "detail": "{}" if row["t_exact"] is None else f'{{"t":{row["t_exact"]}}}',
-        }
-        for row in batch.to_pylist()
-    ]
-    return pa.RecordBatch.from_pylist(rows)

@@ -1,4 +1,4 @@
-"""Opening a store for writing: what is refused, what is cut and kept, how large the buffer is, and on a full disk."""
+"""Opening a store for writing: refusals, cut and kept bytes, the size of the buffer, and a full disk."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from logwright.errors import StorageFailed, WrongUse
 from logwright.versioned import Reader, VersionedKVStore
 from logwright.versioned.files import buffer as buffer_module
 from logwright.versioned.files import repair
-from logwright.versioned.files.buffer import CLOSED_MAGIC, LEAST_BYTES, MARK, mark_at
+from logwright.versioned.files.buffer import LEAST_BYTES, Mark, mark_at
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.mapping_disk import MappingDisk
 from tests.support.simulated_disk import SimulatedDisk
@@ -96,14 +96,14 @@ def test_foreign_bytes_after_the_entries_are_kept_and_cleared(at: int, mapped: b
         assert store.recovered is None
         assert store.kept is not None
         assert read_file(inner, store.kept) == data[END : at + 1]
-    assert read_file(inner, ACTIVE) == journal(ENTRIES, size=1008) + MARK.pack(CLOSED_MAGIC, END)
+    assert read_file(inner, ACTIVE) == journal(ENTRIES, size=1008) + Mark(END, is_closed=True).pack(1008)
 
 
 @pytest.mark.parametrize("mapped", [True, False])
 def test_bytes_after_a_long_range_of_zeros_are_cleared_unless_the_file_is_mapped(
     mapped: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where it is mapped zeros are written before entries come there."""
+    """In a mapping, zeros are written before entries reach that place."""
     monkeypatch.setattr(buffer_module, "AHEAD_BYTES", 512)
     data = bytearray(journal(ENTRIES, size=4096))
     data[3000] = 7
@@ -113,7 +113,7 @@ def test_bytes_after_a_long_range_of_zeros_are_cleared_unless_the_file_is_mapped
         assert read_file(inner, ACTIVE)[3000] == (7 if mapped else 0)
 
 
-def test_torn_tail_that_ends_with_its_file_is_logged_without_an_account(caplog: pytest.LogCaptureFixture) -> None:
+def test_torn_tail_of_another_program_is_logged_and_accounted_for_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, logger="logwright")
     data = journal([*ENTRIES, (1003, "c", "x" * 100)])
     disk = laid_out(data[:-20] + bytes(20))
@@ -121,8 +121,11 @@ def test_torn_tail_that_ends_with_its_file_is_logged_without_an_account(caplog: 
         assert content_of(store) == CONTENT
         assert store.recovered is not None
         assert (store.recovered.start, store.recovered.end) == (END, len(data))
-        assert caplog.messages == [f"{store.recovered}: cut off a torn tail, kept in {store.kept}"]
-    assert Reader(ACTIVE, disk=disk).losses() == []
+        cut, accounted = caplog.messages
+        assert cut == f"{store.recovered}: cut off a torn tail, kept in {store.kept}"
+        assert accounted.endswith("this is in the account of losses now")
+    (loss,) = Reader(ACTIVE, disk=disk).losses()
+    assert (loss.position, loss.bytes, loss.at_least, loss.fields["from"]) == (END, len(data) - END, 0, 1002)
     caplog.clear()
     opened(disk).close()
     assert caplog.messages == []
@@ -186,7 +189,7 @@ def test_zeros_are_written_ahead_of_the_first_change(monkeypatch: pytest.MonkeyP
 
 
 def full(data: bytes) -> SimulatedDisk:
-    """A disk on which nothing more has space than what is there."""
+    """A disk without any more space."""
     disk = laid_out(data)
     disk.capacity_bytes = len(data)
     return disk

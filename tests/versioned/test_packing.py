@@ -53,7 +53,7 @@ def ends_of(items: list[bytes]) -> bytes:
 
 
 def both(rows: list[tuple[int, bytes, bytes, bool]]) -> list[Any]:
-    """What the two make of rows: bytes and starts, or the error."""
+    """The result of both for some rows: bytes and starts, or the error."""
     found: list[Any] = []
     for pack in (codec.pack, kernel.pack):
         try:
@@ -85,7 +85,7 @@ def test_any_value_is_packed_like_its_fields(value: Any, key: str, t: int, ascii
     assert both([(t, key.encode(), text, False)]) == [(wanted, [0, len(wanted)])] * 2
 
 
-def test_a_deletion_has_no_value_whatever_is_there() -> None:
+def test_deletion_has_no_value_whatever_is_there() -> None:
     wanted = codec.pack_entry(1, "a", None)
     assert both([(1, b"a", b"no JSON", True)]) == [(wanted, [0, len(wanted)])] * 2
     assert both([]) == [(b"", [0])] * 2

@@ -1,4 +1,4 @@
-"""VersionedRecovery: the state at every time, history, and changes, against a model that keeps every change."""
+"""VersionedRecovery: the state at every time, history, and changes, compared with a model that keeps every change."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ STEPS = strategies.lists(
 
 
 def model_of(steps: list[Any]) -> Model:
-    """The clock stops, or advances by one or two."""
+    """The clock stands still, or advances by one or two."""
     model = Model()
     for step in steps:
         if step == "rotate":
@@ -72,7 +72,7 @@ def random_model(seed: int, changes: int = 200) -> Model:
 
 @settings(derandomize=True, deadline=None, database=None, max_examples=150)
 @given(steps=STEPS)
-def test_the_state_at_every_time_is_that_of_the_model(steps: list[Any]) -> None:
+def test_state_at_every_time_is_that_of_the_model(steps: list[Any]) -> None:
     model = model_of(steps)
     disk, home = laid_out(model)
     recovery = VersionedRecovery.load(home, disk=disk)
@@ -131,7 +131,7 @@ def test_error_after_removed_archives_names_the_earliest_time(tmp_path: Path) ->
     assert second[0] > first[0]
 
 
-def test_a_missing_archive_between_others_is_a_gap_and_not_a_guess(tmp_path: Path) -> None:
+def test_missing_archive_between_others_is_a_gap_and_not_a_guess(tmp_path: Path) -> None:
     model = Model()
     for number in range(9):
         model.change(Entry(START + 10 * number + 5, "a", number))
@@ -246,11 +246,12 @@ def test_asyncio_gives_the_same_results(tmp_path: Path) -> None:
 
 def test_decompression_bomb_is_refused_early(tmp_path: Path) -> None:
     huge = journal(START, [Entry(START + 1, "a", "x" * (40 << 20))])
-    (tmp_path / archive_name("cars", START + 1)).write_bytes(zlib.compress(huge, 9))
-    recovery = VersionedRecovery.load(tmp_path)
+    archive = tmp_path / archive_name("cars", START + 1)
+    archive.write_bytes(zlib.compress(huge, 9))
+    recovery = VersionedRecovery.load(archive)
     with pytest.raises(DamagedJournal, match="250-fold"):
         recovery.recover_current()
-    trusted = VersionedRecovery.load(tmp_path, limits=ArchiveLimits(ratio=2000))
+    trusted = VersionedRecovery.load(archive, limits=ArchiveLimits(ratio=2000))
     assert len(trusted.recover_current()["a"]) == 40 << 20
 
 

@@ -44,7 +44,7 @@ def undecoded() -> Iterator[VersionedKVStore]:
 
 
 def get_while_the_collector_changes_the_key() -> None:
-    """The slot of the key is given up while its value is decoded, and the next key gets it."""
+    """The slot of the key is released while its value is decoded, and the next key gets it."""
     with undecoded() as store:
         model = dict.fromkeys(KEYS, 0)
         for number, key in enumerate(KEYS):
@@ -89,7 +89,7 @@ def get_with_timestamp_while_the_collector_changes_the_key() -> None:
 
 
 def items_while_the_collector_removes_and_rotates() -> None:
-    """Slots that are no longer in the index do not move with the entries when the buffer is exchanged."""
+    """Slots that are no longer in the index do not move with the entries when the buffer is replaced."""
     with undecoded() as store:
         left = list(KEYS)
 
@@ -104,7 +104,7 @@ def items_while_the_collector_removes_and_rotates() -> None:
 
 
 def table_moves_to_another_buffer(store: Table) -> None:
-    """What a rotation does to the table: its entries move to another buffer, from another position on."""
+    """The effect of a rotation on the table: its entries move to another buffer and another position."""
     memory = bytearray(1 << 22)
 
     def put(position: int, data: bytes) -> None:
@@ -115,13 +115,13 @@ def table_moves_to_another_buffer(store: Table) -> None:
 
 
 def insert_while_the_collector_changes_the_value() -> None:
-    """What is kept in memory is what was written."""
+    """The values in memory are those that were written."""
     with tempfile.TemporaryDirectory() as directory:
         with VersionedKVStore(directory, "s", 1 << 22, background=False) as store:
             for number in range(200):
                 value: dict[str, Any] = {"a": [{"b": [number] * 3}] * 3, "c": {"d": {"e": []}}, "f": [{}, {}]}
 
-                turns = iter(range(8))  # or a list that is being written would grow for ever
+                turns = iter(range(8))  # otherwise a list that is being written would grow forever
 
                 def change(value: dict[str, Any] = value, turns: Iterator[int] = turns) -> None:
                     if next(turns, None) is None:
@@ -139,7 +139,7 @@ def insert_while_the_collector_changes_the_value() -> None:
 
 
 def insert_keys_that_run_code() -> None:
-    """A subclass of str that compares and hashes as it likes does not come into the index."""
+    """A subclass of str with its own comparison and hash is not stored in the index."""
 
     class Key(str):
         __slots__ = ()
@@ -230,7 +230,7 @@ def packed(count: int) -> bytes:
 
 
 def the_last_entries_among_threads() -> None:
-    """Entries are taken without the GIL: a call that comes meanwhile is refused."""
+    """Entries are processed without the GIL: a call at the same time is refused."""
     data = packed(300) * 3
     latest = Latest()
 
@@ -295,7 +295,7 @@ def reading_bytes_that_change() -> None:
 
 
 def writing_containers_that_change() -> None:
-    """A document that says what the value was, or an error; never a key twice."""
+    """A document with the value, or an error; never a duplicate key."""
 
     class Changing(list[Any]):
         def __init__(self, change: Callable[[], object]) -> None:
@@ -328,11 +328,11 @@ def writing_containers_that_change() -> None:
                 written = encode(document)
             except RuntimeError:
                 continue
-            decode(written)  # which refuses a key that is there twice
+            decode(written)  # refuses a duplicate key
 
 
 def packing_columns_that_change() -> None:
-    """Rows that Python has to look at may write to the columns."""
+    """Rows that need Python code may write to the columns."""
 
     def rows(count: int) -> Columns:
         values = b'{"a":1}' * (count - 1) + rb'"\u00e9"'

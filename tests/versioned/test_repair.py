@@ -18,7 +18,6 @@ from logwright.errors import DamagedJournal, HistoryUnavailable, WrongUse
 from logwright.versioned import Entry, Reader, Retention, VersionedKVStore, VersionedRecovery
 from logwright.versioned.bytes.layout import HEADER_BYTES
 from logwright.versioned.files.files import archive_name
-from logwright.versioned.files.lost import NEVER
 from logwright.versioned.files.repair import apply, plan, undo
 from logwright.versioned.model import states
 from tests.support.damage import damage_file, flip_bits, overwrite, shrink
@@ -96,7 +95,7 @@ def test_wrong_version_is_repaired_if_the_metadata_is_intact(tmp_path: Path) -> 
     assert repaired(path) == ENTRIES
 
 
-def test_a_flipped_bit_of_the_checksum_of_an_archive_is_restored(tmp_path: Path) -> None:
+def test_flipped_bit_of_the_checksum_of_an_archive_is_restored(tmp_path: Path) -> None:
     model = Model()
     for entry in ENTRIES:
         model.change(entry)
@@ -135,7 +134,7 @@ def test_sound_store_needs_no_repair_and_a_part_is_not_repaired_alone(tmp_path: 
         plan(tmp_path / archive_name("cars", model.archives[0][0]))
 
 
-def test_missing_archive_is_reported_and_left(tmp_path: Path) -> None:
+def test_missing_archive_is_accounted_for(tmp_path: Path) -> None:
     model = Model()
     for entry in ENTRIES[:3]:
         model.change(entry)
@@ -146,7 +145,10 @@ def test_missing_archive_is_reported_and_left(tmp_path: Path) -> None:
     found = plan(path)
     before = f"{archive_name('cars', ENTRIES[0].t)}, which ended at {shown_time(ENTRIES[0].t)}"
     reason = f"it begins at {shown_time(ENTRIES[1].t)}, and not with what was at the end of {before}: one is missing"
-    assert (found.steps, found.left) == ((), (f"{archive_name('cars', ENTRIES[2].t)} @ {HEADER_BYTES}: {reason}",))
+    assert (found.steps, found.left) == ((), ())
+    (loss,) = found.losses
+    assert (loss.file, loss.position, loss.reason) == (archive_name("cars", ENTRIES[2].t), HEADER_BYTES, reason)
+    assert loss.fields == {"store": "cars", "from": ENTRIES[0].t, "to": ENTRIES[1].t}
 
 
 # --- archives -------------------------------------------------------------------------------------------------------
@@ -213,7 +215,7 @@ def test_query_that_depends_on_a_lost_archive_is_refused(tmp_path: Path) -> None
     apply(path, plan(path))
     recovery = VersionedRecovery.load(tmp_path)
     for at in (first, first + 1, first + 100, second - 1):
-        with pytest.raises(HistoryUnavailable, match=r"every change from .* are lost"):
+        with pytest.raises(HistoryUnavailable, match=r"lost an unknown number of records: every change from "):
             recovery.recover_at(at)
         with pytest.raises(HistoryUnavailable):
             Reader(path).state(at)
@@ -227,7 +229,9 @@ def test_query_that_depends_on_a_lost_archive_is_refused(tmp_path: Path) -> None
                 recovery.diff(start, stop)
             with pytest.raises(HistoryUnavailable):
                 list(recovery.changes(start, stop))
-    with pytest.raises(HistoryUnavailable, match="the history of 'key 1': every change"):
+    with pytest.raises(
+        HistoryUnavailable, match="the history of 'key 1': lost an unknown number of records: every change"
+    ):
         recovery.history("key 1")
     with pytest.raises(HistoryUnavailable):
         Reader(path).history("key 1")
@@ -256,7 +260,7 @@ def rotated_quickly(tmp_path: Path) -> tuple[Model, Path, list[Path]]:
 
 
 @pytest.mark.parametrize("number", range(5))
-def test_a_lost_archive_ends_where_the_next_one_begins_however_close_others_are(tmp_path: Path, number: int) -> None:
+def test_lost_archive_ends_where_the_next_one_begins_however_close_others_are(tmp_path: Path, number: int) -> None:
     model, path, archives = rotated_quickly(tmp_path)
     ends = [0, *(ended for ended, _ in model.archives)]
     damage_file(archives[number], shrink, 20)
@@ -274,7 +278,7 @@ def test_lost_archive_without_a_successor_may_have_any_earlier_time(tmp_path: Pa
     assert [(loss.fields["from"], loss.fields["to"]) for loss in plan(path).losses] == [(ends[2], ends[4])]
     path.write_bytes(b"no journal")
     (loss, *_) = plan(path).losses
-    assert (loss.fields["from"], loss.fields["to"]) == (ends[2], NEVER)
+    assert (loss.fields["from"], loss.fields["to"]) == (ends[2], None)
 
 
 def test_bytes_after_an_archive_are_cut_without_loss(tmp_path: Path) -> None:
@@ -288,7 +292,7 @@ def test_bytes_after_an_archive_are_cut_without_loss(tmp_path: Path) -> None:
     assert archive.read_bytes() == whole
 
 
-def test_the_account_outlives_the_archives_that_retention_removes(tmp_path: Path) -> None:
+def test_account_outlives_the_archives_that_retention_removes(tmp_path: Path) -> None:
     model, path, archive = rotated(tmp_path)
     damage_file(archive, shrink, 20)
     apply(path, plan(path))
@@ -315,7 +319,7 @@ def test_copied_account_refuses_the_same_queries(tmp_path: Path) -> None:
     for file in tmp_path.glob("cars*"):
         (other / file.name).write_bytes(file.read_bytes())
     add_losses(REAL_DISK, other, [replace(loss, fields={"source": dict(loss.fields)})])
-    with pytest.raises(HistoryUnavailable, match="are lost"):
+    with pytest.raises(HistoryUnavailable, match=": lost "):
         VersionedRecovery.load(other).recover_at(int(loss.fields["from"]))
 
 
@@ -331,7 +335,7 @@ def test_gap_explained_by_the_account_is_logged_once(tmp_path: Path, caplog: pyt
     assert [record.getMessage().rpartition(", ")[2] for record in caplog.records] == ["as the account of losses says"]
 
 
-def test_a_plan_looks_for_missing_archives_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plan_looks_for_missing_archives_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, path, _ = rotated(tmp_path)
     taken = []
     snapshot = Reader.snapshot
@@ -406,3 +410,14 @@ def test_position_past_a_complete_file_is_restored_without_loss(tmp_path: Path) 
     assert [(loss.kind, loss.what) for loss in found.losses] == [("restored", "the position in the header")]
     apply(path, found)
     assert path.read_bytes() == data
+
+
+@pytest.mark.parametrize("position", [2**40, 2**63 - 1, 2**63, 2**64 - 1])
+def test_position_far_past_the_file_is_restored(position: int, tmp_path: Path) -> None:
+    path = tmp_path / "cars.jrn"
+    data = journal(START, ENTRIES)
+    path.write_bytes(with_position(data, position))
+    found = plan(path)
+    assert [(loss.kind, loss.at_least) for loss in found.losses] == [("lost", 0)]
+    apply(path, found)
+    assert list(Reader(path)) == ENTRIES

@@ -7,35 +7,29 @@ import random
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from logwright import arrow
+from logwright.core.format import find_format
 from logwright.core.publish.restore import Missing, Written
 from logwright.errors import DamagedJournal, HistoryUnavailable, WrongUse
 from logwright.versioned import Entry, Reader, VersionedKVStore, VersionedRecovery
-from logwright.versioned.tables.columns import COLUMN_NAMES
 from logwright.versioned.tables.restore import RESTORE, FileWriter
-from logwright.versioned.tables.spark_columns import COLUMNS
 from tests.support.damage import damage_file, overwrite
+from tests.support.materializing import record_rows
 from tests.support.simulated_disk import SimulatedDisk
 from tests.versioned import rotated_elsewhere
 from tests.versioned.histories import KEYS, VALUES, random_history
 from tests.versioned.samples import START, journal
 from tests.versioned.stores import HOME, Clock
 
-EVENTS = ["file", "position", "size", "sequence", "timestamp_ns", "op", "key", "value", "detail"]
-"""What an entry is made of, among the columns of the table `events`."""
 
-
-def events_of(path: Path) -> pa.Table:
-    """What the table `events` has of a store, in the order in which a writer gets it."""
-    found = []
-    for batch in arrow.batches(path, list(COLUMN_NAMES), mode="dropmalformed", format="versioned"):
-        found.append(pa.RecordBatch.from_arrays([COLUMNS.column(batch, name) for name in EVENTS], EVENTS))
-    rows = pa.Table.from_batches(found) if found else pa.table({name: [] for name in EVENTS})
+def records_of(path: Path) -> pa.Table:
+    """What the table `kv_changes` has of a store, in the order in which a writer gets it."""
+    rows = record_rows(find_format("versioned"), path)
     return rows.sort_by([("sequence", "ascending"), ("position", "ascending")])
 
 
@@ -57,7 +51,7 @@ def test_restored_store_is_durable_when_finished(tmp_path: Path) -> None:
         store.insert("b", 2)
     disk = SimulatedDisk()
     writer = FileWriter(HOME, "cars.jrn", listed=listed_in(tmp_path), disk=disk)
-    for batch in events_of(tmp_path / "cars.jrn").to_batches():
+    for batch in records_of(tmp_path / "cars.jrn").to_batches():
         writer.append_batch(batch)
     writer.finish()
     assert disk.list_directory(HOME) == listed_in(tmp_path)
@@ -69,7 +63,7 @@ def listed_in(directory: Path) -> list[str]:
 
 
 def journals_of(directory: Path) -> dict[str, bytes]:
-    """Every journal, as it is without compression, up to its position."""
+    """Every journal, decompressed, up to its position."""
     found = {}
     for path in directory.iterdir():
         if path.is_file():
@@ -79,7 +73,7 @@ def journals_of(directory: Path) -> dict[str, bytes]:
 
 
 def random_store(directory: Path, dice: random.Random) -> None:
-    """A store of ours that was used: its clock stops at times, and it is rotated at any moment."""
+    """A store of ours after use: its clock sometimes stands still, and it is rotated at any moment."""
     clock = Clock(START)
     with VersionedKVStore(directory, "cars", 1 << 12, background=False, clock=clock) as store:
         clock.now += 10
@@ -100,11 +94,11 @@ def random_store(directory: Path, dice: random.Random) -> None:
 def test_store_is_restored_byte_for_byte(seed: int, tmp_path: Path) -> None:
     dice = random.Random(seed)
     random_store(tmp_path / "source", dice)
-    if dice.random() < 0.3:  # what retention leaves
+    if dice.random() < 0.3:  # left by retention
         for name in listed_in(tmp_path / "source")[1:3]:
             (tmp_path / "source" / name).unlink()
     source = tmp_path / "source" / "cars.jrn"
-    rows = events_of(source)
+    rows = records_of(source)
     written = restore(rows, tmp_path / "target", listed_in(tmp_path / "source"), batch_rows=dice.choice((1, 7, 1000)))
     before, after = journals_of(tmp_path / "source"), journals_of(tmp_path / "target")
     if rows.num_rows:
@@ -112,7 +106,7 @@ def test_store_is_restored_byte_for_byte(seed: int, tmp_path: Path) -> None:
         assert all(not any(rows["file"].to_pylist().count(name) for name in leading) for name in leading)
         assert after == {name: data for name, data in before.items() if name in after}
         assert "cars.jrn" in after
-        assert events_of(tmp_path / "target" / "cars.jrn").drop_columns("file") == rows.drop_columns("file")
+        assert records_of(tmp_path / "target" / "cars.jrn").drop_columns("file") == rows.drop_columns("file")
     assert RESTORE.missing(written, {}) == []
     assert sum(one.records for one in written) == rows.num_rows
     assert {one.file: one.bytes for one in written} == {
@@ -125,11 +119,11 @@ def test_store_is_restored_byte_for_byte(seed: int, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_foreign_stores_are_restored_with_the_same_states_and_history(seed: int, tmp_path: Path) -> None:
-    """Their copies may come in another order than ours."""
+    """Their copies may be in another order than ours."""
     dice = random.Random(seed)
     model = random_history(dice, dice.randrange(1, 80))
     path = model.write(tmp_path / "source")
-    restore(events_of(path), tmp_path / "target", listed_in(tmp_path / "source"))
+    restore(records_of(path), tmp_path / "target", listed_in(tmp_path / "source"))
     assert listed_in(tmp_path / "target") == listed_in(tmp_path / "source")
     before, after = VersionedRecovery.load(tmp_path / "source"), VersionedRecovery.load(tmp_path / "target")
     assert after.earliest() - before.earliest() in (0, 1), "a first journal of one nanosecond may become shorter"
@@ -152,7 +146,7 @@ def test_journals_without_changes_are_restored_from_the_table_of_files(tmp_path:
         store.insert("wheels", 5)
         for _ in range(2):
             store.rotate()
-    rows = events_of(tmp_path / "source" / "cars.jrn")
+    rows = records_of(tmp_path / "source" / "cars.jrn")
     assert rows.num_rows == 2
     restore(rows, tmp_path / "target", listed_in(tmp_path / "source"))
     assert journals_of(tmp_path / "target") == journals_of(tmp_path / "source")
@@ -164,9 +158,9 @@ def test_journals_without_changes_are_restored_from_the_table_of_files(tmp_path:
         assert found[0] == found[1]
 
 
-def test_a_store_without_any_change_is_an_empty_store(tmp_path: Path) -> None:
+def test_store_without_any_change_is_an_empty_store(tmp_path: Path) -> None:
     VersionedKVStore(tmp_path / "source", "cars").close()
-    (written,) = restore(events_of(tmp_path / "source" / "cars.jrn"), tmp_path / "target", ["cars.jrn"])
+    (written,) = restore(records_of(tmp_path / "source" / "cars.jrn"), tmp_path / "target", ["cars.jrn"])
     assert (written.file, written.records) == ("cars.jrn", 0)
     with VersionedKVStore(tmp_path / "target", "cars") as store:
         assert len(store) == 0
@@ -176,10 +170,10 @@ def test_archives_are_restored_as_archives(tmp_path: Path) -> None:
     model = random_history(random.Random(3), 40, rotations=0)
     model.rotate()
     model.write(tmp_path / "source").unlink()
-    restore(events_of(tmp_path / "source"), tmp_path / "target", listed_in(tmp_path / "source"))
+    restore(records_of(tmp_path / "source"), tmp_path / "target", listed_in(tmp_path / "source"))
     assert journals_of(tmp_path / "target") == journals_of(tmp_path / "source")
     assert listed_in(tmp_path / "target") == [f"cars.jrn.t{model.archives[0][0]}.zz"]
-    written = restore(pa.table({name: [] for name in EVENTS}), tmp_path / "empty", ["cars.jrn.t7.zz"])
+    written = restore(pa.table({}), tmp_path / "empty", ["cars.jrn.t7.zz"])
     assert [one.file for one in written] == ["cars.jrn.t7.zz"]
 
 
@@ -191,7 +185,7 @@ def test_missing_archive_leaves_an_unknown_time_range(tmp_path: Path) -> None:
     assert len(model.archives) >= 4
     path = model.write(tmp_path / "source")
     (tmp_path / "source" / f"cars.jrn.t{model.archives[2][0]}.zz").unlink()
-    restore(events_of(path), tmp_path / "target", listed_in(tmp_path / "source"))
+    restore(records_of(path), tmp_path / "target", listed_in(tmp_path / "source"))
     before, after = VersionedRecovery.load(tmp_path / "source"), VersionedRecovery.load(tmp_path / "target")
     refused = 0
     for at in sorted({START, *(entry.t for entry in model.changes)}):
@@ -220,14 +214,14 @@ def test_missing_or_unreadable_archives_never_give_wrong_states(seed: int, tmp_p
             archive.unlink()
         else:
             archive.write_bytes(dice.randbytes(500))
-    restore(events_of(path), tmp_path / "target", listed_in(tmp_path / "source"))
+    restore(records_of(path), tmp_path / "target", listed_in(tmp_path / "source"))
     assert Reader(tmp_path / "target" / "cars.jrn").verify().sound or any(
         problem.kind == "gap" for problem in Reader(tmp_path / "target" / "cars.jrn").verify().problems
     )
     recovery = VersionedRecovery.load(tmp_path / "target")
     answered = 0
     times = {START, *(entry.t + step for entry in model.changes for step in (0, 1))}
-    ends = {timestamp for timestamp, _ in model.archives}  # changes of this very time may be in the next journal
+    ends = {timestamp for timestamp, _ in model.archives}  # changes of the same time may be in the next journal
     for at in sorted(times - ends):
         with contextlib.suppress(HistoryUnavailable):
             assert dict(recovery.recover_at(at)) == {key: value for key, (value, _) in model.state(at).items()}, at
@@ -240,7 +234,7 @@ def test_missing_or_unreadable_archives_never_give_wrong_states(seed: int, tmp_p
 def test_store_rotated_by_another_program_is_restored_with_the_same_answers(seed: int, tmp_path: Path) -> None:
     store = rotated_elsewhere.random_store(random.Random(seed))
     path = store.write(tmp_path / "source")
-    restore(events_of(path), tmp_path / "target", listed_in(tmp_path / "source"))
+    restore(records_of(path), tmp_path / "target", listed_in(tmp_path / "source"))
     assert Reader(tmp_path / "target" / "cars.jrn").verify().problems == []
     assert list(Reader(tmp_path / "target" / "cars.jrn")) == store.changes
     recovery = VersionedRecovery.load(tmp_path / "target")
@@ -253,10 +247,10 @@ def test_damage_within_a_journal_is_reported_and_the_rest_restored(tmp_path: Pat
     source = tmp_path / "source" / "cars.jrn"
     source.parent.mkdir()
     source.write_bytes(journal(START, entries))
-    rows = events_of(source)
+    rows = records_of(source)
     start, size = rows["position"][20].as_py(), rows["size"][20].as_py()
     damage_file(source, overwrite, start + 2, b"\xff" * 4)
-    written = restore(events_of(source), tmp_path / "target", ["cars.jrn"])
+    written = restore(records_of(source), tmp_path / "target", ["cars.jrn"])
     first = START << 64
     assert RESTORE.missing(written, {}) == [Missing("cars", first + start, first + start + size)]
     assert [entry.t for entry in Reader(tmp_path / "target" / "cars.jrn")] == [
@@ -275,7 +269,7 @@ def test_single_file_knows_nothing_before_its_first_change(tmp_path: Path) -> No
     alone = tmp_path / "alone.bin"
     archive.rename(alone)
     writer = FileWriter(tmp_path / "target", RESTORE.unit_of("alone.bin"), listed=["alone.bin"])
-    for batch in events_of(alone).to_batches():
+    for batch in records_of(alone).to_batches():
         writer.append_batch(batch)
     (written,) = writer.finish()
     assert written.file == "alone.bin.jrn"
@@ -289,8 +283,8 @@ def test_single_file_knows_nothing_before_its_first_change(tmp_path: Path) -> No
 def test_values_changed_by_tables_are_reported(tmp_path: Path) -> None:
     source = tmp_path / "cars.jrn"
     source.write_bytes(journal(START, [Entry(START, "a", 1), Entry(START + 1, "b", 2, {"extra": "field"})]))
-    (written,) = restore(events_of(source), tmp_path / "target", ["cars.jrn"])
-    position = events_of(source)["position"][1].as_py()
+    (written,) = restore(records_of(source), tmp_path / "target", ["cars.jrn"])
+    position = records_of(source)["position"][1].as_py()
     assert written.problems == (f"cars.jrn: 1 entry has another form than before, the first one was @ {position}",)
     assert [(entry.k, entry.o) for entry in Reader(tmp_path / "target" / "cars.jrn")] == [("a", 1), ("b", 2)]
 
@@ -316,24 +310,22 @@ def test_all_files_of_a_store_are_written_by_one_writer() -> None:
             RESTORE.is_single_file(name)
 
 
+def changed(rows: pa.Table, name: str, values: list[Any]) -> pa.Table:
+    place, field = rows.schema.get_field_index(name), rows.schema.field(name)
+    return rows.set_column(place, field, pa.array(values, field.type))
+
+
 def test_invalid_store_rows_are_refused(tmp_path: Path) -> None:
     source = tmp_path / "cars.jrn"
     source.write_bytes(journal(START, [Entry(START + number, "a", number) for number in range(3)]))
-    rows = events_of(source)
-    ops, details = EVENTS.index("op"), EVENTS.index("detail")
+    rows = records_of(source)
     wrong: list[tuple[pa.Table, type[Exception], str]] = [
         (pa.concat_tables([rows, rows.slice(1)]), DamagedJournal, r"cars @ \d+: the tables have two entries here"),
-        (rows.set_column(ops, "op", pa.array(["set", "add", "set"])), WrongUse, "'add' is nothing that happens to"),
-        (rows.set_column(7, "value", pa.array([b"1", b"{", b"3"])), WrongUse, r"the entry @ \d+ is none of a store"),
-        (rows.set_column(7, "value", pa.array([b"1", None, b"3"])), WrongUse, r"the entry @ \d+ is none of a store"),
-        (rows.set_column(6, "key", pa.array([b"a", b"\xff", b"a"])), WrongUse, r"the entry @ \d+ is none of a store"),
-        (rows.set_column(6, "key", pa.array([b"a", None, b"a"])), WrongUse, "column key is null in a row"),
-        (
-            rows.set_column(4, "timestamp_ns", pa.nulls(3, pa.int64())),
-            WrongUse,
-            r"the entry @ \d+ is none of a store: 't'",
-        ),
-        (rows.set_column(details, "detail", pa.array([None, "{}", "{}"])), WrongUse, "column detail is null"),
+        (changed(rows, "o", ["1", "{", "3"]), WrongUse, r"the entry @ \d+ is none of a store"),
+        (changed(rows, "o", ["1", None, "3"]), WrongUse, r"the entry @ \d+ is none of a store"),
+        (changed(rows, "k", ["a", None, "a"]), WrongUse, "column k is null in a row"),
+        (changed(rows, "t", [None] * 3), WrongUse, r"the entry @ \d+ is none of a store: it has no time"),
+        (changed(rows, "deleted", [None, False, False]), WrongUse, "column deleted is null"),
     ]
     for number, (table, kind, message) in enumerate(wrong):
         with pytest.raises(kind, match=message):
@@ -343,10 +335,10 @@ def test_invalid_store_rows_are_refused(tmp_path: Path) -> None:
         RESTORE.write_consumers(tmp_path, "cars", {"billing": 5})
 
 
-def test_times_that_a_table_cannot_hold_are_restored_from_its_details(tmp_path: Path) -> None:
+def test_times_of_64_bits_are_restored(tmp_path: Path) -> None:
     source = tmp_path / "cars.jrn"
     source.write_bytes(journal(START, [Entry(2**63 + 5, "a", 1), Entry(2**64 - 1, "b", None)]))
-    rows = events_of(source)
-    assert pc.all(pc.is_null(rows["timestamp_ns"])).as_py()
+    rows = records_of(source)
+    assert pc.all(pc.is_null(rows["t"])).as_py()
     restore(rows, tmp_path / "target", ["cars.jrn"])
     assert (tmp_path / "target" / "cars.jrn").read_bytes() == source.read_bytes()

@@ -1,4 +1,4 @@
-"""Entries that look like those before them are taken by their shape: with the same answers as the codec gives."""
+"""Entries that resemble the preceding ones are decoded by their shape, with the same results as the codec."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SHAPES: dict[str, tuple[int, str, Any]] = {
 
 
 def answers(twin: Any, data: bytes) -> list[Any]:
-    """What a twin says of bytes: the walk, the state, and what the entries that were whole are."""
+    """The results of a twin for some bytes: the walk, the state, and the complete entries."""
     walked = twin.walk(data, 0, len(data))
     latest = twin.Latest(TIME)
     folded = latest.walk(data, 0, len(data))
@@ -121,4 +121,4 @@ def test_memory_follows_values_that_grow_and_shrink() -> None:
             assert latest.state() == model
             assert list(latest.state()) == list(model)
     assert latest.state() == model
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 8 * 1024  # of 50 MB that came and went
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 8 * 1024  # of 50 MB allocated in total

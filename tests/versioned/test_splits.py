@@ -16,6 +16,7 @@ from logwright.core.times import shown_time
 from logwright.errors import Gap, NotFound
 from logwright.versioned import Reader, StoresReader, open_reader
 from logwright.versioned.bytes.records import Entry
+from logwright.versioned.files.archives import READ_BYTES
 from logwright.versioned.files.files import archive_name
 from logwright.versioned.tables.splits import SPLITS
 from tests.support.counting_disk import CountingDisk
@@ -24,7 +25,7 @@ from tests.versioned.samples import START, Model, journal
 
 
 def entries_of(reader: Any, planned: list[Split]) -> list[Entry]:
-    """What is in splits, in their order."""
+    """The contents of splits, in their order."""
     found: list[Entry] = []
     for split in planned:
         journal = reader.open(split.part) if isinstance(reader, StoresReader) else reader
@@ -72,6 +73,40 @@ def test_planning_reads_no_archive_and_a_split_reads_two(tmp_path: Path) -> None
     assert disk.bytes_read <= sizes[2] + 2 * sizes[3]
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_plan_that_continues_finds_what_a_plan_from_the_beginning_finds(tmp_path: Path, seed: int) -> None:
+    reader = Reader(random_history(random.Random(seed), 80, rotations=0.1).write(tmp_path, "store"))
+    changes = [
+        (item.first_number + begin - item.position, entry)
+        for item in reader.chunks(mode="permissive")
+        if not isinstance(item, Damage)
+        for begin, entry in zip(item.starts(), reader.decoded(item), strict=False)
+    ]
+    for start in (*(number for number, _ in changes), reader.next):
+        planned = SPLITS.plan(reader, start=start, resumed=True)
+        assert entries_of(reader, planned) == [entry for number, entry in changes if number >= start]
+
+
+def test_plan_that_continues_reads_neither_what_was_read_nor_the_archive_before_it(tmp_path: Path) -> None:
+    model = Model()
+    for number in range(4000):
+        model.change(Entry(START + number, f"k{number}", "v" * 1000))
+        if number == 2000:
+            model.rotate()
+    disk: Any = CountingDisk()
+    reader = Reader(model.write(tmp_path), disk=disk)
+    start = reader.next
+    model.change(Entry(START + 5000, "new", 1))
+    model.write(tmp_path)
+    following = reader.next
+    disk.bytes_read = 0
+    (split,) = SPLITS.plan(reader, start=start, resumed=True)
+    assert (split.start, split.stop) == (start, following)
+    assert SPLITS.reach(reader, reader.store, start, following, 1 << 30) == (following, following - start)
+    assert disk.bytes_read < 3 * READ_BYTES < reader.disk.file_size(reader.path) - READ_BYTES
+    assert entries_of(reader, [split]) == [Entry(START + 5000, "new", 1)]
+
+
 def test_file_rotated_since_the_plan_is_found_and_a_removed_one_reported(tmp_path: Path) -> None:
     model = Model()
     for number in range(30):
@@ -91,7 +126,7 @@ def test_file_rotated_since_the_plan_is_found_and_a_removed_one_reported(tmp_pat
     with pytest.raises(NotFound, match="is not kept any more"):
         entries_of(reader, planned[:1])
     with pytest.raises(NotFound, match="is not kept any more"):
-        entries_of(reader, planned[1:2])  # only the preceding archive shows what of it is a copy
+        entries_of(reader, planned[1:2])  # only the preceding archive shows which of its entries are copies
     assert entries_of(reader, planned[2:]) == wanted[20:]
 
 
@@ -114,14 +149,14 @@ def test_planning_and_reading_5000_stores_lists_their_directory_few_times(tmp_pa
     ends = {store: following for store, (_, following) in SPLITS.extent(reader).items()}
     starts = dict.fromkeys(ends, 0)
     assert disk.listings <= 4
-    for store in sorted(ends)[:50]:  # as a stream does it, store by store
+    for store in sorted(ends)[:50]:  # as a stream does, store by store
         assert SPLITS.plan(reader, start={store: starts[store]}, stop={store: ends[store]}, resumed=True)
         assert SPLITS.advance(reader, store, 0, ends[store], 1)[1] == 1
     assert len(entries_of(reader, planned[-50:])) == 50
     assert disk.listings <= 4
 
 
-def test_a_store_that_is_rotated_after_it_was_listed_is_listed_again(tmp_path: Path) -> None:
+def test_store_that_is_rotated_after_it_was_listed_is_listed_again(tmp_path: Path) -> None:
     models = {name: Model() for name in ("one", "two", "three")}
     for model in models.values():
         model.change(Entry(START + 1, "k", 1))

@@ -1,7 +1,7 @@
-"""What staging does for stores and no other format; what it does for all of them is in `tests/contract`.
+"""The parts of staging that only stores have; `tests/contract` covers the common parts.
 
-A bulk load is compared with the simplest thing that could be meant: all rows of a store, sorted by their times, as one
-journal made by hand.
+A bulk load is compared with the simplest definition: all rows of a store, sorted by their times, as one journal made by
+hand.
 """
 
 from __future__ import annotations
@@ -266,7 +266,7 @@ def test_row_without_a_store_is_refused_without_a_default(store: str | None) -> 
 
 
 @pytest.mark.parametrize("name", ["cars 0.jrn", "cars 0.jrn.old", "cars 0.jrn.t5.zz"])
-def test_existing_store_in_any_form_is_refused_and_left_alone(name: str) -> None:
+def test_existing_store_in_any_form_is_refused_and_not_changed(name: str) -> None:
     disk = STORES.with_journals()
     write_file(disk, ROOT / name, journal(1, [Entry(1, "k", 1)]))
     before = {path: data for path, data in read_tree(disk, ROOT).items() if not path.startswith(".logwright")}
@@ -280,7 +280,7 @@ def test_existing_store_in_any_form_is_refused_and_left_alone(name: str) -> None
     assert {path: data for path, data in read_tree(disk, ROOT).items() if not path.startswith(".logwright")} == before
 
 
-def test_a_staged_journal_whose_bytes_have_changed_is_not_merged() -> None:
+def test_staged_journal_whose_bytes_have_changed_is_not_merged() -> None:
     disk = STORES.empty()
     staged = STORES.stage_two(disk)
     name = staged[0].files[0].name
@@ -314,7 +314,7 @@ def test_store_made_by_another_program_after_the_commit_is_never_changed() -> No
 
 
 def test_published_store_may_be_used_before_the_batch_is_complete() -> None:
-    """By a program that rotates it, so that nothing of what was staged has the name that it got."""
+    """By a program that rotates it, so no staged file has its final name."""
     disk = STORES.with_journals()
     STORES.publish_two(disk)
     used = 0
@@ -341,8 +341,8 @@ def test_opening_a_store_of_a_committed_batch_shows_all_of_it(tmp_path: Path) ->
     assert REAL_DISK.list_directory(tmp_path) == []
 
 
-def test_merging_needs_no_more_memory_however_long_the_runs_are(tmp_path: Path) -> None:
-    """Of eight runs of four megabytes, whose entries come by turns."""
+def test_merging_long_runs_takes_no_more_memory(tmp_path: Path) -> None:
+    """Eight runs of four megabytes, whose entries alternate."""
     runs = []
     for number in range(8):
         data = b"".join(codec.pack_entry(START + row, "k", "x" * 4000) for row in range(1000))

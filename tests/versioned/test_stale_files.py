@@ -1,11 +1,11 @@
-"""Whatever is left of a store's files: each of the five absent, whole, empty, broken or cut, in every combination.
+"""Any remains of a store's files: each of the five absent, whole, empty, broken or cut, in every combination.
 
-What must come out is written down in `expected`, by the rules of `stale_files.py`. In every case
+`expected` has the expected results, by the rules of `stale_files.py`. In every case
 
-- nothing that was in a whole file is gone: it is in the journal, in an archive, or kept aside;
-- only what is nowhere else is kept aside, as `kept` says;
-- a store that is not opened is not touched;
-- opening a second time finds the same.
+- nothing in a whole file is lost: it is in the journal, in an archive, or kept aside;
+- only contents that exist nowhere else are kept aside, as `kept` says;
+- a store that is not opened is not changed;
+- opening a second time has the same result.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from logwright.versioned.bytes.layout import ENTRY_START
 from logwright.versioned.files.repair import plan
 from logwright.versioned.model.store import VersionedKVStore
 from tests.support.counts import COUNTS
+from tests.support.damage import zeros_after
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.simulated_disk import SimulatedDisk
 from tests.support.trees import Tree, read_tree, write_file
@@ -44,12 +45,15 @@ TEMPORARY = journal([(1003, "a", "second"), (1004, "c", 3), (1004, "d", "newer")
 ARCHIVE = zlib.compress(OLD.rstrip(b"\0"))
 IN_ACTIVE_PART = {"a": ("second", 1003)}
 IN_OLD_PART = {"a": ("first", 1001), "b": ([1, 2], 1002)}
+ACTIVE_END, OLD_END = len(ACTIVE.rstrip(b"\0")), len(OLD.rstrip(b"\0"))
 ACTIVE_PART_END = len(journal([(1003, "a", "second")], 1004))
 OLD_PART_END = len(journal([(1001, "a", "first"), (1002, "b", [1, 2])], 1000))
 
 
 def shaped(whole: bytes, cut_at: int) -> dict[str, bytes | None]:
-    return {"absent": None, "whole": whole, "empty": b"", "broken": NOISE, "cut": whole[:cut_at]}
+    """The shapes of a file. A journal that is cut is as long as before, and zeros are in the place of its end."""
+    cut = whole[:cut_at] if whole == ARCHIVE else zeros_after(whole, cut_at)
+    return {"absent": None, "whole": whole, "empty": b"", "broken": NOISE, "cut": cut}
 
 
 FILES = {
@@ -80,7 +84,7 @@ CASES = [Case(*shapes) for shapes in itertools.product(SHAPES, repeat=5)]
 
 
 def expected(case: Case) -> dict[str, Any] | None:
-    """What the store has when it is opened; None where it must not be."""
+    """The contents of the store when it is opened; None if it must not be."""
     if case.active == "whole":
         return FOUND
     if case.old == "whole":
@@ -93,20 +97,20 @@ def expected(case: Case) -> dict[str, Any] | None:
         return IN_OLD_PART
     if case.old == "broken" or (case.active == "empty" and case.old != "absent"):
         return None
-    # neither journal has anything in it
+    # neither journal has any contents
     return None if case.archive != "absent" or case.temporary in ("whole", "cut") else {}
 
 
 def kept(case: Case) -> Tree:
-    """What of an opened store's files is kept aside, by the name of the file and where in it that began."""
+    """The parts of an opened store's files that are kept aside, by the name of the file and the position."""
     active, old, temporary, _, half = (case.contents.get(name, b"") for name in FILES)
     found: Tree = {}
     if case.active != "whole" and case.old == "whole":
-        found["cars.jrn.@0"] = active
+        found["cars.jrn.@0"] = active.rstrip(b"\0")
     elif case.active == "cut":
-        found[f"cars.jrn.@{ACTIVE_PART_END}"] = active[ACTIVE_PART_END:]
+        found[f"cars.jrn.@{ACTIVE_PART_END}"] = active[ACTIVE_PART_END:ACTIVE_END]
     elif case.active == "absent" and case.old == "cut":
-        found[f"cars.jrn.@{OLD_PART_END}"] = old[OLD_PART_END:]
+        found[f"cars.jrn.@{OLD_PART_END}"] = old[OLD_PART_END:OLD_END]
     if case.old == "broken":
         found["cars.jrn.old.@0"] = old
     if expected(case) in (IN_ACTIVE_PART, IN_OLD_PART):
@@ -117,7 +121,7 @@ def kept(case: Case) -> Tree:
 
 
 def kept_in(tree: Tree) -> Tree:
-    """What is kept aside, by the name of the file and where in it that began."""
+    """The kept copies, by the name of the file and the position."""
     before = ".logwright/cut/"
     return {
         name.removeprefix(before).rpartition(".")[0]: data for name, data in tree.items() if name.startswith(before)
@@ -142,7 +146,7 @@ def opened(disk: Any) -> VersionedKVStore:
 
 
 def entries_of(data: bytes) -> Iterator[tuple[int, str, str]]:
-    """The whole entries of a journal, or of what an archive holds, wherever they are."""
+    """The complete entries of a journal or of an archive, wherever they are."""
     if data[:1] == b"\x78":
         try:
             data = zlib.decompressobj().decompress(data)
@@ -177,7 +181,7 @@ def check(case: Case) -> None:
     store.insert("more", 1)
     store.close()
     after = read_tree(disk, HOME)
-    copies = ("cars.jrn.tmp",) if expected(case) in (STATE, FOUND) else ()  # beside a whole journal that is one
+    copies = ("cars.jrn.tmp",) if expected(case) in (STATE, FOUND) else ()  # beside a whole journal that is valid
     assert all_entries(before, but=copies) <= all_entries(after), "entries are gone"
     assert kept_in(after) == kept(case)
     if case.archive in ("empty", "cut") and (case.active, case.old) == ("whole", "whole"):
@@ -288,9 +292,9 @@ def test_replacement_of_a_damaged_journal_is_reported() -> None:
         file.close()
 
 
-def test_journal_with_the_whole_state_counts_despite_a_torn_tail() -> None:
+def test_journal_with_the_whole_state_is_used_despite_a_torn_tail() -> None:
     disk = laid_out(Case("absent", "whole", "absent", "absent", "absent"))
-    write_file(disk, HOME / "cars.jrn", ACTIVE[: ACTIVE.index(b"new")])
+    write_file(disk, HOME / "cars.jrn", zeros_after(ACTIVE, ACTIVE.index(b"new")))
     with opened(disk) as store:
         assert content_of(store) == STATE
         assert store.recovered is not None
@@ -319,7 +323,7 @@ def test_damaged_journal_with_possible_entries_is_not_replaced() -> None:
         opened(disk)
 
 
-def test_an_archive_has_its_name_durably_before_its_journal_is_removed() -> None:
+def test_archive_has_its_name_durably_before_its_journal_is_removed() -> None:
     """A process may have been killed between the rename and the sync of the directory."""
     before = laid_out(Case("whole", "whole", "absent", "absent", "absent"))
     archive = HOME / "cars.jrn.t1004.zz.tmp"

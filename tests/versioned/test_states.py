@@ -1,4 +1,4 @@
-"""The states of many stores at a time: one file of each is planned by names alone, and read as recovery would."""
+"""The states of many stores at a time: one file of each is chosen by names alone, and read as recovery does."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.versioned.samples import START, Model, journal
 
 
 class OpeningDisk:
-    """The real disk, and what was asked of it."""
+    """The real disk, which records the calls."""
 
     def __init__(self) -> None:
         self.opened: list[str] = []

@@ -1,4 +1,4 @@
-"""What a store answers, what it refuses, and what it writes."""
+"""A store: its results, its errors, and its bytes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def opened(path: Path, **options: Any) -> VersionedKVStore:
 
 
 @pytest.mark.parametrize("sync", SYNCS)
-def test_the_example_of_the_contract(tmp_path: Path, sync: str) -> None:
+def test_example_of_the_contract(tmp_path: Path, sync: str) -> None:
     with VersionedKVStore(tmp_path, "my_store", capacity=1 << 20, high_water_mark=0.8, sync=sync) as store:
         t = store.insert("name", {"any": ["json", 1, None]})
         assert store.get("name") == {"any": ["json", 1, None]}
@@ -195,7 +195,8 @@ def test_journal_bytes_match_the_contract(tmp_path: Path) -> None:
     objects = [{"initialized": 1000, "format_version": 2}, {"t": 1001, "k": "key1", "o": "value1"}]
     body = b"".join(map(bonjson.dumps, [*objects, {"t": 1002, "k": "key1", "o": None}]))
     end = (17 + len(body)).to_bytes(8, "little")
-    assert data == (b"\2" + bytes(7) + end + b"\x99" + body).ljust(240, b"\0") + b"lw-close" + end
+    mark = b"lw-close" + end[:6] + (240 // 16).to_bytes(2, "little")  # the position, and its own place
+    assert data == (b"\2" + bytes(7) + end + b"\x99" + body).ljust(240, b"\0") + mark
 
 
 def test_open_and_closed_stores_have_different_marks(tmp_path: Path) -> None:
@@ -213,7 +214,7 @@ def test_change_is_written_when_the_call_returns(tmp_path: Path) -> None:
             assert (entry.t, entry.k, entry.o) == (t, "k", number)
 
 
-def test_a_durable_change_is_two_writes_and_one_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_durable_change_is_two_writes_and_one_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[tuple[str, int, int]] = []
     write_at, sync = RealFile.write_at, RealFile.sync
 
@@ -410,7 +411,7 @@ def test_store_at_its_limit_can_be_changed_indefinitely(tmp_path: Path) -> None:
             store.insert("abcdefghijklmnopqr"[number % 18], f"{number:050}")
         assert len(store) == 18
         assert store.get("a") == f"{288:050}"
-    # Each rotation gains half of what the state leaves, so it is not done for every change.
+    # Each rotation frees half of the space that the state leaves, so it is not done for every change.
     assert 10 < len(journals_of(tmp_path, "cars")) < 150
 
 
@@ -527,14 +528,14 @@ def test_values_are_read_while_the_journal_is_rotated(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_a_forked_child_cannot_write_to_its_parents_store(tmp_path: Path) -> None:
+def test_forked_child_cannot_write_to_its_parents_store(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         store.insert("k", 1)
         child = os.fork()
         if child == 0:
             answer = 1
             try:
-                for _ in range(2):  # a refusal does not make the next try succeed
+                for _ in range(2):  # a refusal does not make the next attempt succeed
                     with pytest.raises(WrongUse):
                         store.insert("k", 2)
                 answer = 0 if store.get("k") == 1 else 2

@@ -1,4 +1,4 @@
-"""The store for asyncio: the same answers, one sync for many tasks, and nothing half done when a task is cancelled."""
+"""The store for asyncio: the same results, one sync for many tasks, and nothing half done if a task is cancelled."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def run(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 
 @pytest.mark.parametrize("sync", ["none", "always", "interval(1)"])
-def test_async_store_gives_the_same_results(tmp_path: Path, sync: str) -> None:
+def test_async_store_returns_the_same_results(tmp_path: Path, sync: str) -> None:
     async def work() -> None:
         async with AsyncVersionedKVStore.open(tmp_path, "cars", capacity=4096, sync=sync) as store:
             t = await store.insert("a", {"v": [1]})

@@ -1,6 +1,6 @@
 """A task that uses a store is cancelled at each await: acknowledged changes are done, and the store stays usable.
 
-`stepping` runs a task and cancels it while it waits for the n-th time, for every n until it comes to its end.
+`stepping` runs a task and cancels it while it waits for the n-th time, for every n until it ends by itself.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.versioned.stores import journals_of
 
 
 class Stepping:
-    """Awaits something, and has the task cancelled when it waits for the n-th time."""
+    """Awaits a coroutine, and has the task cancelled when it waits for the n-th time."""
 
     def __init__(self, work: Awaitable[None], number: int) -> None:
         self._work = work
@@ -49,7 +49,7 @@ class Stepping:
 
 
 async def cancelled_at(work: Awaitable[None], number: int) -> bool:
-    """Whether the task was cancelled when it waited for the n-th time; False when it never did so often."""
+    """Whether the task was cancelled when it waited for the n-th time; False if it waited fewer times."""
     stepping = Stepping(work, number)
 
     async def run() -> None:

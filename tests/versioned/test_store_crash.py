@@ -1,9 +1,9 @@
 """Power cuts, killed processes and failing disks at every step of every change, growth and rotation of a store.
 
-A scenario is a list of actions: `set a 10` inserts a string of 10 letters, `zeros a 600` one of NUL characters,
-`list a 700` a list of zeros, `drop a` removes, `rotate` and `sync` do what they say. After a crash the store is one of
-those that it was after one of its changes, no earlier than the last acknowledged one; its files have every acknowledged
-change and none that was never made; and it stays usable.
+A scenario is a list of actions: `set a 10` inserts a string of 10 letters, `zeros a 600` one of NUL characters, `list a
+700` a list of zeros, `drop a` removes; `rotate` and `sync` do what they say. After a crash the store is in the state
+after one of its changes, no earlier than the last acknowledged one. Its files have every acknowledged change and none
+that was never made, and it stays usable.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ GROWING = [f"set {letter} 90" for letter in LETTERS[:14]] + ["drop a", "drop b",
 
 @dataclass
 class Scenario:
-    """Actions, and the options of the store that they are done to."""
+    """Actions, and the options of their store."""
 
     name: str
     actions: list[str]
@@ -64,7 +64,7 @@ class Scenario:
         return VersionedKVStore(HOME, "cars", sync=sync, disk=disk, **settings)
 
     def act(self, store: VersionedKVStore, action: str) -> Change | None:
-        """Do an action; the change that it was, if it was one."""
+        """Run an action; its change, if it is one."""
         verb, *words = action.split()
         if verb in ("rotate", "sync"):
             getattr(store, verb)()
@@ -79,7 +79,7 @@ class Scenario:
         return store.insert(words[0], value), words[0], json.dumps(value)
 
     def run(self, disk: Disk, done: Callable[[int], None], *, sync: str = "always", **options: Any) -> None:
-        """Do the actions, and report how many are done."""
+        """Run the actions, and report how many are done."""
         store = self.opened(disk, sync, **options)
         try:
             for count, action in enumerate(self.actions):
@@ -114,7 +114,7 @@ class Scenario:
         assert disk.open_files == 0
 
     def check_history(self, disk: SimulatedDisk, first: int, last: int) -> None:
-        """Every journal begins with the state that the one before it ended with; no change is missing or invented."""
+        """Every journal begins with the final state of the preceding one; no change is missing or invented."""
         found = [(key, value) for _, key, value in changes_of(HOME, "cars", disk) if key != "more"]
         made = [change for change in self.changes if change is not None]
         acknowledged = sum(change is not None for change in self.changes[:first])
@@ -132,7 +132,7 @@ class Scenario:
 
 
 def shape(state: State) -> dict[str, str]:
-    """A state without its times: those of another run are others."""
+    """A state without its times, which differ between runs."""
     return {key: json.dumps(value) for key, (value, _) in sorted(state.items())}
 
 
@@ -173,7 +173,7 @@ def test_actions_lead_to_the_same_store_whatever_happens_to_its_files(scenario: 
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=IDS)
-def test_a_power_cut_at_any_point_loses_nothing_and_invents_nothing(scenario: Scenario) -> None:
+def test_power_cut_at_any_point_loses_nothing_and_invents_nothing(scenario: Scenario) -> None:
     for state in crashed(scenario).crash_states(most=16, format="versioned"):
         scenario.check(state)
 
@@ -192,13 +192,13 @@ def test_reordered_name_changes_lose_nothing(scenario: Scenario) -> None:
 
 @pytest.mark.parametrize("sync", ["none", "always"])
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=IDS)
-def test_a_process_killed_at_any_point_loses_nothing(scenario: Scenario, sync: str) -> None:
+def test_process_killed_at_any_point_loses_nothing(scenario: Scenario, sync: str) -> None:
     for state in crashed(scenario, sync).process_kills(format="versioned"):
         scenario.check(state)
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=IDS)
-def test_a_power_cut_while_the_store_is_opened_again_loses_nothing(scenario: Scenario) -> None:
+def test_power_cut_while_the_store_is_opened_again_loses_nothing(scenario: Scenario) -> None:
     for before in itertools.islice(crashed(scenario).crash_states(most=8, format=""), 0, None, 7):
         done = max(before.marks, default=0)
         scenario.opened(before, clock=Clock(2_000_000_000_000_000_000)).close()
@@ -208,10 +208,8 @@ def test_a_power_cut_while_the_store_is_opened_again_loses_nothing(scenario: Sce
 
 @pytest.mark.parametrize("sync", ["none", "always"])
 @pytest.mark.parametrize(("scenario", "step"), [(SCENARIOS[0], 1), (SCENARIOS[1], 3), (SCENARIOS[3], 11)])
-def test_power_cut_after_a_kill_keeps_the_promises_of_the_next_process(
-    scenario: Scenario, step: int, sync: str
-) -> None:
-    """The next process finds files whose names and bytes are not durable, though they are there."""
+def test_power_cut_after_a_kill_breaks_no_promise_of_the_next_process(scenario: Scenario, step: int, sync: str) -> None:
+    """The next process finds files whose names and bytes exist, but are not durable."""
     for killed in itertools.islice(crashed(scenario, sync).process_kills(format=""), 0, None, step):
         done = max(killed.marks, default=0)
         states = [shape(state) for state in scenario.states[done if sync == "always" else 0 : done + 2]]
@@ -272,14 +270,14 @@ def any_fails(scenario: Scenario, disk: SimulatedDisk, seed: int = 0) -> bool:
 def test_store_without_the_sector_check_would_invent_values(monkeypatch: pytest.MonkeyPatch) -> None:
     (scenario,) = (scenario for scenario in SCENARIOS if scenario.name == "values over several sectors")
     disk = crashed(scenario)
-    monkeypatch.setattr(ending, "read_mark", lambda memory, size: None)
+    monkeypatch.setattr(ending, "read_mark", lambda *arguments: None)
     assert any(any_fails(scenario, disk, seed) for seed in range(6))
 
 
 @pytest.mark.torture
 @pytest.mark.parametrize("seed", range(2, 8))
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=IDS)
-def test_many_power_cuts_lose_nothing_acknowledged(scenario: Scenario, seed: int) -> None:
+def test_many_power_cuts_lose_no_acknowledged_change(scenario: Scenario, seed: int) -> None:
     for sync in ("always", "none"):
         for state in crashed(scenario, sync).crash_states(most=200, seed=seed, format="versioned"):
             scenario.check(state, is_synced=sync == "always")

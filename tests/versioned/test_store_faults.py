@@ -1,8 +1,8 @@
-"""What fails within a rotation, an archive or a retention: the store continues or is poisoned, as `rotation.py` says.
+"""Failures within a rotation, an archive or a retention: the store continues or is poisoned, as `rotation.py` says.
 
-Every call of the disk fails once, from the beginning of a rotation to the end of its archive. What fails before
-anything was written leaves all as it was, what fails in between is final, and what fails once the new journal is in its
-place only puts the archive off.
+Every call of the disk fails once, from the beginning of a rotation to the end of its archive. A failure before anything
+was written changes nothing. A later one is final. A failure after the new journal is in its place only delays the
+archive.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def rotated(fail_at: int) -> bool:
         assert store.initialized > began, "what failed came after the new journal was in its place"
         store.insert("b", "goes on")
         before["b"] = ("goes on", store.last_timestamp)
-        store.rotate()  # and makes the archive that is missing
+        store.rotate()  # and makes the missing archive
         assert not disk.inner.exists(HOME / "cars.jrn.old")
     assert content_of(store) == before
     if store.refusing:
@@ -122,7 +122,7 @@ def rotated(fail_at: int) -> bool:
 
 @pytest.mark.parametrize("failing", ["list", "create"])
 def test_store_that_cannot_rotate_grows_its_buffer_and_rotates_later(failing: str) -> None:
-    """As when a process has no more descriptors: that says nothing about the disk."""
+    """As when a process has no more descriptors, which does not concern the disk."""
     inner = SimulatedDisk()
     inner.make_directory(HOME)
     disk = FaultyDisk(inner, error=errno.EMFILE, forever=True, only=[failing])
@@ -244,7 +244,7 @@ def test_archives_are_made_by_the_writer_without_a_background_thread(
     assert not (tmp_path / "cars.jrn.old").exists()
 
 
-def test_a_closed_store_makes_no_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closed_store_makes_no_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*arguments: Any) -> None:
         raise StorageFailed("write", "archive", OSError(28, "No space left on device"))
 
@@ -448,7 +448,7 @@ def test_threads_write_while_a_rotation_syncs(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_a_forked_child_that_closes_its_parents_store_leaves_the_mark_in_its_journal(tmp_path: Path) -> None:
+def test_forked_child_that_closes_its_parents_store_leaves_the_mark_in_its_journal(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         store.insert("k", 1)
         child = os.fork()
@@ -470,7 +470,7 @@ def test_a_forked_child_that_closes_its_parents_store_leaves_the_mark_in_its_jou
 # --- imports ----------------------------------------------------------------------------------------------------------
 
 
-def test_an_archive_is_made_without_importing_anything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_archive_is_made_without_importing_anything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An interrupt within an import can leave the lock of all imports locked, for every other thread."""
     with opened(tmp_path, background=False) as store:
         store.insert("k", 1)

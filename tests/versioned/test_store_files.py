@@ -1,4 +1,4 @@
-"""The files of a store: rotation, archives, what is left after a crash, and what is made of it."""
+"""The files of a store: rotation, archives, the remains of a crash, and recovery from them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import pytest
 
 from logwright.errors import DamagedJournal, StorageFailed, WrongUse
 from logwright.versioned.files import archiving
-from logwright.versioned.files.buffer import CLOSED_MAGIC, MARK
+from logwright.versioned.files.buffer import MARK, Mark
 from logwright.versioned.files.files import MAX_STORE_NAME_BYTES
+from logwright.versioned.files.reader import Reader
 from logwright.versioned.model.recovery import VersionedRecovery
 from logwright.versioned.model.retention import Retention, choose
 from logwright.versioned.model.store import VersionedKVStore
@@ -45,7 +46,7 @@ def kept(path: Path) -> list[bytes]:
 # --- rotation ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_rotation_leaves_an_archive_that_ends_where_the_new_journal_begins(tmp_path: Path) -> None:
+def test_rotation_leaves_an_archive_that_ends_where_the_new_journal_begins(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         store.insert("a", 1)
         t = store.insert("b", [2])
@@ -59,7 +60,7 @@ def test_a_rotation_leaves_an_archive_that_ends_where_the_new_journal_begins(tmp
     assert [(entry.t, entry.k, entry.o) for entry in after[:2]] == [(t, "b", [2]), (last, "a", "one")]
 
 
-def test_an_archive_is_zlib_and_ends_with_its_last_entry(tmp_path: Path) -> None:
+def test_archive_is_zlib_and_ends_with_its_last_entry(tmp_path: Path) -> None:
     with opened(tmp_path, capacity=4096) as store:
         store.insert("a", "x" * 100)
         size = store.position
@@ -89,7 +90,7 @@ def test_journal_without_changes_can_be_rotated_repeatedly(tmp_path: Path) -> No
     assert [initialized for initialized, _ in journals_of(tmp_path, "cars")[1:]] == times
 
 
-def test_the_journal_is_rotated_at_its_high_water_mark(tmp_path: Path) -> None:
+def test_journal_is_rotated_at_its_high_water_mark(tmp_path: Path) -> None:
     with opened(tmp_path, capacity=4096, high_water_mark=0.5, background=False) as store:
         while store.position <= 2048 - 200:
             store.insert("a", "x" * 100)
@@ -256,7 +257,7 @@ def _begins(archive: bytes, data: bytes) -> bool:
         return False
 
 
-def test_an_archive_that_a_crash_left_beside_its_journal_is_not_made_twice(tmp_path: Path) -> None:
+def test_archive_that_a_crash_left_beside_its_journal_is_not_made_twice(tmp_path: Path) -> None:
     write(tmp_path, active=AFTER, old=WHOLE, archive=zlib.compress(WHOLE))
     opened(tmp_path).close()
     assert names(tmp_path) == ["cars.jrn", "cars.jrn.t1004.zz"]
@@ -281,7 +282,7 @@ def test_archives_without_a_journal_are_not_an_empty_store(tmp_path: Path) -> No
     [b"not a journal at all, but long enough", b"\3" + WHOLE[1:], AFTER[:30]],
     ids=["text", "another version", "cut metadata"],
 )
-def test_file_that_is_not_a_journal_is_left_alone(tmp_path: Path, data: bytes) -> None:
+def test_file_that_is_not_a_journal_is_not_changed(tmp_path: Path, data: bytes) -> None:
     write(tmp_path, active=data)
     with pytest.raises(DamagedJournal):
         opened(tmp_path)
@@ -337,12 +338,17 @@ def test_torn_entry_is_cut_kept_and_reported(tmp_path: Path, size: int) -> None:
         assert store.get("e") == "again"
 
 
-def test_a_position_past_the_file_is_damage_and_the_entries_count(tmp_path: Path) -> None:
+def test_position_past_the_file_is_damage_and_the_entries_count(tmp_path: Path) -> None:
     write(tmp_path, active=journal(ENTRIES, position=10**6))
-    with opened(tmp_path) as store:
-        assert content_of(store) == STATE
-        assert store.recovered is not None
-        assert "1000000" in store.recovered.reason
+    with pytest.raises(DamagedJournal, match="the position is 1000000, and the file ends at 134"):
+        opened(tmp_path)
+    assert [entry.t for entry in Reader(tmp_path / "cars.jrn").entries(mode="dropmalformed")] == [
+        1001,
+        1002,
+        1003,
+        1004,
+        1004,
+    ]
 
 
 def test_bytes_after_the_position_are_ignored_and_kept(tmp_path: Path) -> None:
@@ -352,7 +358,7 @@ def test_bytes_after_the_position_are_ignored_and_kept(tmp_path: Path) -> None:
         assert content_of(store) == STATE
         assert store.recovered is None
         assert kept(tmp_path) == [b"from an earlier life"]
-    mark = MARK.pack(CLOSED_MAGIC, len(whole))
+    mark = Mark(len(whole), is_closed=True).pack((1 << 20) - MARK.size)
     assert (tmp_path / "cars.jrn").read_bytes() == whole.ljust((1 << 20) - MARK.size, b"\0") + mark
 
 

@@ -1,7 +1,7 @@
-"""Any history of a store against a list of its changes: the state at every time, and how far back it is known.
+"""Any history of a store compared with a list of its changes: the state at every time, and how far back it is known.
 
-The clock stops, advances a little, and goes back; the store is rotated several times within one moment, opened
-again, and names of archives are taken by another program. Times are so close together that every one is asked for.
+The clock stands still, advances a little, and goes backwards. The store is rotated several times within one moment and
+opened again, and another program takes names of archives. Times are so close together that every one is checked.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class History:
 
 @settings(derandomize=True, deadline=None, database=None, max_examples=60, suppress_health_check=list(HealthCheck))
 @given(steps=STEPS)
-def test_the_state_at_every_time_is_that_of_the_changes_made_by_then(steps: list[tuple[Any, ...]]) -> None:
+def test_state_at_every_time_is_that_of_the_changes_made_by_then(steps: list[tuple[Any, ...]]) -> None:
     history = History()
     for step in steps:
         history.step(*step)
@@ -106,7 +106,7 @@ def test_the_state_at_every_time_is_that_of_the_changes_made_by_then(steps: list
 
 @settings(derandomize=True, deadline=None, database=None, max_examples=25, suppress_health_check=list(HealthCheck))
 @given(steps=STEPS, taken=strategies.sets(strategies.integers(1000, 1020), max_size=4))
-def test_taken_names_are_left_alone_and_nothing_is_overwritten(steps: list[tuple[Any, ...]], taken: set[int]) -> None:
+def test_taken_names_are_not_changed_and_nothing_is_overwritten(steps: list[tuple[Any, ...]], taken: set[int]) -> None:
     history = History()
     foreign = {archive_name("cars", timestamp): b"of somebody else" for timestamp in taken}
     for name, data in foreign.items():
@@ -157,7 +157,7 @@ def test_retention_keeps_the_window_and_earliest_is_its_start(retention: Retenti
             assert recovery.recover_at(at).with_timestamps() == history.state(at)
         with pytest.raises(HistoryUnavailable, match=f"known from {earliest} on"):
             recovery.recover_at(earliest - 1)
-        if archives and archives[0] <= now - retention.window_seconds * SECOND:  # the oldest could have gone
+        if archives and archives[0] <= now - retention.window_seconds * SECOND:  # the oldest could have been removed
             sizes = sum(history.disk.file_size(HOME / archive_name("cars", stamp)) for stamp in archives)
             assert retention.max_archives is None or len(archives) <= retention.max_archives
             assert retention.max_bytes is None or sizes <= retention.max_bytes

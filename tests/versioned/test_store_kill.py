@@ -1,8 +1,8 @@
-"""kill -9 of a process that writes to a store, again and again: what it had acknowledged is there.
+"""kill -9 of a process that writes to a store, repeatedly: the changes that it has acknowledged are there.
 
-The process inserts and removes by a rule that follows from the number of the change, so the state after n changes
-is known; it prints the number of each acknowledged one. The journal is a mapping of the file here, and rotated often,
-so that the process is also killed while it rotates, makes an archive, or removes one.
+The number of a change determines it, so the state after n changes is known; the process prints the number of each
+acknowledged one. The journal is a mapping of the file here, and is rotated often, so the process is also killed while
+it rotates, makes an archive, or removes one.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def expected(count: int) -> dict[str, int]:
 
 
 def kill_again_and_again(path: Path, sync: str, options: dict[str, Any], kills: int) -> int:
-    """Kill one writer after the other; how many changes were made in all."""
+    """Kill several writers in turn; the total number of changes."""
     chance = random.Random(f"{sync} {options}")
     count = 0
     for _ in range(kills):
@@ -92,7 +92,7 @@ def kill_again_and_again(path: Path, sync: str, options: dict[str, Any], kills: 
 
 
 def check_past(path: Path, earliest: int) -> None:
-    """The files know every time since the earliest one, and each state is that after some number of changes."""
+    """The files have every time since the earliest one, and each state is that after some number of changes."""
     recovery = VersionedRecovery.load(path)
     assert recovery.earliest() == earliest
     assert Reader(path / "cars.jrn").verify().problems == []
@@ -101,7 +101,7 @@ def check_past(path: Path, earliest: int) -> None:
     for entry in changes[:: max(1, len(changes) // 10)]:
         if entry.o is not None:
             state = {key: value["number"] for key, value in recovery.recover_at(entry.t).items()}
-            last = max(state.values()) + 1  # and the removal after it may have the same time
+            last = max(state.values()) + 1  # and the following removal may have the same time
             assert state in (expected(last), expected(last + 1)), "a state that never was"
 
 

@@ -1,7 +1,7 @@
-"""The crashes of `test_store_crash.py` for a store whose journal is mapped: what it stores is never seen as a write.
+"""The crashes of `test_store_crash.py` for a store whose journal is mapped: its stores are not visible as writes.
 
 Sectors of the mapping reach the disk in any order, each or none of them, until they are synced. Without a clock of the
-test's, changes take the fast path, which stores entry and position without any call.
+test, changes take the fast path, which stores entry and position without any call.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def test_killed_process_leaves_its_stored_changes(scenario: Scenario) -> None:
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=IDS)
-def test_a_mapped_store_that_is_opened_after_a_power_cut_survives_the_next_one(scenario: Scenario) -> None:
+def test_mapped_store_that_is_opened_after_a_power_cut_survives_the_next_one(scenario: Scenario) -> None:
     states = crashed(scenario, is_synced=False).crash_states(most=8, kinds=("subset",), format="")
     for before in itertools.islice(states, 0, None, 29):
         disk: Any = MappingDisk(before)
@@ -97,7 +97,7 @@ def test_mapped_store_without_the_sector_check_would_invent_values(
 ) -> None:
     (scenario,) = (scenario for scenario in SCENARIOS if scenario.name == "values over several sectors")
     disk = crashed(scenario, is_synced=False)
-    monkeypatch.setattr(ending, "read_mark", lambda memory, size: None)
+    monkeypatch.setattr(ending, "read_mark", lambda *arguments: None)
     check = scenario.check
     monkeypatch.setattr(scenario, "check", lambda state: check(state, is_synced=False))
     assert any_fails(scenario, disk)

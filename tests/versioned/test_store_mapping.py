@@ -1,4 +1,4 @@
-"""A store as a mapping, and its past: what a Python programmer guesses."""
+"""A store as a mapping, and its past, as a Python programmer expects."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SECOND = 1_000_000_000
 
 @pytest.fixture
 def store(tmp_path: Path) -> VersionedKVStore:
-    """A store with one change a second, from the epoch on; left open."""
+    """A store with one change per second, from the epoch on; left open."""
     times = iter(range(SECOND, 100 * SECOND, SECOND))
     return VersionedKVStore(tmp_path, "s", clock=lambda: next(times), background=False)
 
@@ -68,7 +68,7 @@ def test_past_states_are_available_while_the_store_is_open(store: VersionedKVSto
     assert store.history("b") == []
 
 
-def test_a_time_is_a_datetime_or_nanoseconds(store: VersionedKVStore) -> None:
+def test_time_is_a_datetime_or_nanoseconds(store: VersionedKVStore) -> None:
     written = store.insert("a", 1)
     moment = datetime.fromtimestamp(written // SECOND, UTC)
     assert store.at(moment) == store.at(written) == {"a": 1}

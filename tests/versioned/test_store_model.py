@@ -1,7 +1,7 @@
 """Any calls in any order: a store behaves like a dict in memory, and its files keep its past.
 
-The model keeps every state with its time. Between the changes the store is rotated, closed and opened again, or left as
-a killed process would leave it; the clock stops, jumps, and goes back. At the end the state at every time is
+The model keeps every state with its time. Between changes the store is rotated, closed and opened again, or left as a
+killed process would leave it. The clock stands still, jumps, and goes backwards. At the end the state at every time is
 recovered from the files alone.
 """
 
@@ -29,7 +29,7 @@ State = dict[str, tuple[Any, int]]
 
 
 class Story:
-    """A store, its model, and what chance does to both."""
+    """A store, its model, and random calls on both."""
 
     def __init__(self, directory: Path, seed: int) -> None:
         self.chance = random.Random(seed)
@@ -44,7 +44,7 @@ class Story:
             "max_capacity": self.chance.choice((None, None, 8192)),
             "sync": self.chance.choice(("none", "none", "always")),
             "background": self.chance.random() < 0.5,
-            "clock": self.clock if self.chance.random() < 0.7 else None,  # its own is faster, and goes another way
+            "clock": self.clock if self.chance.random() < 0.7 else None,  # its own clock takes a faster path
         }
         self.store = self.opened()
         self.beginning = self.store.initialized
@@ -86,7 +86,7 @@ class Story:
             case "reopen":
                 self.store.close()
                 self.store = self.opened()
-            case "kill":  # another process finds what this one has left
+            case "kill":  # another process finds the files of this one
                 before = self.store
                 source = self.directory / str(self.number)
                 self.number += 1
@@ -110,7 +110,7 @@ def test_store_behaves_like_a_dict_and_keeps_every_state(tmp_path: Path, seed: i
     story = Story(tmp_path, seed)
     for _ in range(120):
         if story.options["background"]:
-            story.store._archiver.wait()  # a copy of the files takes its time: nothing is renamed meanwhile
+            story.store._archiver.wait()  # copying the files takes time: nothing is renamed meanwhile
         story.step()
         story.check()
     story.store.close()

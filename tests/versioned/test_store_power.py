@@ -71,7 +71,7 @@ def cut_again_and_again(device: Device, options: dict[str, Any], cuts: int) -> N
         store = VersionedKVStore(home, "cars", 1024, sync="always", **options)
         writing = Writing(store, counted, chance.choice((3, 10, 60, 150)))
         assert writing.enough.wait(DEADLINE_SECONDS)
-        acknowledged = list(writing.acknowledged)  # before the cut: what a disk without power says means nothing
+        acknowledged = list(writing.acknowledged)  # before the cut: the results of a disk without power mean nothing
         device.cut_power()
         writing.join()
         del store, writing
@@ -82,7 +82,7 @@ def cut_again_and_again(device: Device, options: dict[str, Any], cuts: int) -> N
 
 
 def check(home: Path, acknowledged: list[int]) -> list[int]:
-    """Everything acknowledged is there, and the past has no holes; how far each thread has got."""
+    """Everything acknowledged is there, and the past has no holes; the progress of each thread."""
     state = VersionedRecovery.load(home).recover_current()
     with VersionedKVStore(home, "cars", 1024) as store:
         assert dict(store.items()) == state
@@ -107,5 +107,5 @@ def test_power_cut_during_writes_and_archiving_loses_nothing_acknowledged(
 
 @pytest.mark.torture
 @pytest.mark.parametrize("options", KINDS, ids=["", "with retention"])
-def test_many_power_cuts_lose_nothing_acknowledged(device: Device, options: dict[str, Any]) -> None:
+def test_many_power_cuts_lose_no_acknowledged_change(device: Device, options: dict[str, Any]) -> None:
     cut_again_and_again(device, options, 8 * CUTS)

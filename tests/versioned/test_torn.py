@@ -1,4 +1,4 @@
-"""What is a torn tail of a journal that was not closed, and what is damage: `verify`, opening and `repair` agree."""
+"""The torn tail of a journal that was not closed, as opposed to damage: `verify`, opening and `repair` agree."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ from logwright.versioned import Reader, VersionedKVStore
 from logwright.versioned.bytes import codec, kernel
 from logwright.versioned.bytes.layout import HEADER_BYTES, POSITION_AT
 from logwright.versioned.files import repair
-from logwright.versioned.files.buffer import MARK, SECTOR_BYTES, mark_at, read_mark
-from tests.support.damage import cut, flip_bits, insert, overwrite
+from logwright.versioned.files.buffer import CLOSED_MAGIC, MARK, SECTOR_BYTES, Mark, mark_at, read_mark
+from tests.support.damage import cut, drop, flip_bits, insert, overwrite
 from tests.support.simulated_disk import SimulatedDisk
 from tests.support.trees import read_file, write_file
 from tests.versioned.stores import HOME, Clock
 
 PATH = HOME / "cars.jrn"
 COUNT = 40
+START = Clock()()
+"""When the store was begun; its changes follow, one at each nanosecond."""
 
 
 def opened(disk: SimulatedDisk) -> VersionedKVStore:
@@ -47,7 +49,7 @@ def killed(*, synced: bool = True) -> SimulatedDisk:
 
 
 def spans(data: bytes) -> list[Span]:
-    """Where the entries are."""
+    """The positions of the entries."""
     metadata = codec.decode_metadata(data, HEADER_BYTES)
     assert isinstance(metadata, tuple)
     stop = int.from_bytes(data[POSITION_AT : POSITION_AT + 8], "little")
@@ -126,7 +128,7 @@ def test_changed_entry_before_missing_sectors_is_damage() -> None:
         opened(disk)
 
 
-def test_a_missing_sector_that_ends_at_the_mark_is_a_torn_tail() -> None:
+def test_missing_sector_that_ends_at_the_mark_is_a_torn_tail() -> None:
     disk = SimulatedDisk()
     disk.make_directory(HOME)
     store = VersionedKVStore(HOME, "cars", 1024, 1.0, disk=disk, background=False, clock=Clock())
@@ -186,7 +188,7 @@ def check_position_is_restored(disk: SimulatedDisk, data: bytes) -> None:
 
 @pytest.mark.parametrize("was_closed", [True, False], ids=["closed", "killed"])
 @pytest.mark.parametrize("less", [1, 5, 60, 200, 1024, 2100])
-def test_a_position_within_an_entry_is_damage_and_the_entry_is_not_cut(less: int, was_closed: bool) -> None:
+def test_position_within_an_entry_is_damage_and_the_entry_is_not_cut(less: int, was_closed: bool) -> None:
     disk = closed() if was_closed else killed()
     position = position_of(disk) - less
     assert position not in [span.end for span in spans(read_file(disk, PATH))]
@@ -281,7 +283,7 @@ def test_every_fourth_sync_raises_the_mark_without_an_extra_sync() -> None:
         assert sum(call.startswith("sync") for call in calls) == COUNT
         marks = sum(f"at {mark_at(1 << 14)} " in call for call in calls)
         assert marks == len({end // SECTOR_BYTES for end in ends[3::4]} - {0}) == 6
-    assert read_mark(bytearray(read_file(disk, PATH)), 1 << 14) == (ends[-1], True)
+    assert read_mark(bytearray(read_file(disk, PATH)), 1 << 14) == Mark(ends[-1], is_closed=True)
 
 
 @pytest.mark.parametrize("make", [closed, killed_while_always], ids=["closed", "killed"])
@@ -325,10 +327,10 @@ def shortened(size: int) -> SimulatedDisk:
 
 
 @pytest.mark.parametrize("value", ["\0" * 2000, [0] * 1500, {"a": "x" * 300, "b": "\0" * 1100}])
-def test_what_another_program_appends_after_ours_was_killed_is_not_cut_off_for_its_zeros(value: object) -> None:
+def test_entries_of_another_program_after_a_kill_are_not_cut_off_for_their_zeros(value: object) -> None:
     disk = killed()
     mark = read_file(disk, PATH)[mark_at(1 << 14) :]
-    with opened(disk) as store:  # as the other program, which does not touch the mark
+    with opened(disk) as store:  # like the other program, which does not change the mark
         store.insert("zeros", value)
         store.insert("key 40", "after them")
         whole = overwrite(read_file(disk, PATH), mark_at(1 << 14), mark)
@@ -343,7 +345,7 @@ def test_what_another_program_appends_after_ours_was_killed_is_not_cut_off_for_i
     assert keys(disk) == [f"key {number}" for number in range(COUNT + 1)]
 
 
-def test_a_missing_sector_of_a_value_is_a_torn_tail() -> None:
+def test_missing_sector_of_a_value_is_a_torn_tail() -> None:
     disk = killed()
     mark = read_file(disk, PATH)[mark_at(1 << 14) :]
     with opened(disk) as store:
@@ -357,18 +359,103 @@ def test_a_missing_sector_of_a_value_is_a_torn_tail() -> None:
 
 
 @pytest.mark.parametrize("within", [True, False], ids=["within an entry", "between two entries"])
-def test_opening_a_truncated_file_writes_the_same_account_as_repair(within: bool) -> None:
-    span = spans(read_file(killed(), PATH))[30]
-    size = span.start + 20 * within
-    repaired, disk = shortened(size), shortened(size)
+def test_truncated_file_is_damage_and_repair_accounts_for_it(within: bool) -> None:
+    whole = read_file(killed(), PATH)
+    span = spans(whole)[30]
+    disk = shortened(span.start + 20 * within)
+    damaged = read_file(disk, PATH)
+    assert kinds(disk) == ["malformed"]
+    with pytest.raises(DamagedJournal, match="no torn tail"):
+        opened(disk)
+    assert read_file(disk, PATH) == damaged
+    repair.apply(PATH, repair.plan(PATH, disk=disk), disk=disk)
+    (loss,) = account(disk)
+    assert (loss.position, loss.bytes, loss.at_least) == (span.start, 20 * within, int(within))
+    assert loss.fields["from"] == (START + 30 if within else START), "whole entries may have been removed anywhere"
+    assert loss.fields["from"] < loss.fields["to"] <= time.time_ns() + 1
+    assert keys(disk) == all_but(*range(30, COUNT))
+    assert account(disk) == [loss]
+
+
+# --- whole entries that are missing -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [0, 20, COUNT - 1])
+@pytest.mark.parametrize("make", [closed, killed, killed_while_always], ids=["closed", "killed", "always"])
+def test_entry_removed_from_a_journal_with_a_mark_is_damage(make: Callable[[], SimulatedDisk], number: int) -> None:
+    disk = make()
+    whole = read_file(disk, PATH)
+    span = spans(whole)[number]
+    damage(disk, drop(whole, span.start, span.end))
+    damaged = read_file(disk, PATH)
+    assert kinds(disk) == ["malformed"]
+    with pytest.raises(DamagedJournal, match=r"bytes of the file are missing.*no torn tail"):
+        opened(disk)
+    assert read_file(disk, PATH) == damaged
+    repair.apply(PATH, repair.plan(PATH, disk=disk), disk=disk)
+    (loss,) = account(disk)
+    assert (loss.kind, loss.at_least, loss.fields["from"]) == ("lost", 0, START)
+    assert loss.at_most is not None
+    assert loss.at_most >= 1
+    assert keys(disk) == all_but(number)
+    assert account(disk) == [loss]
+
+
+def entry_value(size: int) -> str:
+    """The value of an entry with this number of bytes."""
+    return next("x" * count for count in range(size) if len(codec.pack_entry(START, "k", "x" * count)) == size)
+
+
+@pytest.mark.parametrize("sizes", [(80,), (32, 48), (160,)])
+@pytest.mark.parametrize("synced", [True, False])
+def test_removed_bytes_that_leave_the_mark_aligned_are_damage(sizes: tuple[int, ...], synced: bool) -> None:
+    disk = SimulatedDisk()
+    disk.make_directory(HOME)
+    store = opened(disk)
+    ends = [store.position]
+    for size in (40, *sizes, 40):
+        store.insert("k", entry_value(size))
+        ends.append(store.position)
+    if synced:
+        store.sync()
+    data = drop(read_file(disk, PATH), ends[1], ends[-2])
+    assert (ends[-2] - ends[1]) % MARK.size == 0
+    found = SimulatedDisk()
+    found.make_directory(HOME)
+    write_file(found, PATH, data)
+    store.close()
+    assert kinds(found) == ["malformed"]
+    with pytest.raises(DamagedJournal, match="bytes of the file are missing"):
+        opened(found)
+
+
+def test_mark_of_an_earlier_version_is_read() -> None:
+    disk = closed()
+    whole = read_file(disk, PATH)
+    place = mark_at(len(whole))
+    old = MARK.pack(CLOSED_MAGIC, position_of(disk))
+    damage(disk, overwrite(whole, place, old))
+    assert read_mark(bytearray(read_file(disk, PATH)), len(whole)) == Mark(position_of(disk), is_closed=True)
+    assert kinds(disk) == []
+    damage(disk, flip_bits(read_file(disk, PATH), spans(whole)[-1].start + 3, 0xFF))
+    assert kinds(disk) == ["malformed"]
+
+
+@pytest.mark.parametrize("number", [0, 20, COUNT - 1])
+def test_entry_removed_from_a_journal_of_another_program_is_in_the_account(number: int) -> None:
+    disk, repaired = without_mark(), without_mark()
+    whole = read_file(disk, PATH)
+    span = spans(whole)[number]
+    for one in (disk, repaired):
+        damage(one, drop(whole, span.start, span.end))
+    assert kinds(disk) == ["torn_tail"]
+    assert keys(disk) == all_but(number)
     repair.apply(PATH, repair.plan(PATH, disk=repaired), disk=repaired)
-    assert keys(disk) == all_but(*range(30, COUNT))
-    (wanted,), (found,) = account(repaired), account(disk)
+    (found,), (wanted,) = account(disk), account(repaired)
+    assert (found.at_least, found.fields["from"]) == (0, START)
     assert found.fields["from"] == wanted.fields["from"]
-    assert found.fields["from"] < found.fields["to"] <= time.time_ns() + 1
     assert {**found.as_json(), "fields": {}} == {**wanted.as_json(), "fields": {}}
-    assert (found.file, found.position, found.bytes, found.part) == ("cars.jrn", span.start, 20 * within, "cars")
-    assert keys(disk) == all_but(*range(30, COUNT))
+    assert keys(disk) == all_but(number)
     assert account(disk) == [found]
 
 
@@ -385,10 +472,10 @@ def test_loss_at_the_end_is_open_in_a_plan_and_bounded_by_the_repair() -> None:
     assert account(disk) == [written]
 
 
-def test_account_of_a_truncated_file_is_written_before_its_position_changes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    disk = shortened(spans(read_file(killed(), PATH))[30].start)
+def test_account_of_a_torn_tail_is_written_before_the_position_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = without_mark()
+    span = spans(read_file(disk, PATH))[30]
+    damage(disk, overwrite(read_file(disk, PATH), span.start, bytes(position_of(disk) - span.start)))
     before = read_file(disk, PATH)
 
     def fails(*arguments: object) -> None:
@@ -398,19 +485,31 @@ def test_account_of_a_truncated_file_is_written_before_its_position_changes(
         patched.setattr("logwright.versioned.files.buffer.Buffer.set_position", fails)
         with pytest.raises(OSError, match="killed"):
             opened(disk)
-    assert read_file(disk, PATH)[: len(before)] == before
+    assert read_file(disk, PATH) == before
     assert len(account(disk)) == 1
     assert keys(disk) == all_but(*range(30, COUNT))
     assert len(account(disk)) == 1
 
 
-def test_opening_after_a_torn_tail_writes_no_account() -> None:
+def test_opening_after_a_missing_sector_writes_no_account() -> None:
+    disk = killed(synced=False)
+    whole = read_file(disk, PATH)
+    start = (position_of(disk) - 1) // SECTOR_BYTES * SECTOR_BYTES
+    damage(disk, overwrite(whole, start, bytes(position_of(disk) - start)))
+    assert keys(disk) == all_but(*(number for number, span in enumerate(spans(whole)) if span.end > start))
+    assert account(disk) == []
+
+
+def test_noise_at_the_end_that_no_power_cut_leaves_is_in_the_account() -> None:
     disk = killed(synced=False)
     whole = read_file(disk, PATH)
     span = spans(whole)[-1]
     damage(disk, overwrite(whole, span.start + 10, bytes(span.size - 10)))
+    assert kinds(disk) == ["torn_tail"]
     assert keys(disk) == all_but(COUNT - 1)
-    assert account(disk) == []
+    assert [(loss.position, loss.at_least, loss.fields["from"]) for loss in account(disk)] == [
+        (span.start, 0, START + COUNT - 1)
+    ]
 
 
 def test_file_truncated_within_its_metadata_is_not_opened() -> None:

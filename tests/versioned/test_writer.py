@@ -1,4 +1,4 @@
-"""Rows of tables become changes of stores: of as many as rows name, and all at once what a batch has of each."""
+"""Rows of tables become changes of stores: of all stores that the rows name, each store's part of a batch at once."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Disks on which the stories of databases happen, and what is asked of a database after a crash.
+"""Disks on which the stories of databases run, and the checks after a crash.
 
-It holds what one of the transactions has left, none earlier than the last one that was acknowledged; its lists are
-whole; opening it once more changes nothing; and it stays usable.
+The database has the state after one of its transactions, none earlier than the last acknowledged one. Its lists are
+whole. Opening it once more changes nothing. It stays usable.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from tests.yeltsin.databases import HOME, JOURNAL, TABLE, Story
 
 
 def check(story: Story, disk: SimulatedDisk, least: int | None = None, *, continues: bool = True) -> None:
-    """Open a database after a crash, and find one of the states that are allowed."""
+    """Open a database after a crash, and find one of the allowed states."""
     done = max(disk.marks, default=0) if least is None else least
     allowed = story.states[done : done + 2]
     with story.opened(disk) as db:
@@ -52,7 +52,7 @@ def begun(story: Story) -> SimulatedDisk:
 
 
 def crashed(story: Story, sync: str = "always") -> SimulatedDisk:
-    """A disk on which a story has happened, and which may have crashed at any point of it."""
+    """A disk on which a story has run, and which may have crashed at any point of it."""
     disk = begun(story)
     story.run(disk, disk.mark, sync)
     return disk

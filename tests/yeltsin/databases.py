@@ -1,11 +1,11 @@
-"""Stories of databases for tests: transactions as lists of words, and what they make of a dictionary of pages.
+"""Stories of databases for tests: transactions as lists of words, and their effects on a dictionary of pages.
 
     "modify 0 10 400"   write 400 bytes of a pattern at 10 into the page that was made first
     "allocate"          a page; pages are numbered in the order in which the table's file has them
     "remove 1"          the page with this number
     "fail"              raise, so that the transaction is rolled back
 
-A `Model` is a naive database: the pages in the order of their list, the free pages, and what each holds.
+A `Model` is a naive database: the pages in the order of their list, the free pages, and the data of each.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ EMPTY = bytes(PAGE_DATA_BYTES)
 
 
 class Undone(Exception):
-    """What a transaction of a story raises that is to be rolled back."""
+    """The exception of a transaction that is to be rolled back."""
 
 
 @functools.cache
@@ -40,7 +40,7 @@ def pattern(number: int, size: int) -> bytes:
 
 @dataclass
 class Model:
-    """What a database holds: a list of pages, a list of free ones, and the data of each page there ever was."""
+    """The contents of a database: a list of pages, a list of free ones, and the data of each page that ever existed."""
 
     pages: list[int] = field(default_factory=lambda: [page_at(0)])
     free: list[int] = field(default_factory=list)
@@ -65,7 +65,7 @@ class Model:
             self.free.append(page)
 
     def is_in(self, database: Database) -> bool:
-        """Whether a database holds just this; the data of free pages do not matter."""
+        """Whether a database has exactly these contents; the data of free pages does not matter."""
         return (
             database.pages() == self.pages
             and database.free_pages() == self.free[::-1]
@@ -77,7 +77,7 @@ Step = Transaction | Model
 
 
 def act(step: Step, action: str, number: int) -> None:
-    """Do an action to a transaction or to a model."""
+    """Apply an action to a transaction or to a model."""
     verb, *words = action.split()
     if verb == "allocate":
         step.allocate()
@@ -97,7 +97,7 @@ class Story:
     transactions: list[list[str]]
     checkpoint_bytes: int = 0
     creates: bool = False
-    """Whether there is no database before it."""
+    """Whether the database does not exist before it."""
 
     def __post_init__(self) -> None:
         self.states = [Model()]

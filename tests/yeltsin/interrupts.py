@@ -1,4 +1,4 @@
-"""What is interrupted in a database, and what must hold then; see `tests/contract/test_interrupts.py`."""
+"""Interrupted calls of a database, and the invariants after them: `tests/contract/test_interrupts.py`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BEFORE: State = {FIRST_PAGE: b"one"}
 
 
 class Try(NamedTuple):
-    """A call of a database with one page, and what its pages may begin with then."""
+    """A call of a database with one page, and the possible beginnings of its pages after it."""
 
     call: Callable[[Database], object]
     after: Callable[[Database], State] = lambda database: BEFORE

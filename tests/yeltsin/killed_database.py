@@ -1,7 +1,7 @@
-"""A process that makes transactions forever and reports their number, to be killed by a test.
+"""A process that makes transactions forever and reports their number, until a test kills it.
 
-The transaction of a number writes that number into all pages but the oldest, one of them new, and removes the oldest
-when there are four: so the numbers in the pages show how many transactions have happened, and whether one did in part.
+The n-th transaction writes n into all pages except the oldest, one of them new, and removes the oldest if there are
+four. So the numbers in the pages show how many transactions have happened, and whether one happened in part.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def change(db: Database, number: int) -> None:
 
 
 def numbers_in(db: Database) -> set[int]:
-    """The numbers that all pages hold, but for the oldest one, in which there may be an earlier one."""
+    """The numbers in all pages, except for the oldest page, which may have an earlier one."""
     _, *pages = db.pages()
     places = [(page, offset) for page in pages for offset in (0, PAGE_DATA_BYTES - COUNT.size)]
     return {COUNT.unpack(db.read(page, offset, COUNT.size))[0] for page, offset in places}
@@ -43,7 +43,7 @@ def numbers_in(db: Database) -> set[int]:
 def change_for_ever(
     directory: str, number: int, sync: str, checkpoint_bytes: int, acknowledgements: Connection
 ) -> None:
-    """Make transaction after transaction, and send how many are acknowledged; until the disk fails, if it does."""
+    """Make transactions, and send the number of acknowledged ones; until the disk fails, if it does."""
     home = Path(directory)
     with contextlib.suppress(LogwrightError):
         db = Database(home / "t.ydb", home / "t.jrnl", sync=sync, checkpoint_bytes=checkpoint_bytes)
@@ -53,7 +53,7 @@ def change_for_ever(
 
 
 class Changing:
-    """Such a process, which has sent some reports. `count` is how many transactions it had acknowledged by then."""
+    """Such a process, which has sent some reports. `count` is the number of transactions acknowledged by then."""
 
     def __init__(self, reports: int, directory: Path, number: int, sync: str, checkpoint_bytes: int) -> None:
         context = fork_server()
@@ -72,7 +72,7 @@ class Changing:
             raise
 
     def kill(self) -> int | None:
-        """Kill it, and know what else it had sent before it died: that was acknowledged as well. How it ended."""
+        """Kill it, and read what else it had sent before it died, which was acknowledged as well; how it ended."""
         self._process.kill()
         self._process.join(DEADLINE_SECONDS)
         ended = self._process.exitcode

@@ -1,4 +1,4 @@
-"""Journals to try things on."""
+"""Sample journals."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from logwright.yeltsin.files.seal import seal
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "yeltsin"
 CREATED = 1_700_000_000
-"""When the first transaction was created; each of the others one second later."""
+"""The time of the first transaction; each of the others is one second later."""
 PAGE = 30
 """The first page of a table."""
 
@@ -30,7 +30,7 @@ def modify(before: bytes, after: bytes, page_offset: int = 0, page: int = PAGE) 
 
 
 def numbered(count: int, *, flags: int = COMPLETE) -> list[Transaction]:
-    """Transactions that differ in what they do and in how large they are."""
+    """Transactions with different operations and sizes."""
     found = []
     for number in range(count):
         operations: list[Operation] = [modify(bytes(number % 7), bytes([number % 251]) * (number % 7), number % 100)]
@@ -43,7 +43,7 @@ def numbered(count: int, *, flags: int = COMPLETE) -> list[Transaction]:
 
 
 def linked(transactions: Iterable[Transaction], *, gap_bytes: int = 0) -> tuple[list[Transaction], list[int]]:
-    """The consecutive transactions with their links, and where each of them begins."""
+    """The consecutive transactions with their links, and the position of each."""
     found: list[Transaction] = []
     starts: list[int] = []
     at = HEADER_BYTES

@@ -1,7 +1,7 @@
-"""Journals of page transactions as the contract tests see them.
+"""Journals of page transactions in the contract tests.
 
-A record is a transaction without its links, and the unused bytes between its end and the next one: a journal is sound
-with them, but none of them may be lost.
+A record is a transaction without its links, and the unused bytes between its end and the next one: a journal with them
+is sound, but none of them may be lost.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Kept:
 
 
 def _linked(records: list[Kept]) -> tuple[list[bytes], list[int]]:
-    """The bytes of each record with its links, and where each begins."""
+    """The bytes of each record with its links, and the position of each."""
     found: list[bytes] = []
     starts = [HEADER_BYTES]
     for kept in records:
@@ -185,7 +185,7 @@ class YeltsinSubject(Subject):
     # --- a journal on a disk ----------------------------------------------------------------------------------------
 
     def torn_file(self, data: bytes) -> bytes:
-        """The header is written last: it names the last transaction that came out whole."""
+        """The header is written last: it names the last complete transaction."""
         if len(data) < HEADER_BYTES:
             return data
         stop, count, _, last = codec.walk(data, HEADER_BYTES, len(data), 0, 0, _NOWHERE)
@@ -280,7 +280,7 @@ def _alone(record: Transaction) -> Transaction:
 
 
 def _kept(disk: Disk, home: Path, found: Located, following: Located | Damage) -> Kept:
-    """A transaction with the bytes before the next one, if that follows directly."""
+    """A transaction with the bytes up to the next one, if that follows directly."""
     end = found.span.end if isinstance(following, Damage) else following.span.start
     between = read_file(disk, home / FILE)[found.span.end : end] if end > found.span.end else b""
     return Kept(_alone(found.record), between)
@@ -307,7 +307,7 @@ def _uniform(size: int) -> list[Kept]:
 
 
 def _starts_in(data: bytes) -> list[int]:
-    """Where consecutive transactions begin, whatever their links say."""
+    """The positions of consecutive transactions, whatever their links say."""
     starts: list[int] = []
     at = HEADER_BYTES
     try:

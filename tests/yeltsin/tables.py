@@ -1,4 +1,4 @@
-"""Tables for tests: those that the original has written, and what a table is expected to hold."""
+"""Tables for tests: those that the original has written, and the expected contents of a table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bytes that go to many places of a file: all are there, nothing else has changed, and near ones go together."""
+"""Bytes that go to many places of a file: all are there, nothing else changes, and near ones are written together."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.faulty_disk import WRITES, FaultyDisk
 
 
 class CountedFile(RealFile):
-    """A file that knows what was written to it: where, and how many bytes."""
+    """A file that records its writes: position and number of bytes."""
 
     __slots__ = ("written",)
     written: list[tuple[int, int]]

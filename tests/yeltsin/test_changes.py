@@ -57,7 +57,7 @@ def test_modifications_are_read_back_written_to_the_journal_and_made_in_the_tabl
         assert journal[:20] == encode_header(20, end)
         assert not previous or int.from_bytes(journal[previous + 8 : previous + 16], "little") == end
         encoded = transaction.encode(previous, 1000 + number)
-        assert encoded[:24] + b"\1" + encoded[25:] == journal[end : found[1].end]  # but for the flag
+        assert encoded[:24] + b"\1" + encoded[25:] == journal[end : found[1].end]  # except for the flag
         applied = bytearray(before)
         transaction.apply(applied)
         assert applied == table

@@ -1,4 +1,4 @@
-"""Bytes and transactions: one table of cases for both directions, and what a walk along links says."""
+"""Bytes and transactions: one table of cases for both directions, and the results of a walk along links."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ CASE = pytest.mark.parametrize(("record", "encoded"), CASES.values(), ids=CASES)
 
 
 @CASE
-def test_a_transaction_is_encoded_and_decoded(record: Transaction, encoded: str) -> None:
+def test_transaction_is_encoded_and_decoded(record: Transaction, encoded: str) -> None:
     data = bytes.fromhex(encoded)
     assert codec.encode(record) == data
     assert codec.decode(data) == (record, Span(0, len(data)))
@@ -101,12 +101,12 @@ def test_values_that_the_format_cannot_hold_are_refused(record: Transaction, err
         codec.encode(record)
 
 
-def test_the_largest_modification_has_131_082_bytes() -> None:
+def test_largest_modification_has_131_082_bytes() -> None:
     data = codec.encode(transaction(modify(bytes(65535), bytes(65535))))
     assert int.from_bytes(data[26:30], "little") == 131_082
 
 
-def test_end_gives_the_outcome_and_flag_gives_the_redo() -> None:
+def test_end_shows_the_outcome_and_flag_shows_the_redo() -> None:
     ends: list[Any] = [(0xFF, 1), (0xFF, 0), (0xFE, 0), (None, 0)]
     found = [transaction(end=end, flags=flags) for end, flags in ends]
     assert [item.outcome for item in found] == ["completed", "completed", "rolled_back", "incomplete"]
@@ -122,7 +122,7 @@ def test_empty_journal_equals_that_of_the_original() -> None:
     assert codec.decode_header(data) == (0, 0)
 
 
-def test_the_header_has_the_first_and_the_last_offset() -> None:
+def test_header_has_the_first_and_the_last_offset() -> None:
     data = codec.encode_header(20, 2**40)
     assert data.hex() == "4a524e4c" + "1400000000000000" + "0000000000010000"
     assert codec.decode_header(data) == (20, 2**40)
@@ -216,7 +216,7 @@ def test_operations_are_skimmed_up_to_the_last_available_head() -> None:
     assert codec.skim(data, 24, len(data), -1)[1] == codec.MALFORMED
 
 
-def test_a_range_is_decoded_that_was_walked() -> None:
+def test_range_is_decoded_that_was_walked() -> None:
     data = journal(numbered(12))
     items, starts = linked(numbered(12))
     assert codec.transactions(data, 20, len(data), 12, 0) == items

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from logwright import arrow
+from logwright import arrow, sej
 from logwright.core.bytes.outcome import Damage
 from logwright.core.read.splits import Split
 from logwright.errors import WrongUse
@@ -20,12 +20,13 @@ from logwright.yeltsin.tables import spark_columns
 from logwright.yeltsin.tables.columns import COLUMN_NAMES, Collector
 from logwright.yeltsin.tables.splits import SPLITS
 from logwright.yeltsin.tables.target import JournalTarget
+from tests.cli.support import run
 from tests.yeltsin.samples import CREATED, PAGE, journal, linked, modify, numbered, transaction, write
 from tests.yeltsin.test_reader import DATA, STARTS, with_link
 
 
 def expected_rows(count: int) -> list[dict[str, Any]]:
-    """What a table of `numbered(count)` holds, the naive way."""
+    """The expected table of `numbered(count)`, computed naively."""
     items, starts = linked(numbered(count))
     rows = []
     for index, item in enumerate(items):
@@ -103,6 +104,23 @@ def test_numbers_beyond_63_bits_are_null_on_spark(tmp_path: Path) -> None:
     found = {name: spark_columns.COLUMNS.column(batch, name).to_pylist()[0] for name in spark_columns.TYPED.names}  # type: ignore[union-attr]
     assert (found["page"], found["free_before"], found["free_after"], found["timestamp"]) == (None, None, 5, None)
     assert all(spark_columns.COLUMNS.column(batch, field.name).type == field.type for field in spark_columns.TYPED)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("created", [2**63 - 1, -(2**63), 2**40, -(2**40), 9_223_372_037, -9_223_372_037])
+def test_times_beyond_the_range_of_a_column_are_converted(tmp_path: Path, created: int) -> None:
+    """Parquet holds milliseconds: a larger time is the largest one there. Messages hold nanoseconds, or no time."""
+    image = modify(b"0", b"1")  # both are JSON
+    items = transaction(image), transaction(image, timestamp=created), transaction(image)
+    path = write(tmp_path / "t.jrnl", *items)
+    arrow.to_parquet(path, tmp_path / "t.parquet")
+    times = pq.read_table(tmp_path / "t.parquet").column("timestamp").cast("int64").to_pylist()
+    most = (2**63 - 1) // 1000
+    assert times == [1000 * CREATED, 1000 * min(max(created, -most), most), 1000 * CREATED]
+    for target in ("sej", "kestrel", "versioned", "yeltsin"):
+        found = run("convert", path, tmp_path / target, "--to", target, "--json")
+        assert (found.code, run("count", tmp_path / target).out.strip()) == (0, "3"), found.err
+    with sej.Reader(tmp_path / "sej") as reader:
+        assert [message.timestamp for message in reader] == [CREATED * 10**9, None, CREATED * 10**9]
 
 
 def test_table_becomes_the_same_journal(tmp_path: Path) -> None:
@@ -185,7 +203,7 @@ def test_damage_and_a_torn_tail_belong_to_a_split(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_the_inventory_has_every_journal(tmp_path: Path, count: int) -> None:
+def test_inventory_has_every_journal(tmp_path: Path, count: int) -> None:
     for number in range(count):
         write(tmp_path / f"{number}.jrnl", *numbered(number + 1))
     found = SPLITS.inventory(open_reader(tmp_path))

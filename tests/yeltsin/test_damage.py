@@ -17,13 +17,15 @@ import pytest
 
 from logwright.core.bytes.outcome import Damage
 from logwright.core.repair.plan import Plan
+from logwright.errors import DamagedJournal
 from logwright.yeltsin.bytes.records import Allocate, Modify, Operation, Remove, Transaction
 from logwright.yeltsin.files import repair as repairs
 from logwright.yeltsin.files.reader import Reader
 from logwright.yeltsin.files.salvage import Run, Search
+from logwright.yeltsin.files.writer import TransactionJournal
 from logwright.yeltsin.model.database import Database
 from tests.support.counts import COUNTS
-from tests.support.damage import Traced, accident, repeat
+from tests.support.damage import Traced, accident, files_accident, repeat
 from tests.support.simulated_disk import SimulatedDisk
 from tests.support.trees import read_file, write_file
 from tests.yeltsin.samples import CREATED, PAGE, journal, linked
@@ -186,6 +188,7 @@ def check(written: Written, damaged: Traced) -> bool:
         return False
     repairs.apply(FILE, plan, disk=disk)
     assert reader.verify().problems == []
+    assert repairs.plan(FILE, disk=disk).empty, "a second repair changes something"
     items = [item for item in reader.transactions() if not isinstance(item, Damage)]
     found, is_changed = found_of(written, damaged, items)
     is_torn = any(problem.kind == "torn_tail" for problem in problems)
@@ -223,6 +226,74 @@ def test_after_damage_remaining_bytes_are_genuine_and_losses_accounted_for(round
     COUNTS.add("damages repaired", repaired, "yeltsin")
 
 
+# --- accidents to whole files and whole transactions ------------------------------------------------------------------
+
+
+def traced(written: Written, label: str, data: bytes) -> Traced:
+    """The origins of bytes of which one range is missing."""
+    pairs = enumerate(zip(written.data, data, strict=False))
+    same = next((place for place, (one, other) in pairs if one != other), min(len(data), len(written.data)))
+    rest = len(written.data) - (len(data) - same)
+    assert data == written.data[:same] + written.data[rest:]
+    return Traced(label, data, [*range(same), *range(rest, len(written.data))])
+
+
+def check_files(chance: random.Random) -> bool:
+    """One accident to two journals side by side; whether one was repaired."""
+    journals = {"t.jrnl": random_journal(chance), "u.jrnl": database_journal()}
+    before = {name: written.data for name, written in journals.items()}
+    label, after = files_accident(
+        before, lambda name, data: [0, *journals[name].starts, len(data)] if data else [0], chance
+    )
+    repaired = False
+    if label.startswith("swap"):
+        journals["t.jrnl"], journals["u.jrnl"] = journals["u.jrnl"], journals["t.jrnl"]  # nothing in them has a name
+    for name, written in journals.items():
+        if name not in after:
+            continue  # each file is a journal of its own: nothing says that there was another one
+        damaged = traced(written, label, after[name])
+        repaired |= check(written, damaged)
+        if damaged.data != written.data:
+            check_opening(written, damaged)
+    return repaired
+
+
+def check_opening(written: Written, damaged: Traced) -> None:
+    """A writer refuses what is damaged; where it opens the journal, what is missing was not finished, or is known."""
+    disk = SimulatedDisk()
+    disk.make_directory(HOME)
+    write_file(disk, FILE, damaged.data)
+    try:
+        with TransactionJournal(FILE, disk=disk):
+            pass
+    except DamagedJournal:
+        assert read_file(disk, FILE) == damaged.data
+        return
+    reader = Reader(FILE, disk=disk)
+    found, _ = found_of(written, damaged, [item for item in reader.transactions() if not isinstance(item, Damage)])
+    lost = set(range(len(written.items))) - found
+    assert not lost or reader.losses() or is_cut_after_the_last_but_one(written, damaged, lost), lost
+
+
+def is_cut_after_the_last_but_one(written: Written, damaged: Traced, lost: set[int]) -> bool:
+    """Whether only the last transaction is gone, and the file ends there: that is what a crash leaves."""
+    last = len(written.items) - 1
+    return lost == {last} and damaged.data == written.data[: len(damaged.data)]
+
+
+@pytest.mark.parametrize("round", range(ROUNDS))
+def test_after_accidents_to_files_and_whole_transactions_losses_are_accounted_for(round: int) -> None:
+    repaired = 0
+    for case in range(DAMAGES // 7):
+        seed = f"files {round}/{case}"
+        try:
+            repaired += check_files(random.Random(seed))
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed!r}: {error}") from error
+    assert repaired >= 5
+    COUNTS.add("damages repaired", repaired, "yeltsin")
+
+
 # --- repairs that are wrong in one place ----------------------------------------------------------------------------
 
 
@@ -244,7 +315,7 @@ def test_repair_that_accepts_foreign_runs_is_detected(monkeypatch: pytest.Monkey
 def test_repair_that_mixes_two_transactions_is_detected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    items = [Transaction(0, 0, CREATED + number, 1, (Modify(PAGE, number, b"a", b"b"),)) for number in range(30)]
+    items = [Transaction(0, 0, CREATED, 1, (Modify(PAGE, number, b"a", b"b"),)) for number in range(30)]
     written = Written.of(items)
     start, end = written.starts[10] + 5, written.starts[20] + 5
     origins: list[int | None] = [*range(end), *range(start, len(written.data))]

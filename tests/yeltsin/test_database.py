@@ -1,4 +1,4 @@
-"""Databases: transactions become all of them or none, and are seen when they should be."""
+"""Databases: transactions take effect completely or not at all, and are visible when they should be."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_committed_changes_are_kept_and_rolled_back_ones_are_not(
         assert table.read(page, 3, 5) == b"heylo"
 
 
-def test_a_page_from_the_free_list_is_empty_in_its_transaction_and_afterwards(tmp_path: Path) -> None:
+def test_page_from_the_free_list_is_empty_in_its_transaction_and_afterwards(tmp_path: Path) -> None:
     with opened(tmp_path) as db:
         with db.transaction() as tx:
             page = tx.allocate()
@@ -159,7 +159,7 @@ def test_very_large_transaction_leaves_the_fast_path(monkeypatch: pytest.MonkeyP
                 tx.modify(FIRST, at, bytes([number + 1]) * 10)
                 expected[at : at + 10] = bytes([number + 1]) * 10
                 assert tx.read(FIRST, 0, 300) == expected
-                assert number < 15 or tx._short is None  # where each would be compared with all others
+                assert number < 15 or tx._short is None  # otherwise each would be compared with all others
         assert db.read(FIRST, 0, 300) == expected
     with Reader(tmp_path / "t.jrnl") as reader:
         (found,) = reader.pages().pages[FIRST].items()
@@ -177,7 +177,7 @@ def test_pages_may_be_removed_during_iteration(sync: str, tmp_path: Path) -> Non
         assert (db.pages(), db.free_pages()) == (pages[3:], pages[2::-1])
 
 
-def test_a_transaction_that_changes_nothing_leaves_no_trace(tmp_path: Path) -> None:
+def test_transaction_that_changes_nothing_leaves_no_trace(tmp_path: Path) -> None:
     with opened(tmp_path) as db:
         with db.transaction():
             pass
@@ -186,7 +186,7 @@ def test_a_transaction_that_changes_nothing_leaves_no_trace(tmp_path: Path) -> N
     assert (tmp_path / "t.jrnl").read_bytes() == b"JRNL" + bytes(16)
 
 
-def test_a_rollback_within_the_block_ends_the_transaction(tmp_path: Path) -> None:
+def test_rollback_within_the_block_ends_the_transaction(tmp_path: Path) -> None:
     with opened(tmp_path) as db:
         with db.transaction() as tx:
             tx.modify(FIRST, 0, b"no")
@@ -232,7 +232,7 @@ def test_wrong_use_is_reported_and_rolls_back(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="the system does not list mappings")
 @pytest.mark.parametrize(("sync", "checkpoint_bytes"), SETTINGS)
-def test_a_closed_database_holds_no_file(sync: str, checkpoint_bytes: int, tmp_path: Path) -> None:
+def test_closed_database_holds_no_file(sync: str, checkpoint_bytes: int, tmp_path: Path) -> None:
     with opened(tmp_path, sync, checkpoint_bytes) as db:
         for _ in range(2):
             with db.transaction() as tx:
@@ -348,7 +348,7 @@ def test_threads_alternate_and_readers_see_complete_transactions(
         assert (db.redone, db.read(FIRST, 8, 8)) == ((), (160).to_bytes(8, "little"))
 
 
-def test_a_child_process_cannot_write(tmp_path: Path) -> None:
+def test_child_process_cannot_write(tmp_path: Path) -> None:
     with opened(tmp_path) as db:
         child = os.fork()
         if child == 0:
@@ -363,7 +363,7 @@ def test_a_child_process_cannot_write(tmp_path: Path) -> None:
 
 
 class GatedDisk:
-    """A simulated disk that counts the syncs of a journal, and lets them wait at a gate."""
+    """A simulated disk that counts the syncs of a journal, and makes them wait at a gate."""
 
     def __init__(self) -> None:
         self.inner = SimulatedDisk()

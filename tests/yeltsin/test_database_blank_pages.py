@@ -1,8 +1,8 @@
 """Crashes around pages that are in use and all zeros: they must not be mistaken for unused pages.
 
-A page in use names the one before it, so only the first page can be all zeros; and it is that when it is the only one
-and empty. Until the header of the table names it as the first, it looks like a page that was made for a transaction
-that never came. The stories here lead to such pages, and away from them, in all ways.
+A page in use names the preceding one, so only the first page can be all zeros, if it is the only one and empty. Until
+the header of the table names it as the first, it looks like a page that was made for a transaction that never happened.
+The stories here lead to such pages, and away from them, in all ways.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ STORIES = [
     for checkpoint_bytes in CHECKPOINTS
 ]
 MAPPED = [("always", 1 << 20), ("none", 0)]
-"""Where the table is memory, which the simulated disk does not have: shared with its file, and not."""
+"""A table in memory, which the simulated disk does not have: shared with its file, and not."""
 
 
 @pytest.fixture(autouse=True)
@@ -64,19 +64,19 @@ def test_kill_before_or_during_any_write_loses_nothing(story: Story) -> None:
 
 
 @pytest.mark.parametrize("story", STORIES[:: len(CHECKPOINTS)], ids=str)
-def test_a_killed_process_that_never_syncs_loses_nothing(story: Story) -> None:
+def test_killed_process_that_never_syncs_loses_nothing(story: Story) -> None:
     for state in crashed(story, "none").process_kills(format="yeltsin"):
         check(story, state)
 
 
 @pytest.mark.parametrize("story", STORIES, ids=str)
-def test_a_power_cut_at_any_point_leaves_all_of_a_transaction_or_none(story: Story) -> None:
+def test_power_cut_at_any_point_leaves_all_of_a_transaction_or_none(story: Story) -> None:
     for state in crashed(story).crash_states(most=6, format="yeltsin"):
         check(story, state, continues=False)
 
 
 @pytest.mark.parametrize("story", STORIES, ids=str)
-def test_a_recovery_that_is_killed_or_loses_power_loses_nothing(story: Story) -> None:
+def test_recovery_that_is_killed_or_loses_power_loses_nothing(story: Story) -> None:
     for before in itertools.islice(crashed(story).crash_states(most=6, format=""), 0, None, 41):
         done = max(before.marks, default=0)
         story.opened(before).close()

@@ -1,4 +1,4 @@
-"""A disk that is full: committed changes are intact, changes that did not fit are absent, and reading continues."""
+"""A disk that is full: committed changes are intact, changes that did not fit are absent, and reading still works."""
 
 from __future__ import annotations
 

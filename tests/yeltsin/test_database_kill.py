@@ -1,4 +1,4 @@
-"""kill -9 of a process that makes transactions, again and again: what it had acknowledged is there, as a whole."""
+"""kill -9 of a process that makes transactions, repeatedly: acknowledged transactions are there, complete."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_killed_process_leaves_every_acknowledged_transaction(tmp_path: Path, sy
         changing = Changing(chance.choice((1, 4, 12)), tmp_path, count, sync, checkpoint_bytes)
         assert changing.kill() == -signal.SIGKILL
         with Database(tmp_path / "t.ydb", tmp_path / "t.jrnl") as db:
-            (count,) = numbers_in(db)  # one and the same everywhere
+            (count,) = numbers_in(db)  # the same everywhere
             assert count >= changing.count
             assert (db.verify().problems, db.verify().anomalies) == ([], [])
         COUNTS.add("kill -9", 1, "yeltsin")

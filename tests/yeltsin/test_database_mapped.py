@@ -1,4 +1,4 @@
-"""Databases whose table is mapped: power cuts and killed processes, and what waits in memory until a checkpoint."""
+"""Databases whose table is mapped: power cuts and killed processes, and changes in memory until a checkpoint."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_buffered_changes_are_readable_and_written_at_a_checkpoint(
                     tx.modify(first, offset, data)
                     model[offset : offset + len(data)] = data
                 if number % 20 == 7:
-                    tx.modify(tx.allocate(), 0, b"new")  # the mapping grows, with what waits in it
+                    tx.modify(tx.allocate(), 0, b"new")  # the mapping grows, with the changes in it
             if number % 15 == 14:
                 db.checkpoint()
                 in_file = bytes(model)
@@ -97,7 +97,7 @@ def test_buffered_changes_survive_when_the_file_cannot_grow_in_place(tmp_path: P
     path.write_bytes(bytes(5000))
     area = HeldArea(REAL_DISK.open(path, "update"))
     area.store(100, b"waits")
-    with memoryview(area.memory):  # a view of the memory keeps it from growing
+    with memoryview(area.memory):  # a view of the memory prevents it from growing
         area.add_zeros(9000)
     area.store(8998, b"and grows")
     assert (area.load(99, 7), area.load(8996, 99)) == (b"\0waits\0", b"\0\0and grows")

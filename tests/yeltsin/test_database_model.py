@@ -1,8 +1,8 @@
 """Any calls in any order: a database behaves like a dictionary of pages.
 
-Transactions allocate, modify and remove at random; some are rolled back, some by an error; between them the database is
-closed, or left as a killed process leaves it, and opened again with other settings. On a simulated disk, where
-everything is written, and on a real one, where files are mapped.
+Transactions allocate, modify and remove at random. Some are rolled back, some by an error. Between them the database is
+closed, or left as a killed process leaves it, and opened again with other settings. The tests use a simulated disk,
+where everything is written, and a real one, where files are mapped.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ step = st.one_of(
 
 
 def act(tx: Transaction, model: Model, what: tuple) -> None:  # type: ignore[type-arg]
-    """Do the same to a transaction and to a model; what the model cannot do is wrong use."""
+    """Make the same calls on a transaction and on a model; impossible calls are wrong use."""
     verb, *words = what
     if verb == "allocate":
         assert tx.allocate() == model.allocate()
@@ -65,7 +65,7 @@ def act(tx: Transaction, model: Model, what: tuple) -> None:  # type: ignore[typ
 
 
 def transact(db: Database, model: Model, actions: list[tuple], ending: str) -> Model:  # type: ignore[type-arg]
-    """Make a transaction, and say what the database holds afterwards."""
+    """Make a transaction; the contents of the database afterwards."""
     after = model.copy()
     with contextlib.suppress(Undone), db.transaction() as tx:
         for what in actions:
@@ -113,7 +113,7 @@ def test_database_on_a_real_disk_behaves_like_a_dictionary_of_pages(seed: int, t
             copy = tmp_path / str(number + 1)
             if chance.random() < 0.5:
                 db.close()
-            shutil.copytree(home, copy)  # as a killed process leaves it: all that the system has
+            shutil.copytree(home, copy)  # as a killed process leaves it: the system has everything
             db.close()
             shutil.rmtree(home)
             home = copy

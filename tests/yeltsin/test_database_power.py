@@ -1,7 +1,7 @@
 """Real power cuts of a database in the middle of its transactions, checkpoints and recoveries.
 
 The device is that of `tests/contract/test_power_cuts.py`: ext4 on a loop device, shut down without flushing its log.
-Another process makes the transactions: where files are mapped, a removed disk kills the process that touches them.
+Another process makes the transactions, because a removed disk kills a process that accesses mapped files.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def cut_again_and_again(device: Device, sync: str, checkpoint_bytes: int, cuts: 
     home, chance, count = device.root / "pages", random.Random(f"{sync} {checkpoint_bytes}"), 0
     for _ in range(cuts):
         changing = Changing(chance.choice((1, 3, 10, 40)), home, count, sync, checkpoint_bytes)
-        acknowledged = changing.count  # before the cut: what a disk without power says means nothing
+        acknowledged = changing.count  # before the cut: the results of a disk without power mean nothing
         device.cut_power()
         changing.kill()
         device.unmount()
@@ -42,11 +42,11 @@ def cut_again_and_again(device: Device, sync: str, checkpoint_bytes: int, cuts: 
 
 
 def check(home: Path, chance: random.Random) -> int:
-    """Recover, with any settings: all of a transaction is there or none; how many there are."""
+    """Recover, with any settings: transactions are complete or absent; their number."""
     table, journal = home / "t.ydb", home / "t.jrnl"
     sync, checkpoint_bytes = chance.choice(SETTINGS)
     with Database(table, journal, sync=sync, checkpoint_bytes=checkpoint_bytes) as db:
-        numbers = numbers_in(db)  # one and the same everywhere, if there is any
+        numbers = numbers_in(db)  # the same everywhere, if there is any
         assert len(numbers) == 1 or db.pages() == [30]
         assert (db.verify().problems, db.verify().anomalies) == ([], [])
     before = table.read_bytes(), journal.read_bytes()
@@ -57,7 +57,7 @@ def check(home: Path, chance: random.Random) -> int:
 
 
 @pytest.mark.parametrize(("sync", "checkpoint_bytes"), SETTINGS)
-def test_a_power_cut_leaves_all_of_a_transaction_or_none_and_all_that_was_acknowledged(
+def test_power_cut_leaves_all_of_a_transaction_or_none_and_all_that_was_acknowledged(
     device: Device, sync: str, checkpoint_bytes: int
 ) -> None:
     cut_again_and_again(device, sync, checkpoint_bytes, CUTS)
@@ -65,5 +65,5 @@ def test_a_power_cut_leaves_all_of_a_transaction_or_none_and_all_that_was_acknow
 
 @pytest.mark.torture
 @pytest.mark.parametrize(("sync", "checkpoint_bytes"), SETTINGS)
-def test_many_power_cuts_lose_nothing_acknowledged(device: Device, sync: str, checkpoint_bytes: int) -> None:
+def test_many_power_cuts_lose_no_acknowledged_transaction(device: Device, sync: str, checkpoint_bytes: int) -> None:
     cut_again_and_again(device, sync, checkpoint_bytes, 10 * CUTS)

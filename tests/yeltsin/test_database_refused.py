@@ -1,7 +1,7 @@
-"""Openings that are refused: whatever is wrong with one file, both of them stay as they were, byte for byte.
+"""Openings that are refused: whatever is wrong with one file, both of them stay unchanged, byte for byte.
 
-Each case is what a crash or another program may have left in one file together with something that cannot be opened in
-the other one: what would be cut, linked, named or redone on opening is left alone.
+Each case combines remains of a crash or of another program in one file with a reason to refuse the other one: nothing
+is cut, linked, named or redone.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ TORN = bytes(range(40))
 
 TABLE = new_table()
 PADDED = TABLE + bytes(2 * PAGE_BYTES)
-"""With pages at its end that a transaction would have had, and never came for."""
+"""With pages at its end for a transaction that never happened."""
 UNFINISHED = b"TBL?" + PADDED[4:]
 LOST = patched(UNFINISHED, 22, page_at(1))
-"""Its free list begins where a page is that is in use."""
+"""Its free list begins at a page in use."""
 
 # --- journals ---------------------------------------------------------------------------------------------------------
 
@@ -49,13 +49,13 @@ SOUND = journal([ONE, ONE])
 SECOND = HEADER_BYTES + len(codec.encode(ONE))
 BEYOND = transaction(Modify(page_at(7), 0, b"\0", b"x"), flags=0)
 IMPOSSIBLE = journal([ONE, BEYOND])
-"""A redo is due, of a page that is not there."""
+"""A redo is due for a page that does not exist."""
 UNNAMED = patched(patched(sealed(ONE, DUE), LAST_AT, HEADER_BYTES), HEADER_BYTES + NEXT_AT, 0)
-"""The last transaction is whole, and neither the header nor a link leads there."""
+"""The last transaction is whole, but neither the header nor a link leads there."""
 UNLINKED = patched(sealed(ONE, DUE), HEADER_BYTES + NEXT_AT, 0)
 HALF_NAMED = patched(sealed(transaction(modify(bytes(300), b"b" * 300)), ONE), LAST_AT + 1, 0, "<B")
 STALE = patched(patched(SOUND, LAST_AT, HEADER_BYTES), HEADER_BYTES + NEXT_AT, 0)
-"""The header does not know of a transaction that is in the storage."""
+"""The header does not name a transaction that is in the storage."""
 BROKEN = patched(SOUND, HEADER_BYTES + NEXT_AT, 5)
 
 CASES: dict[str, tuple[bytes | None, bytes | None, type[LogwrightError], str]] = {
@@ -87,7 +87,7 @@ CASES: dict[str, tuple[bytes | None, bytes | None, type[LogwrightError], str]] =
 
 
 def files(directory: Path) -> Tree:
-    """All that is there but for locks, and the directory that they are in."""
+    """All files except locks and their directory."""
     tree = read_tree(REAL_DISK, directory)
     return {name: data for name, data in tree.items() if name != ".logwright" and not name.endswith(LOCK_SUFFIX)}
 
@@ -105,7 +105,7 @@ def opened(directory: Path, sync: str = "always", checkpoint_bytes: int = 0) -> 
 
 @pytest.mark.parametrize(("sync", "checkpoint_bytes"), SETTINGS)
 @pytest.mark.parametrize("name", CASES)
-def test_a_refused_opening_changes_nothing(name: str, sync: str, checkpoint_bytes: int, tmp_path: Path) -> None:
+def test_refused_opening_changes_nothing(name: str, sync: str, checkpoint_bytes: int, tmp_path: Path) -> None:
     table, log, error, message = CASES[name]
     before = prepare(tmp_path, table, log)
     for _ in range(2):
@@ -175,7 +175,7 @@ def test_nothing_is_cut_if_no_copy_can_be_kept(table: bytes | None, log: bytes, 
 # --- locks ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_file_that_is_open_under_another_name_is_refused_and_stays(tmp_path: Path) -> None:
+def test_file_that_is_open_under_another_name_is_refused_and_stays(tmp_path: Path) -> None:
     with opened(tmp_path) as db:
         db.modify(page_at(0), 0, b"one")
         os.link(tmp_path / "t.ydb", tmp_path / "u.ydb")

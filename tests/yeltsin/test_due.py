@@ -1,4 +1,4 @@
-"""The database, the writer, the reader and the check agree on which transactions are to be redone."""
+"""The database, the writer, the reader and the check agree on the transactions that must be redone."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FLAGGED, UNFLAGGED, SEALED, VOID = "flagged", "unflagged", "sealed", "void"
 
 
 def story(kinds: tuple[str, ...]) -> tuple[bytes, list[int]]:
-    """A journal of transactions of these kinds, and where they begin."""
+    """A journal of transactions of these kinds, and their positions."""
     items = [
         transaction(
             Modify(30, 5 * number, b"\0", bytes([number + 65])),
@@ -50,7 +50,7 @@ def _sealed(item: Transaction) -> bytes:
 
 
 def due(kinds: tuple[str, ...]) -> list[int]:
-    """Which of them are to be redone: the last that is not void, and before it those that are sealed, up to a flag."""
+    """The transactions to redo: the last that is not void, and the sealed ones preceding it, up to a flag."""
     found: list[int] = []
     for number in reversed(range(len(kinds))):
         if kinds[number] == FLAGGED or (found and kinds[number] == UNFLAGGED):

@@ -1,4 +1,4 @@
-"""The kernel gives the same results as the codec; the contract tests do the same with damaged bytes."""
+"""The kernel returns the same results as the codec; the contract tests do the same with damaged bytes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TWINS = Twins("logwright.yeltsin", compiled=COMPILED)
 
 
 def assert_twins_agree(data: bytes, chance: random.Random) -> None:
-    """Assert that both twins give the same results for some bytes."""
+    """Assert that both twins return the same results for some bytes."""
     start = min(len(data), chance.choice((0, 20, 20, chance.randrange(len(data) + 1))))
     end = chance.choice((len(data), len(data), chance.randrange(start, len(data) + 1)))
     base = chance.choice((0, 0, 7, 2**40))
@@ -79,7 +79,7 @@ def test_columns_have_a_row_for_every_operation() -> None:
     assert numbers("i", found.after_ends) == [sum(map(len, images[:row])) for row in range(len(images) + 1)]
 
 
-def test_a_transaction_without_operations_has_a_row_and_ends_carry_data() -> None:
+def test_transaction_without_operations_has_a_row_and_ends_carry_data() -> None:
     items = [transaction(data=b"one"), transaction(modify(b"a", b"b"), modify(b"b", b"c"), data=b"two")]
     items += [transaction(end=0xFE), transaction(end=None), transaction(modify(b"d", b"e"))]
     data = journal(items)

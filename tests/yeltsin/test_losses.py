@@ -1,4 +1,4 @@
-"""Journals that are known to have lost transactions: what they still say, and what they refuse to say."""
+"""Journals that are known to have lost transactions: the questions that they answer, and those that they refuse."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_state_contains_the_losses(reader: Reader) -> None:
     assert "losses" not in reader.state(STARTS[LOST])
 
 
-def test_the_state_at_a_time_of_lost_transactions_is_refused(reader: Reader) -> None:
+def test_state_at_a_time_of_lost_transactions_is_refused(reader: Reader) -> None:
     assert reader.find_moment((CREATED + 0) * SECOND) == STARTS[2]
     assert reader.find_moment((CREATED + 3) * SECOND) == STARTS[5]
     for seconds in (1, 2):
@@ -57,7 +57,7 @@ def test_the_state_at_a_time_of_lost_transactions_is_refused(reader: Reader) -> 
     assert reader.find_time((CREATED + 2) * SECOND) == STARTS[4]
 
 
-def test_a_difference_across_lost_transactions_is_refused(reader: Reader) -> None:
+def test_difference_across_lost_transactions_is_refused(reader: Reader) -> None:
     for start, stop in ((STARTS[0], STARTS[5]), (STARTS[4], STARTS[LOST])):
         with pytest.raises(HistoryUnavailable, match="lost 1 record"):
             reader.diff(start, stop)
@@ -96,13 +96,13 @@ def test_loss_at_the_end_leaves_the_preceding_state(tmp_path: Path) -> None:
         reader.find_moment((CREATED + 9) * SECOND)
 
 
-def test_the_account_is_listed_by_verify_and_the_journal_is_sound(reader: Reader) -> None:
+def test_account_is_listed_by_verify_and_the_journal_is_sound(reader: Reader) -> None:
     report = reader.verify()
     assert (report.sound, report.problems) == (True, [])
     assert [loss.kind for loss in report.losses] == ["lost", "restored", "restored"]
 
 
-def test_a_database_opens_with_a_journal_that_has_lost_transactions(tmp_path: Path) -> None:
+def test_database_opens_with_a_journal_that_has_lost_transactions(tmp_path: Path) -> None:
     path, table = tmp_path / "t.jrnl", tmp_path / "t.ydb"
     starts = []
     with Database(table, path) as db:

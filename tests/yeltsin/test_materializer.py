@@ -81,7 +81,7 @@ def expected(rows: list[Row]) -> Tables:
 
 
 def as_json(known: dict[int, int]) -> str:
-    """Single bytes as ranges, which are as long as they can be."""
+    """Single bytes as ranges of maximal length."""
     ranges: list[tuple[int, bytearray]] = []
     for at, byte in sorted(known.items()):
         if not ranges or ranges[-1][0] + len(ranges[-1][1]) != at:
@@ -239,7 +239,7 @@ def test_broken_links_do_not_hide_flags(tmp_path: Path) -> None:
 
 
 def test_transactions_that_the_header_does_not_name_yet_are_provisional(tmp_path: Path) -> None:
-    """Sealed ones count before the header and links lead to them."""
+    """Sealed ones are included before the header and links lead to them."""
     items = [transaction(modify(b"a", b"b"), flags=COMPLETE if number < 2 else 0) for number in range(4)]
     content = sealed(*items)
     starts = [chunk for item in Reader(written(tmp_path / NAME, content)).chunks() for chunk in item.starts()]  # type: ignore[union-attr]
@@ -255,7 +255,7 @@ def written(path: Path, content: bytes) -> Path:
     return path
 
 
-def test_a_transaction_of_another_program_is_final_once_a_later_one_is_flagged(tmp_path: Path) -> None:
+def test_transaction_of_another_program_is_final_once_a_later_one_is_flagged(tmp_path: Path) -> None:
     path = tmp_path / NAME
     with TransactionJournal(path) as writer:
         writer.append([modify(b"a", b"b")])
@@ -269,7 +269,7 @@ def test_a_transaction_of_another_program_is_final_once_a_later_one_is_flagged(t
 
 
 class Followed:
-    """Takes the transactions of a journal as the pipeline does: final ones once, provisional ones each time."""
+    """Processes the transactions of a journal like the pipeline: final ones once, provisional ones each time."""
 
     def __init__(self, path: Path, scratch: Path) -> None:
         self.path = path
@@ -366,31 +366,13 @@ def test_pages_beyond_the_memory_are_in_a_temporary_file(tmp_path: Path) -> None
 # --- restoring --------------------------------------------------------------------------------------------------------
 
 
-def test_a_journal_is_written_again_from_the_table(tmp_path: Path) -> None:
-    """What restoring takes are columns of the table of operations, numbers of 64 bits among them."""
+def test_journal_is_restored_from_the_table(tmp_path: Path) -> None:
+    """Restoring uses columns of the table of operations, including numbers of 64 bits."""
     path = write(tmp_path / NAME, *(some_transaction(random.Random(9), number) for number in range(50)))
     increments = Increments(MATERIALS, tmp_path / "scratch", NAME)
     increments.add(batches_of(FORMAT, path, NAME))
     writer = RESTORE.writer(tmp_path / "again", NAME, disk=REAL_DISK)
-    writer.append_batch(as_events(increments.tables()["page_operations"]))
+    rows = increments.tables()["page_operations"]
+    writer.append_batch(pa.RecordBatch.from_pylist(rows, MATERIALS.schemas["page_operations"]))
     writer.finish()
     assert (tmp_path / "again" / NAME).read_bytes() == path.read_bytes()
-
-
-def as_events(rows: list[Row]) -> pa.RecordBatch:
-    """Rows of the table of operations in the columns that restoring takes."""
-    details = []
-    for row in rows:
-        fields = {name: row[name] for name in ("flags", "outcome", "page_offset") if row[name] is not None}
-        fields |= {n: row[n] % 2**64 for n in ("page", "free_before", "free_after") if row[n] is not None}
-        fields |= {n: base64.b64encode(row[n]).decode() for n in ("before", "end_data") if row[n] is not None}
-        details.append(json.dumps(fields))
-    found = {
-        "sequence": pa.array([row["sequence"] for row in rows]),
-        "position": pa.array([row["position"] for row in rows]),
-        "timestamp_ns": pa.array([int(row["timestamp"].timestamp()) * 10**9 for row in rows]),
-        "op": pa.array([row["op"] for row in rows]),
-        "value": pa.array([row["after"] for row in rows]),
-        "detail": pa.array(details),
-    }
-    return pa.RecordBatch.from_arrays(list(found.values()), names=list(found))

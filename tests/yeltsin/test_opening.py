@@ -1,4 +1,4 @@
-"""Opening for writing: what is cut, what is redone, what is refused; and a crash at every step of it."""
+"""Opening for writing: cut, redone and refused transactions; and a crash at every step of it."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_redo_is_due_until_a_transaction_is_flagged(tmp_path: Path) -> None:
         assert writer.redo is None
 
 
-def test_a_transaction_without_an_end_is_refused(tmp_path: Path) -> None:
+def test_transaction_without_an_end_is_refused(tmp_path: Path) -> None:
     with TransactionJournal(tmp_path / "t.jrnl") as writer, pytest.raises(WrongUse, match="without an end"):
         writer.append_transaction(transaction(end=None))
 
@@ -241,7 +241,7 @@ def test_bytes_similar_to_the_second_last_transaction_are_not_mistaken_for_it() 
             open_journal(laid_out(data), FILE, counts=counts)
 
 
-def test_a_header_with_a_first_transaction_and_no_last_one_is_damage() -> None:
+def test_header_with_a_first_transaction_and_no_last_one_is_damage() -> None:
     data = codec.encode_header(20, 0) + b"x" * 30
     disk = laid_out(data)
     with pytest.raises(DamagedJournal, match="nothing was changed"):
@@ -342,7 +342,7 @@ def test_directory_is_not_recovered_as_a_journal(tmp_path: Path) -> None:
 
 
 def without_link(data: bytes, starts: list[int], value: int = 0) -> bytes:
-    """A journal whose last transaction is not named by the one before it, but by the header."""
+    """A journal whose last transaction is not named by the preceding one, but by the header."""
     return with_link(starts[-2] + 8, value, data)
 
 
@@ -395,7 +395,7 @@ def test_half_repaired_journal_is_not_opened() -> None:
     repair.undo(FILE, disk=disk)
 
 
-def test_a_journal_is_not_opened_while_another_process_has_its_lock() -> None:
+def test_journal_is_not_opened_while_another_process_has_its_lock() -> None:
     disk = laid_out(DATA)
     disk.make_directory(HOME / ".logwright")
     with Lock.acquire(disk, HOME / lock_name(FILE.name)), pytest.raises(Locked):
@@ -428,7 +428,7 @@ def test_complete_transactions_after_the_last_one_are_not_a_torn_tail() -> None:
 def test_damage_is_reported_and_nothing_is_cut(at: int, target: int, expected: list[object]) -> None:
     data = with_link(at, target)
     disk = laid_out(data)
-    if "malformed" in str(expected):  # seen by a reader of the operations; the links around it are right
+    if "malformed" in str(expected):  # seen by a reader of the operations; the links around it are correct
         return
     with pytest.raises(DamagedJournal) as raised:
         recover(FILE, disk=disk)
@@ -502,7 +502,7 @@ def test_recovery_survives_a_crash_at_every_step(data: bytes) -> None:
 
 
 @pytest.mark.parametrize("data", [*CUT.values(), DATA[:7]], ids=[*CUT, "a part of the header"])
-def test_a_cut_is_durable_when_the_journal_is_open(data: bytes) -> None:
+def test_cut_is_durable_when_the_journal_is_open(data: bytes) -> None:
     disk = laid_out(data)
     open_journal(disk, FILE).close()
     assert f"contents of {FILE}" not in disk.unsynced(), "what was cut off could be back where the next one is written"
@@ -511,7 +511,7 @@ def test_a_cut_is_durable_when_the_journal_is_open(data: bytes) -> None:
 def test_sealed_transactions_are_durable_before_they_are_named() -> None:
     disk = laid_out(sealed(*SEALED[:2]))
     file = disk.open(FILE, "update")
-    write_all(file, SEALED_STARTS[2], SEALED_DATA[SEALED_STARTS[2] :])  # and the process that has done that is killed
+    write_all(file, SEALED_STARTS[2], SEALED_DATA[SEALED_STARTS[2] :])  # and the process that did this is killed
     file.close()
     opened = open_journal(disk, FILE)
     opened.close()

@@ -36,7 +36,7 @@ def with_link(at: int, target: int, data: bytes = DATA) -> bytes:
 
 
 def pieces(reader: Reader) -> list[Any]:
-    """What is read in `permissive`: transactions by their timestamps, damage by its place and kind."""
+    """The results with `permissive`: transactions by their timestamps, damage by its place and kind."""
     found = []
     for item in reader.transactions(mode="permissive"):
         is_damage = isinstance(item, Damage)
@@ -47,7 +47,7 @@ def pieces(reader: Reader) -> list[Any]:
 # --- what is whole ----------------------------------------------------------------------------------------------------
 
 
-def test_the_journal_of_the_original_is_empty(tmp_path: Path) -> None:
+def test_journal_of_the_original_is_empty(tmp_path: Path) -> None:
     reader = Reader(GOLDEN / "journal_empty.jrnl")
     assert (list(reader), reader.count(), reader.next, reader.last(3)) == ([], 0, 20, [])
     assert reader.state() == {"transactions": 0, "last": None, "redo": False, "pages": {}}
@@ -67,7 +67,7 @@ def test_transactions_are_read_in_order_wherever_they_are_stored(tmp_path: Path,
     assert reader.find_index(20) == reader.next == reader.path.stat().st_size
 
 
-def test_a_transaction_larger_than_the_buffer_is_read(tmp_path: Path) -> None:
+def test_transaction_larger_than_the_buffer_is_read(tmp_path: Path) -> None:
     large = transaction(*[modify(bytes(60_000), bytes([number]) * 60_000) for number in range(8)])
     items, starts = linked([transaction(), large, transaction(end=0xFE)])
     reader = laid_out(tmp_path / "t.jrnl", journal(items))
@@ -106,7 +106,7 @@ ENDS = {
 
 
 @pytest.mark.parametrize("data", ENDS.values(), ids=ENDS)
-def test_a_last_transaction_without_an_end_is_a_torn_tail(tmp_path: Path, data: bytes) -> None:
+def test_last_transaction_without_an_end_is_a_torn_tail(tmp_path: Path, data: bytes) -> None:
     unflagged = data[:FLAGS_AT] + b"\0" + data[FLAGS_AT + 1 :] if len(data) > FLAGS_AT else data
     reader = laid_out(tmp_path / "t.jrnl", unflagged)
     items = [item.timestamp - CREATED for item in reader]
@@ -140,7 +140,7 @@ def test_durable_transaction_after_the_last_one_means_a_stale_header(tmp_path: P
     assert pieces(reader) == [0, 1, 2, 3, (12, 20, "link"), 4, 5]
 
 
-def test_a_short_header_is_a_torn_tail_and_another_one_is_damage(tmp_path: Path) -> None:
+def test_short_header_is_a_torn_tail_and_another_one_is_damage(tmp_path: Path) -> None:
     assert pieces(laid_out(tmp_path / "a.jrnl", b"JRNL\0\0")) == [(0, 6, "torn_tail")]
     assert pieces(laid_out(tmp_path / "b.jrnl", b"")) == [(0, 0, "torn_tail")]
     assert pieces(laid_out(tmp_path / "c.jrnl", b"JRNK" + DATA[4:])) == [(0, 20, "malformed"), 0, 1, 2, 3, 4, 5]
@@ -209,7 +209,7 @@ def test_backward_links_lead_past_a_wiped_range(tmp_path: Path) -> None:
     assert pieces(reader) == [0, (STARTS[1], STARTS[4], "malformed"), 4, 5]
 
 
-def test_a_transaction_in_the_middle_without_an_end_is_incomplete(tmp_path: Path) -> None:
+def test_transaction_in_the_middle_without_an_end_is_incomplete(tmp_path: Path) -> None:
     items = numbered(COUNT)
     items[2] = replace(items[2], end=None)
     reader = laid_out(tmp_path / "t.jrnl", journal(items))

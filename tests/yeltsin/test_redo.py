@@ -1,4 +1,4 @@
-"""Redo of transactions that another program has written: they say nothing of the links beside a page."""
+"""Redo of transactions of another program: they do not contain the links beside a page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Crashes within the redo of another program's transaction by which pages come and go: its outcome is noted first."""
+"""Crashes within the redo of another program's transaction that adds or removes pages: its outcome is noted first."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ CASES: dict[str, tuple[str, list[Operation], list[int], list[int]]] = {
     **REDONE,
     LEFT_OVER: ("append3", [Allocate(E, 0, 0), Remove(E, 0), Remove(A, E), Allocate(A, A, E)], [B, C, D, A], [E]),
 }
-"""With one that leaves other bytes, which mean nothing, in a free page when it is worked out for a second time."""
+"""Including one that leaves other bytes, which are meaningless, in a free page when it is computed a second time."""
 NAMES = [name for name in CASES if name != "modify"]
 MIDDLE = "remove in the middle"
 
@@ -69,21 +69,21 @@ def opened(disk: Any) -> Database:
 
 
 def redone(name: str) -> tuple[bytes, bytes]:
-    """The table and the journal after a redo that nothing has disturbed."""
+    """The table and the journal after an undisturbed redo."""
     disk = due(name)
     opened(disk).close()
     return contents(disk)
 
 
 def noted(name: str) -> SimulatedDisk:
-    """A disk of a case, with the note and a table that nothing has been done to."""
+    """A disk of a case, with the note and an unchanged table."""
     disk = due(name)
     opened(disk).close()
     return next(state for state in disk.process_kills(format="") if state.exists(NOTE))
 
 
 def check(disk: SimulatedDisk, name: str, wanted: tuple[bytes, bytes]) -> None:
-    """Find all of the transaction after a crash within its redo, and nothing else to be done."""
+    """The transaction is complete after a crash within its redo, and nothing else remains to be done."""
     _, _, pages, free = CASES[name]
     with opened(disk) as db:
         assert (db.pages(), db.free_pages(), db.verify().problems) == (pages, free, [])
@@ -156,7 +156,7 @@ def test_foreign_transaction_after_ours_is_redone_with_them() -> None:
 
 
 def fails(disk: SimulatedDisk, wanted: tuple[bytes, bytes]) -> bool:
-    """Whether a crash within a redo can leave something that opening does not repair."""
+    """Whether a crash within a redo can leave a state that opening does not repair."""
     for state in disk.crash_states(most=30, format=""):
         try:
             check(state, MIDDLE, wanted)
@@ -274,7 +274,7 @@ def test_note_of_a_rolled_back_transaction_is_ignored() -> None:
     assert (contents(disk), disk.exists(NOTE)) == (before, False)
 
 
-def test_an_opening_that_is_refused_leaves_the_note_and_both_files() -> None:
+def test_opening_that_is_refused_leaves_the_note_and_both_files() -> None:
     disk = noted(MIDDLE)
     data = bytearray(read_file(disk, TABLE))
     data[:4], data[B + 1 : B + 17] = UNFINISHED, bytes(16)

@@ -1,4 +1,4 @@
-"""Journals and tables that change while they are read, and places that are outside of them."""
+"""Journals and tables that change while they are read, and positions outside of them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def reading_bytes_that_change() -> None:
 
 
 def changing_places_far_outside() -> None:
-    """Numbers that overflow when they are added do not become places."""
+    """Numbers that overflow when they are added do not become positions."""
     table = bytearray(golden("append3"))
     log = bytearray(encode_header(0, 0)) + bytes(1 << 16)
     before = bytes(table), bytes(log)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ from logwright.yeltsin.files.repair import apply, plan, undo
 from logwright.yeltsin.files.seal import seal
 from logwright.yeltsin.files.writer import TransactionJournal
 from logwright.yeltsin.model.database import Database
-from tests.yeltsin.samples import CREATED, journal, modify, numbered, transaction
+from tests.cli.support import run
+from tests.support.damage import flip_bits, overwrite
+from tests.yeltsin.samples import CREATED, journal, linked, modify, numbered, sealed, transaction
 from tests.yeltsin.test_reader import COUNT, DATA, HOSTILE, STARTS, with_link
 
 
@@ -90,10 +93,100 @@ def test_signature_of_an_empty_journal_is_repaired(tmp_path: Path) -> None:
 @pytest.mark.parametrize("count", [0, 1, 3])
 def test_last_transaction_that_does_not_match_its_seal_is_cut(tmp_path: Path, at: int, count: int) -> None:
     kept = numbered(count)
-    sealed = transaction(modify(b"a", b"b"), timestamp=CREATED + count, flags=0, data=seal(20, 5, b"another"))
-    data = bytearray(journal([*kept, sealed]))
+    last = transaction(modify(b"a", b"b"), timestamp=CREATED + count, flags=0, data=seal(20, 5, b"another"))
+    data = bytearray(journal([*kept, last]))
     data[at] ^= 0x81
     assert repaired(tmp_path / "t.jrnl", bytes(data)) == list(range(count))
+
+
+SEALED = sealed(*numbered(6))
+SEALED_STARTS = linked([replace(item, end_data=bytes(8)) for item in numbered(6)])[1]
+
+
+@pytest.mark.parametrize("number", range(6))
+@pytest.mark.parametrize("at", [16, 19, 23], ids=["low", "middle", "high"])
+def test_changed_time_of_a_sealed_transaction_is_detected_and_taken_out(tmp_path: Path, number: int, at: int) -> None:
+    data = flip_bits(SEALED, SEALED_STARTS[number] + at, 0x40)
+    path = tmp_path / "t.jrnl"
+    path.write_bytes(data)
+    problems = Reader(path).verify().problems
+    assert [(problem.kind, problem.position) for problem in problems] == [("seal", SEALED_STARTS[number])]
+    losses = [loss for loss in plan(path).losses if loss.kind == "lost"]
+    assert [(loss.at_least, loss.at_most) for loss in losses] == [(1, 1)]
+    assert repaired(path, data) == [one for one in range(6) if one != number]
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_changed_flags_of_a_sealed_transaction_are_restored(tmp_path: Path, number: int) -> None:
+    """The flag of the last one is not set again, as nothing proves it: then a redo is due, which changes nothing."""
+    data = overwrite(SEALED, SEALED_STARTS[number] + 24, b"\xa5")
+    path = tmp_path / "t.jrnl"
+    path.write_bytes(data)
+    problems = Reader(path).verify().problems
+    assert [(problem.kind, problem.position) for problem in problems] == [("flags", SEALED_STARTS[number])]
+    assert [(loss.kind, loss.what) for loss in plan(path).losses] == [
+        ("restored", f"the flags of the transaction at {SEALED_STARTS[number]}")
+    ]
+    apply(path, plan(path))
+    assert path.read_bytes() == overwrite(SEALED, SEALED_STARTS[number] + 24, b"\x01" if number < 5 else b"\x00")
+    assert Reader(path).verify().problems == []
+
+
+@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize("number", range(6))
+def test_wrong_previous_of_a_sealed_transaction_is_proven_by_its_seal(tmp_path: Path, number: int, kept: bool) -> None:
+    """Also where the one before it is lost, so that another one precedes it from now on."""
+    data = overwrite(SEALED, SEALED_STARTS[number], b"\x77\x77")
+    if not kept and number:
+        data = overwrite(data, SEALED_STARTS[number - 1] + 25, b"\x77")
+    left = [one for one in range(6) if kept or one != number - 1]
+    assert repaired(tmp_path / "t.jrnl", data) == left
+
+
+@pytest.mark.parametrize("is_last", [False, True])
+@pytest.mark.parametrize(
+    ("field", "noise", "is_kept"),
+    [
+        (8, b"\x11" * 8, True),
+        (8, b"\x11" * 16, False),
+        (8, b"\x11" * 15 + b"\x91", False),
+        (8, b"\x11" * 17, False),
+        (15, b"\x11" + (CREATED + 3).to_bytes(8, "little") + b"\x81", False),
+        (15, b"\x11" + (CREATED + 3).to_bytes(8, "little") + b"\x01", True),
+    ],
+    ids=["next", "next and time", "a time before 1970", "all of them", "next and flags", "next, and the same time"],
+)
+def test_noise_beyond_a_link_takes_the_transaction_out(
+    tmp_path: Path, field: int, noise: bytes, is_kept: bool, is_last: bool
+) -> None:
+    items = numbered(4 if is_last else 8)
+    data = overwrite(journal(items), linked(items)[1][3] + field, noise)
+    left = [one for one in range(len(items)) if is_kept or one != 3]
+    assert repaired(tmp_path / "t.jrnl", data) == left
+
+
+def test_unlikely_time_and_unknown_flags_without_a_seal_are_anomalies(tmp_path: Path) -> None:
+    path = tmp_path / "t.jrnl"
+    path.write_bytes(overwrite(DATA, STARTS[-1] + 16, b"\x7f" * 9))
+    report = Reader(path).verify()
+    assert report.problems == []
+    assert [(item.kind, item.position) for item in report.anomalies] == [
+        ("unlikely_time", STARTS[-1]),
+        ("unknown_flags", STARTS[-1]),
+    ]
+
+
+def test_copy_of_a_sealed_journal_has_no_wrong_seals(tmp_path: Path) -> None:
+    """A repair has moved nothing, but the copy has no lost bytes: its transactions have other places."""
+    path = tmp_path / "t.jrnl"
+    path.write_bytes(flip_bits(SEALED, SEALED_STARTS[2] + 16, 0x40))
+    apply(path, plan(path))
+    assert run("convert", path, tmp_path / "t.parquet", "--to", "parquet").code == 0
+    for number, source in enumerate((path, tmp_path / "t.parquet")):
+        assert run("convert", source, tmp_path / f"copy{number}", "--to", "yeltsin").code == 0
+        (copy,) = (tmp_path / f"copy{number}").glob("*.jrnl")
+        assert Reader(copy).verify().problems == []
+        assert [item.timestamp - CREATED for item in Reader(copy)] == [0, 1, 3, 4, 5]
 
 
 @pytest.mark.parametrize("header", [b"", b"JRNK"], ids=["", "without its header"])
@@ -159,7 +252,7 @@ def test_bytes_after_the_last_transaction_are_cut(tmp_path: Path) -> None:
     assert path.read_bytes() == DATA
 
 
-def test_a_whole_journal_needs_no_repair(tmp_path: Path) -> None:
+def test_whole_journal_needs_no_repair(tmp_path: Path) -> None:
     for count, gap_bytes in ((0, 0), (1, 0), (6, 0), (6, 9)):
         path = tmp_path / "t.jrnl"
         path.write_bytes(journal(numbered(count), gap_bytes=gap_bytes))

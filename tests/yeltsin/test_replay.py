@@ -1,4 +1,4 @@
-"""What transactions say of pages is what a table of real pages had, before every one of them."""
+"""The pages that transactions imply equal those of a real table, before every one of them."""
 
 from __future__ import annotations
 

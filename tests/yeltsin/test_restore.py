@@ -8,26 +8,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from logwright import arrow
+from logwright.core.format import find_format
 from logwright.core.publish.restore import Written
 from logwright.errors import DamagedJournal, WrongUse
 from logwright.yeltsin.files.reader import Reader
 from logwright.yeltsin.model.database import Database
-from logwright.yeltsin.tables.columns import COLUMN_NAMES
 from logwright.yeltsin.tables.restore import RESTORE, FileWriter
-from logwright.yeltsin.tables.spark_columns import COLUMNS
+from tests.support.materializing import record_rows
 from tests.support.simulated_disk import SimulatedDisk
 from tests.support.trees import read_file
 from tests.yeltsin.samples import GOLDEN, modify, numbered, transaction, write
 
-EVENTS = ["file", "position", "size", "sequence", "timestamp", "timestamp_ns", "op", "key", "value", "detail"]
 
-
-def events_of(path: Path) -> pa.Table:
-    """What the table `events` has of a journal, in the columns of the format."""
-    batches = arrow.batches(path, list(COLUMN_NAMES), mode="dropmalformed")
-    found = [pa.RecordBatch.from_arrays([COLUMNS.column(batch, name) for name in EVENTS], EVENTS) for batch in batches]
-    return pa.Table.from_batches(found)
+def records_of(path: Path) -> pa.Table:
+    """What the table `page_operations` has of a journal."""
+    return record_rows(find_format("yeltsin"), path)
 
 
 def restore(rows: pa.Table, target: Path, *, batch_rows: int = 1000) -> Written:
@@ -52,17 +47,17 @@ def test_journal_is_restored_byte_for_byte(tmp_path: Path, batch_rows: int) -> N
         transaction(flags=0),
     ]
     path = write(tmp_path / "source" / "t.jrnl", *items)
-    written = restore(events_of(path), tmp_path / "target", batch_rows=batch_rows)
+    written = restore(records_of(path), tmp_path / "target", batch_rows=batch_rows)
     data = (tmp_path / "target" / "t.jrnl").read_bytes()
     assert data == path.read_bytes()
-    assert (written.records, written.bytes, written.problems) == (events_of(path).num_rows, len(data), ())
+    assert (written.records, written.bytes, written.problems) == (records_of(path).num_rows, len(data), ())
     assert RESTORE.missing([written], {"t.jrnl": 10**6}) == []
 
 
 def test_restored_journal_is_durable(tmp_path: Path) -> None:
     disk = SimulatedDisk()
     writer = FileWriter(Path("/target"), "t.jrnl", disk=disk)
-    for batch in events_of(write(tmp_path / "t.jrnl", *numbered(3))).to_batches():
+    for batch in records_of(write(tmp_path / "t.jrnl", *numbered(3))).to_batches():
         writer.append_batch(batch)
     writer.finish()
     assert read_file(disk, Path("/target/t.jrnl")) == (tmp_path / "t.jrnl").read_bytes()
@@ -72,7 +67,7 @@ def test_restored_journal_is_durable(tmp_path: Path) -> None:
 def test_transactions_absent_from_tables_are_counted_and_pages_are_equal(tmp_path: Path) -> None:
     items = [*numbered(3), transaction(), transaction(), transaction(modify(b"a", b"b"), data=b"carried")]
     path = write(tmp_path / "source" / "t.jrnl", *items)
-    rows = events_of(path)
+    rows = records_of(path)
     written = restore(rows.filter(pc.not_equal(rows["op"], "end")), tmp_path / "target")
     assert written.problems == ("2 transactions between these are not in the tables",)
     after = Reader(tmp_path / "target" / "t.jrnl")
@@ -90,7 +85,7 @@ def test_journal_of_a_database_is_restored_with_its_seals(tmp_path: Path, checkp
                 tx.modify(tx.allocate(), 0, bytes([number]) * number)
                 if number == 3:
                     tx.rollback()
-    restore(events_of(source), tmp_path / "target")
+    restore(records_of(source), tmp_path / "target")
     assert (tmp_path / "target" / "t.jrnl").read_bytes() == source.read_bytes()
 
 
@@ -100,10 +95,10 @@ def test_no_rows_restore_an_empty_journal(tmp_path: Path) -> None:
 
 
 def test_unordered_and_foreign_rows_are_refused(tmp_path: Path) -> None:
-    rows = events_of(write(tmp_path / "source" / "t.jrnl", *numbered(5)))
+    rows = records_of(write(tmp_path / "source" / "t.jrnl", *numbered(5)))
     with pytest.raises(DamagedJournal, match="comes after"):
         restore(rows.take(list(range(rows.num_rows))[::-1]), tmp_path / "a")
-    for name, value in (("detail", "[]"), ("detail", None), ("op", "shuffle"), ("timestamp_ns", None)):
+    for name, value in (("flags", None), ("outcome", "lost"), ("op", "shuffle"), ("timestamp", None)):
         place = rows.schema.get_field_index(name)
         wrong = rows.set_column(place, name, pa.array([value] * rows.num_rows, rows.schema.field(name).type))
         with pytest.raises(WrongUse):
@@ -116,7 +111,7 @@ def test_names_of_other_paths_are_refused(name: str) -> None:
         RESTORE.part_of(name)
 
 
-def test_a_journal_is_a_file_in_a_directory_and_has_no_consumers(tmp_path: Path) -> None:
+def test_journal_is_a_file_in_a_directory_and_has_no_consumers(tmp_path: Path) -> None:
     assert not RESTORE.is_single_file("t.jrnl")
     RESTORE.write_consumers(tmp_path, "t.jrnl", {})
     with pytest.raises(WrongUse, match="its format knows none"):

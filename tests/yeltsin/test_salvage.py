@@ -1,4 +1,4 @@
-"""Salvage: whole transactions after damage are found and keep their offsets, also where bytes came or went."""
+"""Salvage: whole transactions after damage are found and keep their offsets, even if bytes were inserted or removed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ INNER = journal(numbered(20))
 
 
 def repaired(path: Path, data: bytes) -> list[Transaction]:
-    """Repair a file, take that back, and repair it again; the transactions that are there then."""
+    """Repair a file, undo this, and repair it again; the remaining transactions."""
     path.write_bytes(data)
     made = plan(path)
     apply(path, made)
@@ -53,7 +53,7 @@ def restored(path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("number", [1, 3, 20])
-def test_the_number_of_lost_transactions_is_not_exact_if_the_link_to_the_ones_before_is_gone(
+def test_number_of_lost_transactions_is_not_exact_if_the_link_to_the_ones_before_is_gone(
     tmp_path: Path, number: int
 ) -> None:
     path = tmp_path / "t.jrnl"
@@ -152,7 +152,7 @@ def test_file_without_its_beginning_keeps_the_rest(tmp_path: Path) -> None:
 
 
 def outer(after: int) -> tuple[list[Transaction], list[int]]:
-    """Transactions; the second one puts another journal on a page, and `after` follow it."""
+    """Transactions; the second one writes another journal to a page, and `after` follow it."""
     holds = transaction(modify(bytes(len(INNER)), INNER), timestamp=CREATED - 1)
     more = [transaction(timestamp=CREATED + 1000 + number) for number in range(after)]
     return linked([transaction(timestamp=CREATED - 2), holds, *more])
@@ -170,7 +170,7 @@ def outer(after: int) -> tuple[list[Transaction], list[int]]:
         (insert, 45, b"abc"),
     ],
 )
-def test_a_journal_within_a_page_is_not_mistaken_for_this_one(
+def test_journal_within_a_page_is_not_mistaken_for_this_one(
     tmp_path: Path, after: int, damage: Callable[..., bytes], at: int, more: bytes | int
 ) -> None:
     items, starts = outer(after)
@@ -184,7 +184,7 @@ def test_a_journal_within_a_page_is_not_mistaken_for_this_one(
     assert found[len(found) - after :] == expected[2:]
 
 
-def test_a_file_that_ends_with_a_transaction_of_a_journal_within_a_page_is_cut_short(tmp_path: Path) -> None:
+def test_file_that_ends_with_a_transaction_of_a_journal_within_a_page_is_cut_short(tmp_path: Path) -> None:
     data = journal([transaction(modify(bytes(len(INNER)), INNER))])
     path = tmp_path / "t.jrnl"
     for size in (len(data) - 5, len(data) - 5 - len(codec.encode(numbered(20)[-1]))):
@@ -196,7 +196,7 @@ def test_a_file_that_ends_with_a_transaction_of_a_journal_within_a_page_is_cut_s
 # --- seals ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_sealed_transaction_after_lost_ones_is_redone(tmp_path: Path) -> None:
+def test_sealed_transaction_after_lost_ones_is_redone(tmp_path: Path) -> None:
     path, copy = tmp_path / "t.jrnl", tmp_path / "copy" / "t.jrnl"
     copy.parent.mkdir()
     with Database(tmp_path / "t.ydb", path, checkpoint_bytes=1 << 20) as db:

@@ -1,4 +1,4 @@
-"""One transaction, operation by operation: the same in pieces of any size, and no more is read than is needed."""
+"""One transaction, operation by operation: the same in pieces of any size, and only the needed bytes are read."""
 
 from __future__ import annotations
 

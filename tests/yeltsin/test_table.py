@@ -1,4 +1,4 @@
-"""Tables: the original's files byte for byte, lists that stay right, and files whose links lie."""
+"""Tables: the original's files byte for byte, lists that stay correct, and files with wrong links."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from tests.yeltsin.tables import CASES, golden, page_at, patched
 
 HOME = Path("/tables")
 DEFECTS = {"reuse_free", "same_session_two_deletes"}
-"""What the original gets wrong: it does not link a page again that it takes from the free list, and forgets one."""
+"""The mistakes of the original: it does not link a page that it takes from the free list, and forgets one."""
 
 
 def obey(path: Path, commands: list[str]) -> None:
-    """Do what the driver of the original did: each command on a table that was just opened, until it says `same`."""
+    """Run the commands of the original's driver: each on a table that was just opened, until it says `same`."""
     with Table(path) as table:
         assert list(table.pages()) == [TABLE_HEAD_BYTES]
     same = commands[commands.index("same") + 1 :] if "same" in commands else []
@@ -81,7 +81,7 @@ def test_same_changes_give_the_bytes_of_the_original(name: str, tmp_path: Path) 
 def test_page_from_the_free_list_is_linked_and_cleared(tmp_path: Path) -> None:
     obey(tmp_path / "t.ydb", CASES["reuse_free"]["commands"])
     original = golden("reuse_free")
-    expected = patched(patched(original, page_at(3) + 1, page_at(1)), 14, page_at(1))  # what the original forgets
+    expected = patched(patched(original, page_at(3) + 1, page_at(1)), 14, page_at(1))  # forgotten by the original
     assert (tmp_path / "t.ydb").read_bytes() == expected
     with Table(tmp_path / "t.ydb") as table:
         assert list(table.pages()) == [page_at(number) for number in (0, 2, 3, 1)]
@@ -91,7 +91,7 @@ def test_page_from_the_free_list_is_linked_and_cleared(tmp_path: Path) -> None:
         assert table.rows(page_at(2)) == 0
 
 
-def test_the_free_list_survives_several_removals_in_one_session(tmp_path: Path) -> None:
+def test_free_list_survives_several_removals_in_one_session(tmp_path: Path) -> None:
     obey(tmp_path / "t.ydb", CASES["same_session_two_deletes"]["commands"])
     with Table(tmp_path / "t.ydb") as table:
         assert list(table.free_pages()) == [page_at(1), page_at(0)]
@@ -108,7 +108,7 @@ def test_only_page_cannot_be_removed(tmp_path: Path) -> None:
         assert (table.rows(page_at(0)), table.last_free) == (0, 0)
 
 
-def test_a_new_table_is_one_empty_page_and_is_locked(tmp_path: Path) -> None:
+def test_new_table_is_one_empty_page_and_is_locked(tmp_path: Path) -> None:
     with Table(tmp_path / "deep" / "t.ydb") as table:
         assert (tmp_path / "deep" / "t.ydb").read_bytes() == golden("new") == new_table()
         with pytest.raises(Locked):
@@ -122,7 +122,7 @@ def test_a_new_table_is_one_empty_page_and_is_locked(tmp_path: Path) -> None:
                 other.allocate()
 
 
-def test_a_table_is_not_opened_while_another_process_has_its_lock() -> None:
+def test_table_is_not_opened_while_another_process_has_its_lock() -> None:
     disk = SimulatedDisk()
     disk.make_directory(HOME)
     Table(HOME / "t.ydb", disk=disk).close()

@@ -1,4 +1,4 @@
-"""The journal of a database: what an append that fails leaves of it."""
+"""The journal of a database: its state after an append that fails."""
 
 from __future__ import annotations
 

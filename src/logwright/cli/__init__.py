@@ -1,4 +1,4 @@
-"""The command line: one verb, one file.
+"""The command line. A verb has a file of its own, or shares one with verbs of the same subject; see `_command`.
 
 Data goes to stdout, messages to stderr. The exit code is 0 for success, 1 for damage found, 2 for wrong use or
 unreadable files, and 130 after Ctrl-C. An error is always one line, never a traceback. When the reader of our output
@@ -17,11 +17,12 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 import click
+from click.shell_completion import get_completion_class
 
 from .. import __version__
 from ..core.options import suggest
 from ..errors import DamagedJournal, LogwrightError
-from .arguments import CONTEXT_SETTINGS, DAMAGE_FOUND, GOOD, WRONG_USE, Verb
+from .arguments import CONTEXT_SETTINGS, DAMAGE_FOUND, GOOD, WRONG_USE, Verb, verb
 from .output import inform
 
 PROGRAM: Final = "logwright"
@@ -36,6 +37,7 @@ VERBS: Final = {
     "state": "The state of the journal, now or at a time.",
     "history": "All changes of one key or item.",
     "diff": "What changed between two points.",
+    "sql": "SQL over journals, in one query or at a prompt.",
     "convert": "To Parquet, to another journal, or from Parquet.",
     "offsets": "The offsets of the consumers.",
     "reset": "Move a consumer to an offset or a time.",
@@ -64,9 +66,9 @@ class Verbs(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        verb = args[0]
-        if verb not in VERBS and not verb.startswith("-") and not ctx.resilient_parsing:
-            ctx.fail(f"No such command {verb!r}; {suggest(verb, VERBS)}")
+        name = args[0]
+        if name not in VERBS and not name.startswith("-") and not ctx.resilient_parsing:
+            ctx.fail(f"No such command {name!r}; {suggest(name, VERBS)}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -74,10 +76,10 @@ class Verbs(click.Group):
             formatter.write_dl(list(VERBS.items()))
 
 
-def _command(verb: str) -> click.Command | None:
-    """The command of a verb, which is loaded here; None where there is none."""
+def _command(name: str) -> click.Command | None:
+    """The command of a verb, which is loaded here; None if there is none."""
     command: click.Command
-    match verb:
+    match name:
         case "inspect":
             from .inspect import command
         case "dump":
@@ -91,41 +93,40 @@ def _command(verb: str) -> click.Command | None:
         case "repair":
             from .repair import command
         case "state":
-            from .state import command
+            from .state import state as command
         case "history":
-            from .history import command
+            from .state import history as command
         case "diff":
-            from .diff import command
+            from .state import diff as command
+        case "sql":
+            from .sql import command
         case "convert":
             from .convert import command
         case "offsets":
-            from .offsets import command
+            from .consumers import offsets as command
         case "reset":
-            from .reset import command
+            from .consumers import reset as command
         case "clean":
-            from .clean import command
+            from .consumers import clean as command
         case "unpark":
             from .unpark import command
         case "serve":
             from .serve import command
         case "copy":
-            from .copy import command
+            from .serve.hub import copy as command
         case "pipeline":
             from .pipeline import command
         case "demo":
             from .demo import command
         case "completion":
-            from .completion import command
+            return completion
         case _:
             return None
     return command
 
 
 @click.group(
-    cls=Verbs,
-    no_args_is_help=False,
-    subcommand_metavar="VERB [ARGUMENTS]...",
-    context_settings=CONTEXT_SETTINGS,
+    cls=Verbs, no_args_is_help=False, subcommand_metavar="VERB [ARGUMENTS]...", context_settings=CONTEXT_SETTINGS
 )
 @click.version_option(__version__, prog_name=PROGRAM, message="%(prog)s %(version)s")
 def commands() -> None:
@@ -134,6 +135,22 @@ def commands() -> None:
     Every verb detects the format, and prints tables, or JSON with --json; its --help has examples. Data goes to stdout,
     messages to stderr. Exit codes: 0 success, 1 damage found, 2 wrong use or unreadable.
     """
+
+
+@verb(
+    "completion",
+    examples=[
+        ("bash: put this into ~/.bashrc", 'eval "$(logwright completion bash)"'),
+        ("zsh: once, and then in every new shell", "logwright completion zsh >> ~/.zshrc"),
+        ("fish: once", "logwright completion fish > ~/.config/fish/completions/logwright.fish"),
+    ],
+)
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print the completion script of a shell."""
+    completer = get_completion_class(shell)
+    assert completer is not None, "click knows all three"
+    sys.stdout.write(completer(commands, {}, PROGRAM, COMPLETION_VARIABLE).source())
 
 
 def every_verb() -> Iterator[tuple[str, Verb]]:

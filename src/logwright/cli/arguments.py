@@ -1,36 +1,26 @@
 """What the verbs share: their class, their options, and how they open a journal.
 
-A verb is a `click.Command` made by `verb`. Its examples are in its help and in `docs/cli.md`, and a test runs them. It
-returns its exit code: None or 0 for success, 1 for damage found. Errors are raised; `main` turns them into one line and
-an exit code.
+A verb is a `click.Command` made by `verb`, or by `journal_verb` if it works on a journal. Its examples are in its help
+and in `docs/cli.md`, and a test runs them. It returns its exit code: None or 0 for success, 1 for damage found. Errors
+are raised; `main` turns them into one line and an exit code.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
 
-from ..core.bytes.outcome import MODES, Mode
-from ..core.format import (
-    FORMATS,
-    Consumers,
-    Format,
-    Located,
-    Reader,
-    detect,
-    find_format,
-    find_half_done,
-    open_journal,
-)
+from ..core.bytes.outcome import MODES, Damage, Mode
+from ..core.format import FORMATS, Format, Located, Reader, detect, find_format, find_half_done, open_journal
 from ..core.io.disk import REAL_DISK
 from ..core.times import parse_time
-from ..errors import DamagedJournal, StorageFailed, WrongUse
+from ..errors import DamagedJournal, WrongUse
 from ..values import DECODINGS
 from .output import describe, is_terminal, place, warn
 
@@ -73,6 +63,29 @@ def verb(name: str, *, examples: Sequence[Example]) -> Callable[[Callable[..., A
     return click.command(name, cls=Verb, examples=examples, context_settings=CONTEXT_SETTINGS)
 
 
+def journal_verb(name: str, *, examples: Sequence[Example]) -> Callable[[Callable[..., Any]], Verb]:
+    """The same for a verb on a journal: adds `PATH` before its own parameters, `--format --json` after them."""
+
+    def decorate(function: Callable[..., Any]) -> Verb:
+        command = verb(name, examples=examples)(_path_argument(_format_option(json_option(function))))
+        path, format_name, as_json, *own = command.params
+        command.params = [path, *own, format_name, as_json]
+        return command
+
+    return decorate
+
+
+def options(*given: Callable[[Decorated], Decorated]) -> Callable[[Decorated], Decorated]:
+    """Several options as one decorator, in their order."""
+
+    def decorate(function: Decorated) -> Decorated:
+        for option in reversed(given):
+            function = option(function)
+        return function
+
+    return decorate
+
+
 # --- options --------------------------------------------------------------------------------------------------------
 
 
@@ -92,7 +105,7 @@ class JournalPath(click.Path):
         return path
 
 
-path_argument = click.argument("path", type=JournalPath())
+_path_argument = click.argument("path", type=JournalPath())
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, one object per line.")
 local_option = click.option("--local", is_flag=True, help="Show and read times in local time instead of UTC.")
 since_option = click.option(
@@ -116,27 +129,18 @@ mode_option = click.option(
     show_default=True,
     help="At damage: stop, show it and continue, or skip it.",
 )
-format_option = click.option(
-    "--format",
-    "format_name",
-    type=click.Choice(list(FORMATS)),
-    help="The format of the journal; detected by default.",
+_format_option = click.option(
+    "--format", "format_name", type=click.Choice(list(FORMATS)), help="The format of the journal; detected by default."
 )
-
-
-def decode_options(function: Decorated) -> Decorated:
-    """`--decode --schema`: how to decode values, for `rows.Printer`."""
-    for option in (
-        click.option(
-            "--schema",
-            metavar="FILE",
-            type=click.Path(path_type=Path),
-            help="The Avro schema of the values (.avsc), for --decode avro.",
-        ),
-        click.option("--decode", type=click.Choice(DECODINGS), help="Decode the values."),
-    ):
-        function = option(function)
-    return function
+decode_options = options(
+    click.option("--decode", type=click.Choice(DECODINGS), help="Decode the values."),
+    click.option(
+        "--schema",
+        metavar="FILE",
+        type=click.Path(path_type=Path),
+        help="The Avro schema of the values (.avsc), for --decode avro.",
+    ),
+)
 
 
 class _Number(click.ParamType):  # type: ignore[type-arg]
@@ -154,19 +158,13 @@ class _Number(click.ParamType):  # type: ignore[type-arg]
 
 
 NUMBER: Final = _Number()
-
-
-def range_options(function: Decorated) -> Decorated:
-    """`--from --to --since --until --local`: a range of records."""
-    for option in (
-        local_option,
-        until_option,
-        since_option,
-        click.option("--to", "stop", metavar="NUMBER", type=NUMBER, help="End before this offset or FILE@POSITION."),
-        click.option("--from", "start", metavar="NUMBER", type=NUMBER, help="Begin at this offset or FILE@POSITION."),
-    ):
-        function = option(function)
-    return function
+range_options = options(
+    click.option("--from", "start", metavar="NUMBER", type=NUMBER, help="Begin at this offset or FILE@POSITION."),
+    click.option("--to", "stop", metavar="NUMBER", type=NUMBER, help="End before this offset or FILE@POSITION."),
+    since_option,
+    until_option,
+    local_option,
+)
 
 
 # --- opening --------------------------------------------------------------------------------------------------------
@@ -209,18 +207,22 @@ def warn_of_torn_tails(reader: Reader) -> None:
         warn(f"{describe(reader.path, damage)}: the next writer cuts it off and keeps it")
 
 
+def warn_of_damage(path: Path, reader: Reader, damages: Iterable[Damage], prefix: str = "") -> int:
+    """Warn of damage and of torn tails; the exit code."""
+    found = [damage for damage in damages if damage.kind != "torn_tail"]
+    for damage in found:
+        warn(prefix + describe(path, damage))
+    warn_of_torn_tails(reader)
+    return DAMAGE_FOUND if found else GOOD
+
+
 def scan_mode(mode: Mode) -> Mode:
     """The mode to scan in: also for `dropmalformed` damage must be seen, so that it can be reported."""
     return "failfast" if mode == "failfast" else "permissive"
 
 
 def resolve_range(
-    reader: Reader,
-    start: int | str | None,
-    stop: int | str | None,
-    since: str | None,
-    until: str | None,
-    local: bool,
+    reader: Reader, start: int | str | None, stop: int | str | None, since: str | None, until: str | None, local: bool
 ) -> tuple[Any, Any]:
     """The range of record numbers, for `Reader.scan`, that offsets, places and times define together.
 
@@ -292,28 +294,3 @@ def must_ask(what: str, yes: bool, *, preview: str = "--plan shows it, ") -> boo
 def confirmed(question: str) -> bool:
     """Ask the user; whether the answer is yes."""
     return click.confirm(question, err=True)
-
-
-# --- journals with consumers ----------------------------------------------------------------------------------------
-
-
-def consumers_of(path: Path, format_name: str | None) -> Consumers:
-    """The consumers of a format; raises `WrongUse` if it has none."""
-    format = chosen_format(path, format_name)
-    if format.consumers is None:
-        raise WrongUse(f"{path}: journals of the format {format.name} have no consumers")
-    return format.consumers
-
-
-def stored_offsets(consumers: Consumers, directory: Path) -> tuple[dict[str, int | None], bool]:
-    """The offset of each consumer of a journal, and whether all could be read; warns of those that could not."""
-    found: dict[str, int | None] = {}
-    names = consumers.names(directory)
-    for name in names:
-        try:
-            found[name] = consumers.offset(directory, name)
-        except DamagedJournal as error:
-            warn(f"{place(directory, str(error.file))} @ {error.position}: {error.reason}")
-        except StorageFailed as error:
-            warn(f"the offset of the consumer {name!r} cannot be read: {error}")
-    return found, len(found) == len(names)

@@ -32,8 +32,7 @@ from .arguments import (
     until_option,
     verb,
 )
-from .output import describe, print_json, print_line, progress_bar, warn
-from .units import format_size
+from .output import describe, format_size, print_json, print_line, progress_bar, warn
 
 if TYPE_CHECKING:
     from ..arrow import Converted
@@ -76,10 +75,7 @@ _PARQUET_MAGIC: Final = b"PAR1"
 @local_option
 @mode_option
 @click.option(
-    "--format",
-    "format_name",
-    type=click.Choice([PARQUET, *FORMATS]),
-    help="The format of SOURCE; detected by default.",
+    "--format", "format_name", type=click.Choice([PARQUET, *FORMATS]), help="The format of SOURCE; detected by default."
 )
 @json_option
 def command(

@@ -11,24 +11,11 @@ from ..core.bytes.outcome import MODES, Damage, Mode
 from ..core.format import Located
 from ..core.io.disk import REAL_DISK
 from ..errors import DamagedJournal
-from .arguments import (
-    DAMAGE_FOUND,
-    GOOD,
-    format_option,
-    is_of_type,
-    json_option,
-    opened,
-    path_argument,
-    range_options,
-    resolve_range,
-    type_option,
-    verb,
-    warn_of_torn_tails,
-)
+from .arguments import is_of_type, journal_verb, opened, range_options, resolve_range, type_option, warn_of_damage
 from .output import describe, print_json, print_line, progress_bar, warn
 
 
-@verb(
+@journal_verb(
     "count",
     examples=[
         ("count all records", "logwright count orders"),
@@ -36,7 +23,6 @@ from .output import describe, print_json, print_line, progress_bar, warn
         ("from an offset, in all shards below a root", "logwright count events --from 10"),
     ],
 )
-@path_argument
 @range_options
 @type_option
 @click.option(
@@ -46,8 +32,6 @@ from .output import describe, print_json, print_line, progress_bar, warn
     show_default=True,
     help="At damage: failfast stops there; the others also count the complete records after it.",
 )
-@format_option
-@json_option
 def command(
     path: Path,
     start: int | None,
@@ -88,10 +72,7 @@ def command(
             else:
                 records = _count_type(reader.scan(first, end, mode="permissive", progress=progress), type_, note)
         print_json({"records": records}) if as_json else print_line(str(records))
-        for damage in damages:
-            warn(f"not counted: {describe(path, damage)}")
-        warn_of_torn_tails(reader)
-    return DAMAGE_FOUND if damages else GOOD
+        return warn_of_damage(path, reader, damages, "not counted: ")
 
 
 def _count_type(items: Iterable[Located | Damage], type_: int, note: Callable[[Damage], None]) -> int:

@@ -11,24 +11,21 @@ from .arguments import (
     DAMAGE_FOUND,
     GOOD,
     decode_options,
-    format_option,
     is_of_type,
-    json_option,
+    journal_verb,
     mode_option,
     opened,
-    path_argument,
     range_options,
     resolve_range,
     scan_mode,
     type_option,
-    verb,
     warn_of_torn_tails,
 )
 from .output import progress_bar
 from .rows import Printer
 
 
-@verb(
+@journal_verb(
     "dump",
     examples=[
         ("the first five records", "logwright dump orders --limit 5"),
@@ -42,14 +39,11 @@ from .rows import Printer
         ("a single file, without its journal", "logwright dump orders/jnl/0000000000000000.jnl --limit 3"),
     ],
 )
-@path_argument
 @range_options
 @type_option
 @click.option("--limit", metavar="N", type=click.IntRange(min=0), help="At most this many records.")
 @decode_options
 @mode_option
-@format_option
-@json_option
 def command(
     path: Path,
     start: int | None,

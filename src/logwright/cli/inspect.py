@@ -7,12 +7,11 @@ from typing import Any
 
 from ..core.read.report import Summary
 from ..core.times import shown_time
-from .arguments import DAMAGE_FOUND, GOOD, format_option, json_option, local_option, opened, path_argument, verb
-from .output import print_facts, print_json
-from .units import format_duration, format_size
+from .arguments import DAMAGE_FOUND, GOOD, journal_verb, local_option, opened
+from .output import format_duration, format_size, print_facts, print_json
 
 
-@verb(
+@journal_verb(
     "inspect",
     examples=[
         ("what is in this directory", "logwright inspect orders"),
@@ -20,10 +19,7 @@ from .units import format_duration, format_size
         ("for a program", "logwright inspect events --json"),
     ],
 )
-@path_argument
 @local_option
-@format_option
-@json_option
 def command(path: Path, local: bool, format_name: str | None, as_json: bool) -> int:
     """Describe a journal: format, files, records, bytes, first and last record, health.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import shutil
 import sys
 import time
@@ -16,10 +17,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any, Final, Self, TypeAlias
 
 from ..core.bytes.outcome import Damage
+from ..core.times import UNITS
+from ..errors import WrongUse
 
 SHOW_AFTER_SECONDS = 1.0
 """A progress bar appears after this time."""
@@ -35,6 +37,15 @@ DIM: Final = "2"
 RED: Final = "31"
 GREEN: Final = "32"
 YELLOW: Final = "33"
+
+MILLISECONDS: Final = {"added": 1_000_000, "expires": 1_000_000}
+"""Fields of records in milliseconds, and that unit in nanoseconds."""
+_SIZES: Final[dict[str, int]] = {"": 1, "b": 1} | {
+    f"{letter}{ending}": base**power
+    for power, letter in enumerate("kmgt", start=1)
+    for ending, base in (("", 1024), ("ib", 1024), ("b", 1000))
+}
+_SIZE: Final = re.compile(r"(\d+)\s*([a-z]*)", re.ASCII | re.IGNORECASE)
 
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=True, separators=(", ", ": "))
 
@@ -130,6 +141,46 @@ def crop(text: str, width: int) -> str:
     return kept + "…"
 
 
+# --- sizes and durations ---------------------------------------------------------------------------------------------
+
+
+def parse_size(text: str) -> int:
+    """Bytes of a size such as `4096`, `64k`, `10 MiB`, `2GB`: k, M, G, T and KiB… count by 1024, KB… by 1000."""
+    match = _SIZE.fullmatch(text.strip())
+    scale = _SIZES.get(match[2].lower()) if match is not None else None
+    if match is None or scale is None:
+        raise WrongUse(f"{text!r} is not a size: give bytes, or a number with a unit, such as 64k, 10MiB, 2GB")
+    return int(match[1]) * scale
+
+
+def format_duration(nanoseconds: int) -> str:
+    """A duration in its two largest units: `3h 12m`, `850ms`."""
+    if nanoseconds < 0:
+        return f"-{format_duration(-nanoseconds)}"
+    parts = []
+    rest = nanoseconds
+    for name in ("d", "h", "m", "s", "ms", "us", "ns"):
+        count, rest = divmod(rest, UNITS[name])
+        if count:
+            parts.append(f"{count}{name}")
+        if len(parts) == 2 or (parts and not count):
+            break
+    return " ".join(parts) or "0s"
+
+
+def format_size(size: int) -> str:
+    """A number of bytes with three significant digits: `512 B`, `1.50 KiB`, `23.4 MiB`."""
+    if size < 1024:
+        return f"{size} B"
+    amount = float(size)
+    for unit in ("KiB", "MiB", "GiB", "TiB", "PiB"):
+        amount /= 1024
+        if amount < 1000 or unit == "PiB":
+            break
+    digits = 2 if amount < 10 else 1 if amount < 100 else 0
+    return f"{amount:.{digits}f} {unit}"
+
+
 # --- tables ---------------------------------------------------------------------------------------------------------
 
 
@@ -193,8 +244,8 @@ class Table:
             column.width = max([len(column.name), *(cell_width(row[number]) for row in rows)])
         if not self._terminal:
             return
-        room = shutil.get_terminal_size().columns - 2 * (len(self.columns) - 1)
-        excess = sum(column.width for column in self.columns) - room
+        available = shutil.get_terminal_size().columns - 2 * (len(self.columns) - 1)
+        excess = sum(column.width for column in self.columns) - available
         for column in sorted(self.columns, key=lambda column: -column.width):
             if excess > 0 and column.flexible:
                 given = min(excess, max(0, column.width - _LEAST_WIDTH))
@@ -228,9 +279,7 @@ class Table:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None or not issubclass(kind, BrokenPipeError):
             self.flush()
 
@@ -269,6 +318,19 @@ def progress_bar(label: str, *, beside_rows: bool = False) -> Iterator[ShownProg
         bar.close()
 
 
+def start_bar(column: Any) -> Any:
+    """A bar of rich on stderr, with percent and time left, and a column of its own."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    columns = [TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), column, TimeRemainingColumn()]
+    # No redirection: rich would send our stdout to the bar's stream, and so not to the pipe.
+    console = Console(file=sys.stderr)
+    bar = Progress(*columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False)
+    bar.start()
+    return bar
+
+
 class _Bar:
     """Imports rich only when the bar is shown. Without a total it shows how much is done."""
 
@@ -286,22 +348,9 @@ class _Bar:
         self._bar.update(self._task, completed=done, total=total)
 
     def _show(self, total: int | None) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, DownloadColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
-        from rich.progress import Progress as RichProgress
+        from rich.progress import DownloadColumn
 
-        columns = [TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), DownloadColumn()]
-        console = Console(file=sys.stderr)
-        # No redirection: rich would send our stdout to the bar's stream, and so not to the pipe.
-        self._bar = RichProgress(
-            *columns,
-            TimeRemainingColumn(),
-            console=console,
-            transient=True,
-            redirect_stdout=False,
-            redirect_stderr=False,
-        )
-        self._bar.start()
+        self._bar = start_bar(DownloadColumn())
         self._task = self._bar.add_task(self._label, total=total)
 
     def close(self) -> None:

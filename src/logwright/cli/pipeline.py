@@ -11,8 +11,9 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
@@ -22,9 +23,19 @@ import click
 from ..core.bytes.outcome import MODES, Mode
 from ..core.times import parse_time
 from ..errors import LogwrightError, WrongUse
-from .arguments import CONTEXT_SETTINGS, DAMAGE_FOUND, GOOD, json_option, verb
-from .output import Column, Table, inform, is_terminal, print_json, print_line, progress_bar, warn
-from .units import format_size
+from .arguments import CONTEXT_SETTINGS, DAMAGE_FOUND, GOOD, json_option, options, verb
+from .output import (
+    Column,
+    Table,
+    format_size,
+    inform,
+    is_terminal,
+    print_json,
+    print_line,
+    progress_bar,
+    start_bar,
+    warn,
+)
 
 if TYPE_CHECKING:
     from ..core.publish.restore import Restored
@@ -42,19 +53,16 @@ def command() -> None:
     """
 
 
-def _spark_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    for option in (
-        click.option(
-            "--spark",
-            "spark_settings",
-            metavar="KEY=VALUE",
-            multiple=True,
-            help="A Spark setting such as spark.driver.memory=4g; can be given several times.",
-        ),
-        click.option("--master", default="local[*]", show_default=True, metavar="URL", help="The master URL of Spark."),
-    ):
-        function = option(function)
-    return function
+_spark_options = options(
+    click.option("--master", default="local[*]", show_default=True, metavar="URL", help="The master URL of Spark."),
+    click.option(
+        "--spark",
+        "spark_settings",
+        metavar="KEY=VALUE",
+        multiple=True,
+        help="A Spark setting such as spark.driver.memory=4g; can be given several times.",
+    ),
+)
 
 
 # --- run ------------------------------------------------------------------------------------------------------------
@@ -75,14 +83,27 @@ def _spark_options(function: Callable[..., Any]) -> Callable[..., Any]:
     ],
 )
 @click.option("--journals", metavar="ROOT", help="A journal, or a directory with journals in or below it; or a URI.")
-@click.option("--out", metavar="DIR", help="The directory of the tables: a new one, or that of an earlier run.")
+@click.option(
+    "--out",
+    metavar="DIR",
+    help="The directory of the tables: a new one, or that of an earlier run; for delta and iceberg also s3://BUCKET/PREFIX.",
+)
 @click.option("--incremental", is_flag=True, help="Add what is new since the last run, instead of reading everything.")
 @click.option("--follow", is_flag=True, help="Keep adding new records until stopped by Ctrl-C or SIGTERM.")
-@click.option("--format", "table_format", metavar="NAME", help="The format of the tables: parquet (default), orc, …")
+@click.option(
+    "--interval",
+    metavar="SECONDS",
+    type=float,
+    help="With --follow: look for new records this often; default: at once after a batch, otherwise every second.",
+)
+@click.option(
+    "--format", "table_format", metavar="NAME", help="The format of the tables: parquet (default), delta, iceberg."
+)
 @click.option(
     "--mode", type=click.Choice(MODES), help="At damage: a row of the table `damage` (permissive, default), …"
 )
 @click.option("--tables", metavar="NAMES", help="The tables to make, separated by commas; default: all.")
+@click.option("--decode", metavar="NAME", help="Decode the values of messages: json, msgpack, bonjson or text.")
 @click.option("--at", metavar="TIME", help="The time of `kv_state` and of expired items of queues; default: now.")
 @click.option(
     "--config",
@@ -90,6 +111,8 @@ def _spark_options(function: Callable[..., Any]) -> Callable[..., Any]:
     type=click.Path(path_type=Path),
     help="A TOML file with all of these settings, and rules for journals and tables.",
 )
+@click.option("--metrics", metavar="FILE", help="Write metrics for Prometheus to this file after every batch.")
+@click.option("--lineage", metavar="FILE|URL", help="Append events of OpenLineage to a file, or send them to a URL.")
 @_spark_options
 @json_option
 def run_command(
@@ -97,11 +120,15 @@ def run_command(
     out: str | None,
     incremental: bool,
     follow: bool,
+    interval: float | None,
     table_format: str | None,
     mode: Mode | None,
     tables: str | None,
+    decode: str | None,
     at: str | None,
     config: Path | None,
+    metrics: str | None,
+    lineage: str | None,
     master: str,
     spark_settings: tuple[str, ...],
     as_json: bool,
@@ -118,11 +145,16 @@ def run_command(
         out=out,
         incremental=incremental or None,
         follow=follow or None,
+        interval_seconds=interval,
+        metrics=metrics,
+        lineage=lineage,
         format=table_format,
         mode=mode,
         tables=None if tables is None else _names_in(tables),
         moment=None if at is None else _moment(at),
     )
+    if decode is not None:
+        settings = _decoding(settings, decode)
     with _needing_pyspark():
         from ..pipeline.own_spark import own_spark
         from ..pipeline.run import run
@@ -135,6 +167,13 @@ def run_command(
         result = run(settings, start, progress=display, stop=stop)
     _print_result(result, as_json)
     return DAMAGE_FOUND if result.is_damaged else GOOD
+
+
+def _decoding(settings: Settings, decode: str) -> Settings:
+    """Settings by which the values of all messages are decoded that no rule is for."""
+    from ..pipeline.settings import JournalRule
+
+    return replace(settings, journal_rules=(*settings.journal_rules, JournalRule("*", decode=decode)))
 
 
 def _names_in(tables: str) -> tuple[str, ...]:
@@ -166,22 +205,31 @@ def _print_result(result: Result, as_json: bool) -> None:
         inform("completed the last batch of an earlier run, which had been interrupted")
     if not result.batches:
         inform("no new records")
+    elif result.records and result.seconds:
+        inform(f"{result.records:,} records in {result.seconds:.1f} s: {speed(1, result.records, result.seconds)}")
     for note in result.notes:
         warn(note)
-    for name, found in result.found.journals.items():
+    for name, found in result.found.items():
         for kind, count in found.damage.items():
             what = "torn tail" if kind == "torn_tail" else f"range that is damaged ({kind})"
             warn(f"{name}: {count} {what}{'' if count == 1 else ', in several places'}")
+    for each in result.expectations:
+        if each.new:
+            rows = "1 row does" if each.new == 1 else f"{each.new:,} rows do"
+            where = " and is in the table quarantine" if each.new == 1 else " and are in the table quarantine"
+            warn(f"{each.table}: {rows} not meet {each.name!r}{where if each.action == 'quarantine' else ''}")
     if as_json:
         print_json(
             {
                 "out": result.out,
                 "batches": result.batches,
                 "records": result.records,
+                "seconds": round(result.seconds, 3),
                 "completed": result.completed,
                 "tables": {name: asdict(totals) for name, totals in result.tables.items()},
                 "journals": {name: asdict(found) for name, found in result.journals.items()},
-                "new": {name: asdict(found) for name, found in result.found.journals.items()},
+                "new": {name: asdict(found) for name, found in result.found.items()},
+                "expectations": [asdict(each) for each in result.expectations],
                 "report": result.report,
                 "notes": result.notes,
             }
@@ -227,7 +275,7 @@ def _numbers(*names: str) -> list[Column]:
     "--format",
     "table_format",
     metavar="NAME",
-    help="The format of the tables; default: the one in the pipeline's checkpoint, or parquet.",
+    help="The format of the tables; default: the one that is noted beside them, or parquet.",
 )
 @_spark_options
 @json_option
@@ -254,8 +302,9 @@ def restore_command(
         progress_bar("restoring") as progress,
         translated(),
     ):
-        place = tables if "://" in tables else str(Path(tables).absolute())  # the JVM may be in another directory
-        restored = restore(place, out, journals=journals or None, format=table_format, spark=start(), progress=progress)
+        restored = restore(
+            tables, out, journals=journals or None, format=table_format, spark=start(), progress=progress
+        )
     _print_restored(restored, as_json)
     return DAMAGE_FOUND if any(journal.gaps for journal in restored.journals) else GOOD
 
@@ -280,8 +329,45 @@ def _print_restored(restored: Restored, as_json: bool) -> None:
             table.add(journal.journal, journal.format, str(journal.records), str(journal.files), size)
 
 
+# --- compact --------------------------------------------------------------------------------------------------------
+
+
+@verb(
+    "compact",
+    examples=[("merge the small files that increments have left", "logwright pipeline compact --tables growing")],
+)
+@click.option("--tables", metavar="DIR", required=True, help="The directory of the tables.")
+@click.option(
+    "--format",
+    "table_format",
+    metavar="NAME",
+    help="The format of the tables; default: the one that is noted beside them, or parquet.",
+)
+@json_option
+def compact_command(tables: str, table_format: str | None, as_json: bool) -> int:
+    """Merge the small data files of tables into few.
+
+    The rows stay the same. Runs merge small files themselves, such that a table has a bounded number of them.
+    """
+    with _needing_pyspark():
+        from ..pipeline.run import compact
+    result = compact(tables, format=table_format)
+    if result.completed:
+        inform("completed the last batch of an earlier run, which had been interrupted")
+    if as_json:
+        print_json(
+            {"out": result.out, "tables": {name: asdict(totals) for name, totals in result.tables.items()}},
+        )
+        return GOOD
+    with Table([Column("table"), *_numbers("rows", "files", "bytes")]) as table:
+        for name, totals in result.tables.items():
+            table.add(name, str(totals.rows), str(totals.files), format_size(totals.bytes))
+    return GOOD
+
+
 command.add_command(run_command)
 command.add_command(restore_command)
+command.add_command(compact_command)
 
 
 # --- Spark ----------------------------------------------------------------------------------------------------------
@@ -347,31 +433,44 @@ class _Stopping:
 # --- progress -------------------------------------------------------------------------------------------------------
 
 
+def speed(done: int, records: int | None, seconds: float) -> str:
+    """How many records, or if that is not known bytes, are read in a second; empty if nothing was read."""
+    if not done or seconds <= 0:
+        return ""
+    return f"{format_size(int(done / seconds))}/s" if records is None else f"{int(records / seconds):,} records/s"
+
+
 class _Display:
-    """Shows progress: a bar on a terminal, otherwise a line on stderr for each step."""
+    """Shows progress: a bar on a terminal, with records or bytes per second and the time left; otherwise a line on
+    stderr for each step.
+    """
 
     def __init__(self) -> None:
         self._terminal = is_terminal(sys.stderr)
         self._said = ""
         self._bar: Any = None
         self._task: Any = None
+        self._began = time.monotonic()
 
-    def __call__(self, what: str, done: int, total: int) -> None:
+    def __call__(self, what: str, done: int, total: int, records: int | None = None) -> None:
         if self._terminal:
-            self._show(what, done, total)
+            self._show(what, done, total, records)
         elif what != self._said:
             inform(what)
         self._said = what
 
-    def _show(self, what: str, done: int, total: int) -> None:
+    def _show(self, what: str, done: int, total: int, records: int | None) -> None:
         if self._bar is None:
-            self._bar = _bar()
-            self._bar.start()
+            from rich.progress import TextColumn
+
+            self._bar = start_bar(TextColumn("{task.fields[rate]}"))
         if what != self._said:
             if self._task is not None:
                 self._bar.remove_task(self._task)
-            self._task = self._bar.add_task(what, total=None)
-        self._bar.update(self._task, completed=done, total=total or None)
+            self._began = time.monotonic()
+            self._task = self._bar.add_task(what, total=None, rate="")
+        rate = speed(done, records, time.monotonic() - self._began)
+        self._bar.update(self._task, completed=done, total=total or None, rate=rate)
 
     def __enter__(self) -> _Display:
         return self
@@ -379,27 +478,3 @@ class _Display:
     def __exit__(self, *_: object) -> None:
         if self._bar is not None:
             self._bar.stop()
-
-
-def _bar() -> Any:
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        Progress,
-        TaskProgressColumn,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        console=Console(file=sys.stderr),
-        transient=True,
-        redirect_stdout=False,
-        redirect_stderr=False,
-    )

@@ -11,18 +11,7 @@ import click
 from ..core.format import FORMATS
 from ..core.repair.plan import Plan, Repairs
 from ..errors import WrongUse
-from .arguments import (
-    DAMAGE_FOUND,
-    GOOD,
-    chosen_format,
-    confirmed,
-    format_option,
-    json_option,
-    must_ask,
-    path_argument,
-    verb,
-    yes_option,
-)
+from .arguments import DAMAGE_FOUND, GOOD, chosen_format, confirmed, journal_verb, must_ask, yes_option
 from .output import inform, print_json, print_line
 
 
@@ -38,7 +27,7 @@ def _option(flag: str) -> str:
     return "--" + flag.replace("_", "-")
 
 
-@verb(
+@journal_verb(
     "repair",
     examples=[
         ("show the plan", "logwright repair torn --plan"),
@@ -47,21 +36,12 @@ def _option(flag: str) -> str:
         ("repair, and print what was done as JSON", "logwright repair damaged --yes --json"),
     ],
 )
-@path_argument
 @click.option("--plan", "only_plan", is_flag=True, help="Print what would be done, and change nothing.")
 @click.option("--undo", is_flag=True, help="Undo the latest repair.")
 @_flags_of_formats
 @yes_option
-@format_option
-@json_option
 def command(
-    path: Path,
-    only_plan: bool,
-    undo: bool,
-    yes: bool,
-    format_name: str | None,
-    as_json: bool,
-    **flags: bool,
+    path: Path, only_plan: bool, undo: bool, yes: bool, format_name: str | None, as_json: bool, **flags: bool
 ) -> int:
     """Repair a journal so that it can be read to its end and written again.
 

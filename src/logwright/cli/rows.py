@@ -6,11 +6,8 @@ separate line says when the file changes.
 
 from __future__ import annotations
 
-import base64
 import json
-from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 
 from ..core.bytes.outcome import Damage
@@ -19,8 +16,7 @@ from ..core.io.disk import REAL_DISK
 from ..core.times import shown_time
 from ..errors import WrongUse
 from ..values import Decoder, Undecodable, decoder, payload, read_schema
-from .output import DIM, RED, Column, Table, describe, escape, print_json, warn
-from .units import MILLISECONDS
+from .output import DIM, MILLISECONDS, RED, Column, Table, describe, escape, print_json, warn
 
 _HIDDEN: Final = ("file", "shard", "queue", "store", "decoded", "undecodable")
 """Fields that are not columns: the file is on a separate line, and its name contains the part."""
@@ -144,9 +140,7 @@ class Printer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None or not issubclass(kind, BrokenPipeError):
             self.close()
 
@@ -164,46 +158,5 @@ def chosen_decoder(name: str | None, schema: Path | None) -> Decoder | None:
 
 def damage_as_json(damage: Damage) -> dict[str, Any]:
     """A damaged range as `dump --json --mode permissive` prints it."""
-    return {
-        "file": damage.file,
-        "position": damage.start,
-        "size": damage.size,
-        "damage": damage.reason,
-        "kind": damage.kind,
-    }
-
-
-# --- pages ----------------------------------------------------------------------------------------------------------
-
-_LINE_BYTES: Final = 16
-Ranges = Sequence[Mapping[str, Any]]
-"""Ranges of a page, as in `state --json`."""
-
-
-def is_ranges(value: Any) -> bool:
-    """Whether a value of a state, a change or a difference is a list of ranges."""
-    return isinstance(value, list) and all(isinstance(item, dict) and set(item) == {"offset", "data"} for item in value)
-
-
-def print_pages(pages: Mapping[str, Ranges]) -> None:
-    """Print the known bytes of every page, sixteen per line."""
-    columns = [Column("page", right=True), Column("offset", right=True), Column("bytes"), Column("text", flexible=True)]
-    with Table(columns) as table:
-        for page, ranges in pages.items():
-            if not ranges:
-                table.add(page, "-", "-", "no bytes known")
-            for offset, data in _lines(ranges):
-                table.add(page, str(offset), data.hex(" "), escape(data))
-
-
-def _lines(ranges: Ranges) -> Iterator[tuple[int, bytes]]:
-    for item in ranges:
-        data = base64.b64decode(item["data"])
-        for start in range(0, len(data), _LINE_BYTES):
-            yield item["offset"] + start, data[start : start + _LINE_BYTES]
-
-
-def in_hex(ranges: Ranges) -> str:
-    """Ranges in one line, in hex, each with its offset."""
-    texts = (f"@{item['offset']}: {base64.b64decode(item['data']).hex(' ')}" for item in ranges)
-    return ", ".join(texts) or "no bytes known"
+    place = {"file": damage.file, "position": damage.start, "size": damage.size}
+    return {**place, "damage": damage.reason, "kind": damage.kind}

@@ -1,36 +1,40 @@
-"""`logwright state`: the state of a journal."""
+"""`logwright state`, `history` and `diff`: the state of a journal, and how it came about."""
 
 from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from ..core.bytes.outcome import Damage
 from ..core.times import shown_time
-from .arguments import (
-    DAMAGE_FOUND,
-    GOOD,
-    chosen_format,
-    find_point,
-    format_option,
-    json_option,
-    local_option,
-    opened,
-    path_argument,
-    stored_offsets,
-    verb,
-    warn_of_torn_tails,
+from .arguments import DAMAGE_FOUND, chosen_format, find_point, journal_verb, local_option, opened, warn_of_damage
+from .consumers import stored_offsets
+from .output import (
+    GREEN,
+    MILLISECONDS,
+    RED,
+    YELLOW,
+    Column,
+    Table,
+    escape,
+    listed,
+    print_facts,
+    print_json,
+    print_line,
+    progress_bar,
 )
-from .output import Column, Table, describe, escape, listed, print_facts, print_json, print_line, progress_bar, warn
-from .rows import is_ranges, print_pages
-from .units import MILLISECONDS
+
+_LINE_BYTES: Final = 16
+Ranges = Sequence[Mapping[str, Any]]
+"""Ranges of a page, as in `state --json`."""
 
 
-@verb(
+@journal_verb(
     "state",
     examples=[
         ("now", "logwright state orders"),
@@ -39,12 +43,9 @@ from .units import MILLISECONDS
         ("what a store held two hours ago", 'logwright state stores/fleet.jrn --at "2 hours ago"'),
     ],
 )
-@path_argument
 @click.option("--at", metavar="POINT", help="The state before this offset or FILE@POSITION, or at this time.")
 @local_option
-@format_option
-@json_option
-def command(path: Path, at: str | None, local: bool, format_name: str | None, as_json: bool) -> int:
+def state(path: Path, at: str | None, local: bool, format_name: str | None, as_json: bool) -> int:
     """Print the state of a journal, now or at a point in its past.
 
     For sej: the first and the next offset, the segments, and the offset of each consumer; past offsets of consumers are
@@ -65,20 +66,16 @@ def command(path: Path, at: str | None, local: bool, format_name: str | None, as
     damages: list[Damage] = []
     with opened(path, format_name) as reader:
         point = None if at is None else find_point(reader, at, local)
-        state = reader.state(point)
+        found = reader.state(point)
         if reader.states_by_time:
             damages = list(reader.damages)  # of the file that covers that time
-            print_json(state) if as_json else _print_keys(state, local)
+            print_json(found) if as_json else _print_keys(found, local)
         else:
             with progress_bar("reading") as progress:
                 reader.count(None, point, progress=progress, on_damage=damages.append)
-            print_json(state) if as_json else _print_state(state)
-        damages = [damage for damage in damages if damage.kind != "torn_tail"]
-        for damage in damages:
-            warn(describe(path, damage))
-        warn_of_torn_tails(reader)
-        offsets_read = _warn_of_unread_offsets(path, format_name, reader)
-    return GOOD if offsets_read and not damages else DAMAGE_FOUND
+            print_json(found) if as_json else _print_state(found)
+        code = warn_of_damage(path, reader, damages)
+        return code if _warn_of_unread_offsets(path, format_name, reader) else DAMAGE_FOUND
 
 
 def _warn_of_unread_offsets(path: Path, format_name: str | None, reader: Any) -> bool:
@@ -101,8 +98,8 @@ def _print_state(state: dict[str, Any]) -> None:
                 print_line()
             needs_gap = True
             print_line(f"{name}: none" if not value else f"{name}:")
-        if isinstance(value, dict) and value and all(map(is_ranges, value.values())):
-            print_pages(value)
+        if isinstance(value, dict) and value and all(map(_is_ranges, value.values())):
+            _print_pages(value)
         elif isinstance(value, dict) and any(isinstance(item, dict) for item in value.values()):
             for key, item in value.items():
                 print_line(f"-- {key}")
@@ -146,3 +143,135 @@ def _cell(column: str, value: Any) -> str:
 
 def _plain(value: Any) -> str:
     return "-" if value is None else str(value)
+
+
+def _is_ranges(value: Any) -> bool:
+    """Whether a value of a state, a change or a difference is a list of ranges."""
+    return isinstance(value, list) and all(isinstance(item, dict) and set(item) == {"offset", "data"} for item in value)
+
+
+def _print_pages(pages: Mapping[str, Ranges]) -> None:
+    """Print the known bytes of every page, sixteen per line."""
+    columns = [Column("page", right=True), Column("offset", right=True), Column("bytes"), Column("text", flexible=True)]
+    with Table(columns) as table:
+        for page, ranges in pages.items():
+            if not ranges:
+                table.add(page, "-", "-", "no bytes known")
+            for offset, data in _lines(ranges):
+                table.add(page, str(offset), data.hex(" "), escape(data))
+
+
+def _lines(ranges: Ranges) -> Iterator[tuple[int, bytes]]:
+    for item in ranges:
+        data = base64.b64decode(item["data"])
+        for start in range(0, len(data), _LINE_BYTES):
+            yield item["offset"] + start, data[start : start + _LINE_BYTES]
+
+
+def _in_hex(ranges: Ranges) -> str:
+    """Ranges in one line, in hex, each with its offset."""
+    texts = (f"@{item['offset']}: {base64.b64decode(item['data']).hex(' ')}" for item in ranges)
+    return ", ".join(texts) or "no bytes known"
+
+
+# --- history ---------------------------------------------------------------------------------------------------------
+
+
+@journal_verb(
+    "history",
+    examples=[
+        ("the changes of the item that was added first", "logwright history queues/mail mail@0"),
+        ("for a program", "logwright history queues/mail mail@0 --json"),
+        ("every value that a key of a store ever had", "logwright history stores/fleet.jrn truck/7"),
+        ("every version of a page", "logwright history pages/accounts.jrnl 65566"),
+    ],
+)
+@click.argument("key", metavar="KEY")
+def history(path: Path, key: str, format_name: str | None, as_json: bool) -> int:
+    """Print every change of one key, oldest first.
+
+    For kestrel the key is the place where an item was added (FILE@POSITION, as `dump` and `diff` show it), and its
+    changes are added, reserved, put back, and removed or finished. For versioned it is a key of the store, in a
+    directory of several STORE/KEY; every change in the journal and its archives is printed once; damaged or missing
+    archives make the exit code 1. For yeltsin it is the offset of a page in the table, and the changes are the known
+    bytes of the page after each transaction that changed it.
+    """
+    with opened(path, format_name) as reader:
+        changes = reader.history(key)
+        if as_json:
+            for change in changes:
+                print_json(change)
+        else:
+            _print_history(changes)
+        return warn_of_damage(path, reader, reader.damages if reader.states_by_time else ())
+
+
+def _print_history(changes: list[dict[str, Any]]) -> None:
+    with Table([Column("at"), Column("event"), Column("value", flexible=True)]) as table:
+        for change in changes:
+            at = f"{change['file']} @ {change['position']}" if "file" in change else shown_time(change["t"])
+            event = change.get("event", "deleted" if change.get("deleted") else "set")
+            gone = bool(change.get("deleted"))
+            table.add(at, str(event), "-" if gone else _text(change["value"]), style=RED if gone else "")
+
+
+# --- diff ------------------------------------------------------------------------------------------------------------
+
+
+@journal_verb(
+    "diff",
+    examples=[
+        ("the items added, removed or reserved since the beginning", "logwright diff queues/mail 0 now"),
+        ("between two places in its files, for a program", "logwright diff queues/mail mail@0 mail@417 --json"),
+        ("the changes of segments since the beginning of a file", "logwright diff readings 4.journal@0 now"),
+        ("what changed in a store within a day", "logwright diff stores/fleet.jrn 2026-01-15T09:00Z 2026-01-15T12:00Z"),
+    ],
+)
+@click.argument("earlier", metavar="POINT")
+@click.argument("later", metavar="POINT")
+@local_option
+def diff(path: Path, earlier: str, later: str, local: bool, format_name: str | None, as_json: bool) -> int:
+    """Print what changed between two points: offsets, places (FILE@POSITION), or times.
+
+    For kestrel: the items that were added, removed, reserved or put back, each under the place where it was added.
+    Journals of messages only grow: `dump --from --to` shows what was added. Damage makes the exit code 1.
+
+    For appendfile: the segments that are new, and those that were appended to, closed or checked, by their ids.
+    Segments that wait for recovery are named GENERATION/ID. Points are places or "now".
+
+    For versioned: the keys that were added, changed and removed between two times, which are nanoseconds, ISO 8601, or
+    "2 hours ago"; a key that was written again with the same value has not changed.
+
+    For yeltsin: the bytes of pages that differ before two transactions, which are numbered from 0, in hex.
+    """
+    damages: list[Damage] = []
+    with opened(path, format_name) as reader:
+        start, stop = find_point(reader, earlier, local), find_point(reader, later, local)
+        changes = reader.diff(start, stop)
+        if reader.states_by_time:
+            damages = list(reader.damages)  # of the files that cover those times
+        else:
+            reader.count(None, max(start, stop), on_damage=damages.append)
+        print_json(changes) if as_json else _print_changes(changes)
+        return warn_of_damage(path, reader, damages)
+
+
+def _print_changes(changes: dict[str, Any]) -> None:
+    columns = [Column("change"), Column("key"), Column("before", flexible=True), Column("after", flexible=True)]
+    with Table(columns) as table:
+        for key, value in changes["added"].items():
+            table.add("added", key, "-", _text(value), style=GREEN)
+        for key, both in changes["changed"].items():
+            table.add("changed", key, _text(both["before"]), _text(both["after"]), style=YELLOW)
+        for key, value in changes["removed"].items():
+            table.add("removed", key, _text(value), "-", style=RED)
+
+
+def _text(value: Any) -> str:
+    if _is_ranges(value):
+        return _in_hex(value)
+    if isinstance(value, dict) and "data" in value:
+        value = {**value, "data": escape(base64.b64decode(value["data"]))}
+    if isinstance(value, dict) and "records" in value:
+        value = {**value, "records": listed(value["records"])}
+    return json.dumps(value, ensure_ascii=False)

@@ -18,15 +18,12 @@ from .arguments import (
     GOOD,
     chosen_format,
     decode_options,
-    format_option,
-    json_option,
+    journal_verb,
     local_option,
     mode_option,
     opened,
-    path_argument,
     resolve_range,
     scan_mode,
-    verb,
     warn_of_torn_tails,
 )
 from .rows import Printer
@@ -34,7 +31,7 @@ from .rows import Printer
 _DEFAULT_COUNT = 10
 
 
-@verb(
+@journal_verb(
     "tail",
     examples=[
         ("the last ten records", "logwright tail orders"),
@@ -43,7 +40,6 @@ _DEFAULT_COUNT = 10
         ("follow all shards below a root, until nothing came for a second", "logwright tail events -f --timeout 1"),
     ],
 )
-@path_argument
 @click.option(
     "-n", "count", metavar="N", type=click.IntRange(min=0), help="The number of records; 10 unless --since is given."
 )
@@ -60,8 +56,6 @@ _DEFAULT_COUNT = 10
 @local_option
 @decode_options
 @mode_option
-@format_option
-@json_option
 def command(
     path: Path,
     count: int | None,

@@ -8,32 +8,23 @@ import click
 
 from ..core.format import Unparked
 from ..errors import WrongUse
-from .arguments import chosen_format, format_option, json_option, naming_path, path_argument, verb
+from .arguments import chosen_format, journal_verb, naming_path
 from .output import inform, print_json, print_line, warn
 
 
-@verb(
+@journal_verb(
     "unpark",
     examples=[
-        (
-            "what would be moved, if mail held the parked items of jobs",
-            "logwright unpark queues/mail --to jobs --plan",
-        ),
+        ("what would be moved, if mail held the parked items of jobs", "logwright unpark queues/mail --to jobs --plan"),
         ("put the first one back", "logwright unpark queues/mail --to jobs --limit 1"),
         ("put all of them back, for a program", "logwright unpark queues/mail --to jobs --json"),
     ],
 )
-@path_argument
 @click.option(
-    "--to",
-    "target",
-    metavar="QUEUE",
-    help="The target queue, in the same directory; default: PATH without _parked.",
+    "--to", "target", metavar="QUEUE", help="The target queue, in the same directory; default: PATH without _parked."
 )
 @click.option("--limit", metavar="N", type=click.IntRange(min=0), help="At most this many items, from the head.")
 @click.option("--plan", "only_plan", is_flag=True, help="Print what would be moved, and change nothing.")
-@format_option
-@json_option
 def command(
     path: Path, target: str | None, limit: int | None, only_plan: bool, format_name: str | None, as_json: bool
 ) -> None:

@@ -7,12 +7,11 @@ from pathlib import Path
 import click
 
 from ..core.read.report import Report
-from .arguments import DAMAGE_FOUND, GOOD, format_option, json_option, opened, path_argument, verb
-from .output import Column, Table, print_json, print_line, progress_bar
-from .units import format_size
+from .arguments import DAMAGE_FOUND, GOOD, journal_verb, opened
+from .output import Column, Table, format_size, print_json, print_line, progress_bar
 
 
-@verb(
+@journal_verb(
     "verify",
     examples=[
         ("check a journal; see the exit code", "logwright verify orders"),
@@ -21,10 +20,7 @@ from .units import format_size
         ("exit with 1 for known losses too", "logwright verify orders --strict"),
     ],
 )
-@path_argument
 @click.option("--strict", is_flag=True, help="Exit with 1 for known losses as well.")
-@format_option
-@json_option
 def command(path: Path, strict: bool, format_name: str | None, as_json: bool) -> int:
     """Check every byte, and print each problem with its file and position.
 

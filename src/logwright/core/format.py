@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol, Self, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol, overload
 
 from ..errors import LogwrightError, NotFound, UnknownFormat, WrongUse
 from .bytes.outcome import Damage, Mode, RecordsOnly, Span
 from .io.disk import REAL_DISK, Disk
 from .options import suggest
+from .read.chunk import Bound
 from .read.report import Progress, Report, Summary
 from .repair.losses import Loss
 from .repair.plan import Repair, Repairs, find_interrupted
@@ -101,29 +102,23 @@ class Reader(Closing, ABC):
 
     @overload
     def scan(
-        self,
-        start: int | None = ...,
-        stop: int | None = ...,
-        *,
-        mode: RecordsOnly = ...,
-        progress: Progress | None = ...,
+        self, start: Bound = ..., stop: Bound = ..., *, mode: RecordsOnly = ..., progress: Progress | None = ...
     ) -> Iterator[Located]: ...
 
     @overload
     def scan(
-        self, start: int | None = ..., stop: int | None = ..., *, mode: Mode, progress: Progress | None = ...
+        self, start: Bound = ..., stop: Bound = ..., *, mode: Mode, progress: Progress | None = ...
     ) -> Iterator[Located | Damage]: ...
 
-    @abstractmethod
     def scan(
-        self,
-        start: int | None = None,
-        stop: int | None = None,
-        *,
-        mode: Mode = "failfast",
-        progress: Progress | None = None,
+        self, start: Bound = None, stop: Bound = None, *, mode: Mode = "failfast", progress: Progress | None = None
     ) -> Iterator[Located | Damage]:
         """Every record in journal order with its place; `start` and `stop` are record numbers of the format."""
+        return self._scan(start, stop, mode, progress)
+
+    @abstractmethod
+    def _scan(self, start: Any, stop: Any, mode: Mode, progress: Progress | None) -> Iterator[Located | Damage]:
+        """What `scan` returns."""
 
     @abstractmethod
     def last(self, count: int) -> list[Located]:
@@ -204,32 +199,20 @@ class Reader(Closing, ABC):
         return
 
 
-class Follower(Protocol):
+class Follower(AbstractContextManager["Follower", None], Protocol):
     """A journal that is followed while writers append to it."""
 
     def located(self) -> Iterator[Located | Damage]:
         """The records with their places as they appear, until none appeared for the timeout."""
 
-    def __enter__(self) -> Self: ...
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-
-class BatchWriter(Protocol):
+class BatchWriter(AbstractContextManager["BatchWriter", None], Protocol):
     """A writer that takes record batches."""
 
     @property
     def format(self) -> str: ...
 
     def append_batch(self, batch: Any) -> Any: ...
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,19 +311,19 @@ class Consumers(ABC):
         """Remove old files that every consumer has passed, or return which would be removed."""
 
 
-class Unparked(Protocol):
-    """What was, or would be, put back from a parked queue."""
+@dataclass(frozen=True, slots=True)
+class Unparked:
+    """What was, or would be, put back from a parked queue.
 
-    @property
-    def source(self) -> Path: ...
-    @property
-    def target(self) -> Path: ...
-    @property
-    def items(self) -> int: ...
-    @property
-    def left(self) -> int: ...
-    @property
-    def doubled(self) -> int: ...
+    `source` and `target` are the queues, by the paths of their newest files; `left` is the number of items that stay
+    parked. `doubled` of the items were in the target already, because a crash had interrupted an earlier call.
+    """
+
+    source: Path
+    target: Path
+    items: int
+    left: int
+    doubled: int = 0
 
 
 class Items(ABC):
@@ -394,6 +377,9 @@ class Format(ABC):
     title: ClassVar[str]
     flat: ClassVar[bool] = False
     """Whether a journal consists of files only: directories in its directory do not belong to it."""
+    mapped_bytes: ClassVar[int | None] = 0
+    """How many bytes at the beginning of a file show the changes that its size and times do not show, because a writer
+    has mapped it into memory. None if no bytes show all of them."""
     repair_flags: ClassVar[Mapping[str, str]] = {}
     """Flags that allow a repair to do more than it does by default, with their help text: see `Repairs.with_flags`."""
 
@@ -410,6 +396,12 @@ class Format(ABC):
     def journal_of(self, name: str) -> str:
         """The name of the journal that a file of this name belongs to."""
         return name
+
+    @staticmethod
+    def owns(journal: str, file: str) -> bool:
+        """Whether a file belongs to the journal of a name. File names are relative to the directory of the journal."""
+        is_beside = file.startswith(f"{journal}.") and "/" not in file
+        return file == journal or is_beside or file.startswith(f"{journal}/")
 
     @abstractmethod
     def open(self, path: Path, *, disk: Disk = REAL_DISK) -> Reader:
@@ -532,9 +524,16 @@ def find_half_done(path: Path, *, disk: Disk = REAL_DISK, format: str | None = N
             continue
         if repair is not None and repair.plan.format in (FORMATS if format is None else (format,)):
             journal = FORMATS[repair.plan.format].journal_of(name)
-            if repair.concerns(name) or repair.concerns(journal):
+            if concerns(repair, name) or concerns(repair, journal):
                 return repair
     return None
+
+
+def concerns(repair: Repair, part: str) -> bool:
+    """Whether a repair changes files of a part; an empty part is all files."""
+    format = FORMATS.get(repair.plan.format)
+    owns = Format.owns if format is None else format.owns
+    return not part or any(owns(part, step.file) for step in repair.plan.steps)
 
 
 def half_done_damage(path: Path, *, disk: Disk = REAL_DISK, format: str | None = None) -> Damage | None:

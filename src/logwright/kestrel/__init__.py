@@ -20,6 +20,7 @@
 `QueuesReader` reads all queues of a directory. Loading this package loads neither pyarrow nor pyspark.
 """
 
+from ..core.format import Unparked
 from ..core.io.durability import ALWAYS, NONE, Sync, interval
 from ..core.io.quarantine import Recovery
 from ..core.publish.staging import recover_staging
@@ -32,7 +33,7 @@ from .model.aio import AsyncQueue
 from .model.items import Item
 from .model.journal import looks_like, open_reader, recover
 from .model.limits import Limits
-from .model.parking import Unparked, unpark
+from .model.parking import unpark
 from .model.queue import Queue
 from .model.replay import QueueItem, QueueState
 from .model.stats import Stats

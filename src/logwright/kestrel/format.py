@@ -40,6 +40,10 @@ class KestrelFormat(Format):
     def journal_of(self, name: str) -> str:
         return journal.journal_of(name)
 
+    @staticmethod
+    def owns(journal: str, file: str) -> bool:
+        return Format.owns(journal, file) or file.startswith(f"{journal}~~")
+
     def open(self, path: Path, *, disk: Disk = REAL_DISK) -> Reader:
         return journal.open_reader(path, disk=disk)
 

@@ -1,29 +1,27 @@
-"""Write the Parquet files of events and damage in the tasks of the pipeline, and preview tables without Spark.
+"""Write the data files of tables as Parquet, copy rows from one to another, and preview tables without Spark.
 
-Columns with few distinct strings are dictionaries from the format's columns to Parquet; increasing numbers are stored
-as differences. A file is written one row group at a time, and is synced when it is finished.
+Columns with few distinct texts are dictionaries in Arrow and in Parquet; rising numbers are stored as differences. A
+file is written one row group at a time, to any file system of pyarrow. The publisher makes it durable.
 """
 
 from __future__ import annotations
 
 import contextlib
-import secrets
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset
 import pyarrow.parquet as pq
+from pyarrow import fs
 
-from ..core.format import find_format
-from ..core.io.disk import REAL_DISK
-from ..core.read.columns import Columns
-from ..errors import LogwrightError, StorageFailed
-from ..spark.reader import Journal
-from .tables import EVENTS
+from ..errors import StorageFailed
+from .publish import TableFile, part_name
+from .tables import partition_column
 
 COMPRESSION: Final = "lz4"
 """The fastest compression; in Parquet it is LZ4_RAW, which every reader knows."""
@@ -40,38 +38,60 @@ COMPRESSIONS: Final = {
 ROW_GROUP_BYTES: Final = 32 << 20
 
 _NAMES: Final = pa.dictionary(pa.int32(), pa.string())
-_REPEATING: Final = ("format", "journal", "file", "op", "detail")
-"""Columns with few distinct values: dictionaries in Arrow and in Parquet."""
-_RISING: Final = ("position", "size", "sequence", "timestamp", "timestamp_ns")
-"""Numbers that differ little from one row to the next: stored as differences."""
-WRITTEN: Final = pa.schema(
-    [pa.field(column.name, _NAMES if column.name in _REPEATING else column.type) for column in EVENTS]
+_REPEATING: Final = frozenset(
+    (
+        *("format", "journal", "file", "op", "queue", "store", "shard", "kind", "state", "outcome", "part", "status"),
+        *("first_file", "last_file", "added_file", "reserved_file", "done_file"),
+    )
 )
+"""Columns with few distinct texts."""
+_RISING: Final = frozenset(
+    (
+        *("position", "size", "sequence", "timestamp", "timestamp_ns", "offset", "item", "t", "minute", "added"),
+        *("added_position", "reserved_position", "done_position", "first_position", "last_position", "transaction"),
+        *("valid_from", "valid_from_ns", "valid_to", "valid_to_ns"),
+    )
+)
+"""Numbers that differ little from one row to the next."""
+_ALSO_REPEATING: Final = ("k", "changes.list.element.op", "changes.list.element.file")
+_PAYLOAD: Final = frozenset(
+    ("key", "value", "data", "before", "after", "end_data", "o", "ranges", "decoded", "changes")
+)
+"""Columns without statistics."""
 _PAGE_BYTES: Final = 1 << 20
 _PAGE_ROWS: Final = 1 << 16
+_COPIED_ROWS: Final = 1 << 16
+_NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 
 
 # --- columns ----------------------------------------------------------------------------------------------------------
 
 
-def filled(batch: pa.RecordBatch, journal: Journal) -> pa.RecordBatch:
-    """The columns of `events`, made from a batch of the format's columns, as `schemas.fill` does for Spark."""
-    columns = find_format(journal.format).columns
-    constant = {"format": journal.format, "journal": journal.name}
-    arrays = []
-    for column in WRITTEN:
-        if column.name in constant:
-            arrays.append(_repeated(constant[column.name], batch.num_rows))
-        elif column.name in _REPEATING:
-            arrays.append(_encoded(columns, batch, column.name))
-        else:
-            found = columns.column(batch, column.name)
-            arrays.append(pa.nulls(batch.num_rows, column.type) if found is None else found)
-    return pa.RecordBatch.from_arrays(arrays, schema=WRITTEN)
+def written(schema: pa.Schema) -> pa.Schema:
+    """A schema with dictionaries for the columns that have few distinct texts."""
+    return pa.schema(
+        [
+            pa.field(each.name, _NAMES if each.name in _REPEATING and each.type == pa.string() else each.type)
+            for each in schema
+        ]
+    )
 
 
-def _repeated(value: Any, rows: int) -> pa.DictionaryArray:
-    """The same string, or null, in all rows."""
+def fitted(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Rows in the columns of a schema that `written` has made."""
+    if rows.schema.equals(schema):
+        return rows
+    return pa.RecordBatch.from_arrays([_fitted(rows.column(each.name), each.type) for each in schema], schema=schema)
+
+
+def _fitted(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    if column.type == kind:
+        return column
+    return column.dictionary_encode().cast(kind) if pa.types.is_dictionary(kind) else column.cast(kind)
+
+
+def repeated(value: str | None, rows: int) -> pa.DictionaryArray:
+    """The same text, or null, in all rows."""
     return pa.DictionaryArray.from_arrays(_zeros(rows), pa.array([value], pa.string()))
 
 
@@ -86,24 +106,7 @@ def _zeros(count: int) -> pa.Array:
     return _no_places.slice(0, count)
 
 
-def _encoded(columns: Columns, batch: pa.RecordBatch, name: str) -> pa.Array:
-    """A column of strings as a dictionary. A column made from one column of the format is made from its distinct
-    values.
-    """
-    given = batch.column(name) if name in batch.schema.names else None
-    if given is not None and given.type == _NAMES:
-        return given
-    sources = [source for source in columns.sources([name], sharded=False) if source in batch.schema.names]
-    if len(sources) == 1:
-        distinct, indices = _distinct(batch.column(sources[0]))
-        values = columns.column(pa.RecordBatch.from_arrays([distinct], names=sources), name)
-        if values is not None and values.null_count == 0:
-            return pa.DictionaryArray.from_arrays(indices, values)
-    found = columns.column(batch, name)
-    return pa.nulls(batch.num_rows, _NAMES) if found is None else found.dictionary_encode()
-
-
-def _distinct(data: pa.Array) -> tuple[pa.Array, pa.Array]:
+def distinct(data: pa.Array) -> tuple[pa.Array, pa.Array]:
     """The distinct values of a column, and the index of each row's value. Fast if there is only one value."""
     if len(data) and pa.types.is_integer(data.type) and not data.null_count:
         least_and_most = pc.min_max(data)
@@ -117,104 +120,222 @@ def _distinct(data: pa.Array) -> tuple[pa.Array, pa.Array]:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """A file that a task has written: its table, its name in the directory of the table, and its size."""
+class Target:
+    """Where the data files of a table go in one batch, and how they are written. It can be pickled."""
 
     table: str
-    name: str
-    rows: int
-    bytes: int
+    filesystem: fs.FileSystem
+    directory: str
+    schema: pa.Schema
+    partition_by: tuple[str, ...]
+    batch: int
+    compression: str = COMPRESSION
+
+    @property
+    def stored(self) -> pa.Schema:
+        """The columns that the files have: those that the table is partitioned by are in their names."""
+        return written(pa.schema([each for each in self.schema if each.name not in self.partition_by]))
 
 
 class ParquetFile:
-    """A Parquet file that a task writes: created with its first rows, synced by `finish`."""
+    """A data file, created with its first rows."""
 
-    def __init__(self, directory: Path, table: str, number: int, schema: pa.Schema, compression: str) -> None:
-        # Each attempt of a task uses its own name.
-        self._path = directory / f"{number:06d}-{secrets.token_hex(8)}.parquet"
-        self._table = table
-        self._schema = schema
-        self._compression = compression
+    def __init__(self, target: Target, partition: Mapping[str, str | None]) -> None:
+        self._target = target
+        self._partition = dict(partition)
+        folders = [f"{name}={_NULL if value is None else quote(value, safe='')}" for name, value in partition.items()]
+        self._name = "/".join((*folders, part_name(target.batch)))  # each attempt of a task has its own name
+        self._path = f"{target.directory}/{self._name}"
+        self._schema = target.stored
         self._waiting: list[pa.RecordBatch] = []
-        self._waiting_bytes = 0
+        self.waiting_bytes = 0
         self._sink: Any = None
         self._writer: Any = None
         self.rows = 0
 
-    def add(self, batch: pa.RecordBatch) -> None:
-        self.rows += batch.num_rows
-        self._waiting.append(batch)
-        self._waiting_bytes += batch.nbytes
-        if self._waiting_bytes >= ROW_GROUP_BYTES:
-            self._write()
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Add rows, which must have the columns of the table."""
+        if not rows.num_rows:
+            return
+        self.rows += rows.num_rows
+        fit = fitted(rows, self._schema)
+        self._waiting.append(fit)
+        self.waiting_bytes += fit.nbytes
+        if self.waiting_bytes >= ROW_GROUP_BYTES:
+            self.write()
 
-    def _write(self) -> None:
-        """Write the waiting batches as one row group."""
-        with _translated(self._path):
+    def write(self) -> None:
+        """Write the waiting rows as one row group."""
+        with _translated("write", self._path):
             if self._writer is None:
                 self._open()
             table = pa.Table.from_batches(self._waiting, self._schema).unify_dictionaries()
             if table.num_rows:
                 self._writer.write_table(table, row_group_size=table.num_rows)
         self._waiting = []
-        self._waiting_bytes = 0
+        self.waiting_bytes = 0
 
     def _open(self) -> None:
-        repeating = [column.name for column in self._schema if pa.types.is_dictionary(column.type)]
-        rising = {name: "DELTA_BINARY_PACKED" for name in self._schema.names if name in _RISING}
-        self._sink = pa.OSFile(str(self._path), "wb")
+        names = self._schema.names
+        repeating = [each.name for each in self._schema if pa.types.is_dictionary(each.type)]
+        if isinstance(self._target.filesystem, fs.LocalFileSystem):
+            Path(self._path).parent.mkdir(parents=True, exist_ok=True)
+        self._sink = self._target.filesystem.open_output_stream(self._path)
         self._writer = pq.ParquetWriter(
             self._sink,
             self._schema,
-            compression=self._compression,
-            use_dictionary=repeating,
-            column_encoding=rising,
-            write_statistics=[name for name in self._schema.names if name not in ("key", "value")],
+            compression=self._target.compression,
+            use_dictionary=[*repeating, *(name for name in _ALSO_REPEATING if self._has_texts(name.partition(".")[0]))],
+            column_encoding={
+                name: "DELTA_BINARY_PACKED" for name in names if name in _RISING and self._has_numbers(name)
+            },
+            write_statistics=[name for name in names if name not in _PAYLOAD],
             data_page_size=_PAGE_BYTES,
             write_batch_size=_PAGE_ROWS,
             store_schema=False,  # readers get strings, not Arrow dictionaries
         )
 
-    def finish(self) -> Written:
-        """Complete the file and sync it."""
+    def _has_texts(self, name: str) -> bool:
+        return name in self._schema.names and not _is_number(self._schema.field(name).type)
+
+    def _has_numbers(self, name: str) -> bool:
+        return _is_number(self._schema.field(name).type)
+
+    def finish(self) -> TableFile:
+        """Complete the file."""
         if self._waiting or self._writer is None:
-            self._write()
-        with _translated(self._path):
+            self.write()
+        with _translated("write", self._path):
             self._writer.close()
             self._sink.close()
-        file = REAL_DISK.open(self._path, "read")
-        try:
-            file.sync()
-            return Written(self._table, self._path.name, self.rows, file.size())
-        finally:
-            file.close()
+            size = self._target.filesystem.get_file_info(self._path).size
+        return TableFile(self._target.table, self._name, self.rows, size, self._partition)
 
-    def __enter__(self) -> ParquetFile:
-        return self
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        if kind is None:
-            return
+    def discard(self) -> None:
+        """Close and remove the file."""
         for opened in (self._writer, self._sink):
             with contextlib.suppress(Exception):  # the file is removed anyway
                 if opened is not None:
                     opened.close()
-        with contextlib.suppress(LogwrightError):
-            REAL_DISK.remove(self._path)
+        with contextlib.suppress(OSError):
+            self._target.filesystem.delete_file(self._path)
 
 
-def write_empty(directory: Path, schema: pa.Schema) -> Written:
-    """Write a Parquet file without rows, so that an empty table has its columns."""
-    with ParquetFile(directory, directory.name, 0, schema, COMPRESSION) as file:
-        return file.finish()
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_timestamp(kind))
+
+
+class TableSink:
+    """The data files of one table that are written together: one for each partition.
+
+    The rows that wait in memory are limited for all partitions together.
+    """
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._files: dict[tuple[str | None, ...], ParquetFile] = {}
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        columns = self._target.partition_by
+        if not columns:
+            self._file(()).add(rows)
+            return
+        values = [partition_column(rows, name).cast(pa.string()) for name in columns]
+        keys = pa.Table.from_arrays([*values, pa.array(range(rows.num_rows), pa.int64())], [*columns, "row"])
+        for group in keys.group_by(list(columns)).aggregate([("row", "list")]).to_pylist():
+            chosen = rows.take(pa.array(sorted(group["row_list"]), pa.int64()))
+            self._file(tuple(group[name] for name in columns)).add(chosen)
+        self._relieve()
+
+    def _relieve(self) -> None:
+        """Write the partitions with the most waiting rows if those of all partitions together are too large."""
+        waiting = sum(file.waiting_bytes for file in self._files.values())
+        if waiting < ROW_GROUP_BYTES:
+            return
+        for file in sorted(self._files.values(), key=lambda file: -file.waiting_bytes):
+            if waiting <= ROW_GROUP_BYTES // 2:
+                break
+            waiting -= file.waiting_bytes
+            file.write()
+
+    def _file(self, values: tuple[str | None, ...]) -> ParquetFile:
+        if values not in self._files:
+            self._files[values] = ParquetFile(self._target, dict(zip(self._target.partition_by, values, strict=True)))
+        return self._files[values]
+
+    @property
+    def rows(self) -> dict[tuple[str | None, ...], int]:
+        """The number of rows so far in each partition."""
+        return {values: file.rows for values, file in self._files.items()}
+
+    def finish(self) -> dict[tuple[str | None, ...], TableFile]:
+        return {values: file.finish() for values, file in self._files.items() if file.rows}
+
+    def finish_empty(self) -> TableFile:
+        """A file without rows, so that an empty table has its columns."""
+        partition = dict.fromkeys(self._target.partition_by)
+        return ParquetFile(self._target, partition).finish()
+
+    def discard(self) -> None:
+        for file in self._files.values():
+            file.discard()
 
 
 @contextlib.contextmanager
-def _translated(path: Path) -> Iterator[None]:
+def _translated(action: str, path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise StorageFailed("write", path, error) from error
+        raise StorageFailed(action, path, error) from error
+
+
+# --- rows that exist already ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Rows of a data file: some ranges of them, each by its first row and its number of rows; all for None."""
+
+    path: str
+    ranges: tuple[tuple[int, int], ...] | None = field(default=None)
+
+
+def rows_of(filesystem: fs.FileSystem, source: Source, columns: Sequence[str] | None = None) -> Iterator[Any]:
+    """The rows of a source, in batches. Row groups without any of them are not read."""
+    with _translated("read", source.path), pq.ParquetFile(source.path, filesystem=filesystem) as file:
+        groups, first = [], 0
+        for group in range(file.num_row_groups):
+            rows = file.metadata.row_group(group).num_rows
+            wanted = source.ranges is None or any(a < first + rows and first < a + n for a, n in source.ranges)
+            groups += [(group, first)] if wanted and rows else []
+            first += rows
+        for group, start in groups:
+            for batch in file.iter_batches(_COPIED_ROWS, [group], columns=columns):
+                yield from _within(batch, start, source.ranges)
+                start += batch.num_rows
+
+
+def _within(batch: pa.RecordBatch, first: int, ranges: Iterable[tuple[int, int]] | None) -> Iterator[pa.RecordBatch]:
+    if ranges is None:
+        yield batch
+        return
+    for start, rows in ranges:
+        low, high = max(0, start - first), min(batch.num_rows, start + rows - first)
+        if low < high:
+            yield batch.slice(low, high - low)
+
+
+def copied(target: Target, partition: Mapping[str, str | None], sources: Iterable[Source]) -> TableFile:
+    """Copy rows of data files of a partition to a new one."""
+    file = ParquetFile(target, partition)
+    try:
+        for source in sources:
+            for batch in rows_of(target.filesystem, source):
+                file.add(batch)
+        return file.finish()
+    except BaseException:
+        file.discard()
+        raise
 
 
 class Preview(NamedTuple):

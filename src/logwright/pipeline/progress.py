@@ -1,18 +1,28 @@
-"""The progress of a run: the current step, and how many of its Spark tasks are done."""
+"""The progress of a run: the current step, and how much of what it reads was read.
+
+On Spark it is known how many tasks are done: the bytes are estimated from that, and the number of records is not known
+until the end. In this process both are exact.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Progress: TypeAlias = Callable[[str, int, int], None]
-"""Called with the current step, how much of it is done and the total; 0 and 0 if that is unknown."""
+
+class Progress(Protocol):
+    """Called with the current step, how many bytes were read and the total, 0 and 0 if that is unknown; and the number
+    of records that were read, None if that is unknown.
+    """
+
+    def __call__(self, what: str, done: int, total: int, records: int | None = None, /) -> None: ...
+
 
 _POLL_SECONDS: Final = 0.2
 
@@ -23,13 +33,15 @@ def report_step(progress: Progress | None, what: str) -> None:
 
 
 @contextlib.contextmanager
-def watched(spark: SparkSession, progress: Progress | None, what: str) -> Iterator[None]:
-    """Report the progress of the Spark tasks that run inside the `with` block."""
+def watched(spark: SparkSession, progress: Progress | None, what: str, total_bytes: int) -> Iterator[None]:
+    """Report the progress of the Spark tasks that run inside the `with` block, and read some bytes in all."""
     report_step(progress, what)
-    if progress is None:
+    context = None
+    with contextlib.suppress(Exception):  # Spark Connect has none
+        context = spark.sparkContext
+    if progress is None or context is None:
         yield
         return
-    context = spark.sparkContext
     group = f"logwright: {what} ({time.monotonic_ns()})"
     context.setJobGroup(group, what)
     ended = threading.Event()
@@ -39,7 +51,7 @@ def watched(spark: SparkSession, progress: Progress | None, what: str) -> Iterat
             with contextlib.suppress(Exception):  # progress is optional
                 done, total = _tasks(context.statusTracker(), group)
                 if total:
-                    progress(what, done, total)
+                    progress(what, total_bytes * done // total, total_bytes)
 
     thread = threading.Thread(target=poll, name="logwright pipeline progress", daemon=True)
     thread.start()

@@ -4,10 +4,10 @@
     for journal in restored.journals:
         print(journal.journal, journal.records, journal.whole, journal.gaps)
 
-The table `events` is required. `files` adds the files without records and the original sizes, `consumers` the offsets
-of consumers. What is restored depends on the format (`core/publish/restore.py`): sej and kestrel get the same bytes,
-versioned the same journals with archives compressed again. Damaged ranges are not in the tables; the result says for
-each journal what is missing.
+The record table of a format is required for its journals. `files` adds the files without records and the original
+sizes, `consumers` the offsets of consumers. What is restored depends on the format (`core/publish/restore.py`): sej and
+kestrel get the same bytes, versioned the same journals with archives compressed again. Damaged ranges are not in the
+tables; the result says for each journal what is missing.
 
 Spark groups and sorts the rows of each file. Its tasks write the files, one batch of rows at a time, to a hidden
 directory below OUT. The driver moves the journals into place after all of them have been synced. An interrupted restore
@@ -42,11 +42,13 @@ from ..core.read.splits import TARGET_BYTES, pack
 from ..core.repair.losses import add_losses
 from ..errors import DamagedJournal, LogwrightError, StorageFailed, WrongUse
 from ..location import is_local, locate
-from . import commit
 from .failures import translated
 from .plan import is_below
-from .restore_plan import Chosen, JournalToWrite, Tables, choose, generation_column
-from .tables import EVENTS
+from .publish import FORMATS, open_publisher
+from .publish.control import HOME, read_format
+from .publish.parquet import is_being_changed, table_files
+from .restore_plan import RECORD_TABLES, Chosen, JournalToWrite, Tables, choose, generation_column
+from .tables import TABLES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,10 +57,9 @@ if TYPE_CHECKING:
 __all__ = ["Restored", "RestoredJournal", "restore"]
 
 SOURCE: Final = "logwright.restore"
-_DERIVED: Final = ("format", "journal", "file", "timestamp")
-"""Columns that tasks do not need: the file is sent as a number, and `timestamp_ns` is more exact than `timestamp`."""
+_DERIVED: Final = ("journal", "file")
+"""Columns that tasks do not need: the file is sent as a number."""
 _PLAN: Final = "plan.json"
-_DONE: Final = "done.json"
 _TASKS: Final = "tasks"
 _LOOK_SECONDS: Final = 0.5
 _LEAST_TASK_BYTES: Final = 4 << 20
@@ -76,23 +77,22 @@ def restore(
 ) -> Restored:
     """Write the journals in the tables below `tables` to the directory `out`, each under its name.
 
-    `journals` are patterns such as `orders/*`; without them all journals are restored. `format` and `options` are those
-    of the tables; the default format is the one in the pipeline's checkpoint, or else Parquet. `progress` is called
-    from another thread with the bytes written so far and the total.
+    `journals` are patterns such as `orders/*`; without them all journals are restored. `format` is that of the tables;
+    by default the one that is noted beside them, or else Parquet. `options` are those of `open_publisher`. `progress`
+    is called from another thread with the bytes written so far and the total.
     """
     root = _directory_of(out, tables)
     if spark is None:
         from ..spark import session
 
         spark = session()
-    with _locked(tables), translated():
-        format = format or _noted_format(tables)
+    with _located(tables, format, options or {}) as files, translated():
         request = {
             "tables": _absolute(tables),
             "format": format,
             "journals": None if journals is None else sorted(journals),
         }
-        chosen = choose(Tables(spark, tables, format, dict(options or {})), journals)
+        chosen = choose(Tables(spark, _absolute(tables), files), journals)
         with Restoring(REAL_DISK, root, request) as restoring:
             if restoring.completed is not None:
                 return restoring.completed
@@ -119,69 +119,101 @@ def _absolute(tables: str) -> str:
     return str(path.absolute()) if is_local(disk) else tables
 
 
-def _noted_format(tables: str) -> str:
-    """The format of the tables in the pipeline's checkpoint."""
-    disk, path = locate(tables)
-    checkpoint = commit.read_checkpoint(path, disk=disk)
-    made_with = {} if checkpoint is None else checkpoint.state.get("made_with")
-    found = made_with.get("format") if isinstance(made_with, dict) else None
-    return found if isinstance(found, str) else "parquet"
-
-
 @contextlib.contextmanager
-def _locked(tables: str) -> Iterator[None]:
-    """Lock the tables of the pipeline, completing an interrupted batch first."""
+def _located(tables: str, format: str | None, options: Mapping[str, str]) -> Iterator[dict[str, list[str]]]:
+    """The data files of each table. Tables of the pipeline are locked, and an interrupted batch is completed first."""
     disk, path = locate(tables)
-    made_here = is_local(disk) and disk.is_directory(path / commit.HOME)
-    with contextlib.ExitStack() as stack:
-        if made_here:
-            try:
-                stack.enter_context(commit.Output(path, disk=disk))
-            except StorageFailed as error:
-                if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS) or commit.is_being_changed(path):
-                    raise  # without write permission there is no lock: only check that no batch is being published
-        yield
+    if not is_local(disk):
+        raise WrongUse(f"{tables}: journals are restored from tables on a file system of this machine; copy them first")
+    path = path.absolute()
+    format = format or read_format(disk, path) or "parquet"
+    if format not in FORMATS:
+        raise WrongUse(f"format: there is no {format!r}; there are {', '.join(FORMATS)}")
+    if disk.is_directory(path / HOME):
+        try:
+            publisher = open_publisher(path, format, options)
+        except StorageFailed as error:
+            denied = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
+            if format != "parquet" or not denied or is_being_changed(path):
+                raise  # without write permission there is no lock: only check that no batch is being published
+        else:
+            with publisher:
+                yield {table: [publisher.path(file) for file in publisher.files(table)] for table in TABLES}
+            return
+        yield {table: [str(path / name) for name in table_files(path, table)] for table in TABLES}
+        return
+    if format != "parquet":
+        raise WrongUse(f"{tables}: there is no {HOME} here, which says what {format} tables there are")
+    yield {table: [str(path / table)] for table in TABLES if disk.is_directory(path / table)}
 
 
 # --- writing the records --------------------------------------------------------------------------------------------
 
 
 def _write_records(spark: SparkSession, chosen: Chosen, restoring: Restoring, progress: Progress | None) -> None:
-    """Let Spark group and sort the rows of each file, and its tasks write them."""
+    """Let Spark group and sort the rows of each file, and its tasks write them: one job for each format."""
     files = chosen.with_records()
-    sizes = [journal.files[name].bytes for journal, name in files]
-    if not files or chosen.events is None:
-        return
-    task_bytes = sum(sizes) // (2 * spark.sparkContext.defaultParallelism) + 1
-    groups = pack(enumerate(sizes), max(_LEAST_TASK_BYTES, min(task_bytes, TARGET_BYTES)), lambda item: item[1])
-    task_of = [task for task, group in enumerate(groups) for _ in group]
-    number_of = {(journal.name, name): number for number, (journal, name) in enumerate(files)}
-    wanted = [number_of[origin.journal, origin.settled] for origin in chosen.origins]
+    plan = [(journal.format, journal.name, name, journal.files[name].given) for journal, name in files]
+    replace_json(REAL_DISK, restoring.directory / _PLAN, plan)
+    spark.dataSource.register(RestoreSink)
+    make_directories(REAL_DISK, restoring.directory / _TASKS)
+    total = sum(journal.files[name].bytes for journal, name in files)
+    with _reporting_progress(progress, restoring.directory, total):
+        for table in RECORD_TABLES:
+            assert table.format is not None
+            numbers = [number for number, (journal, _) in enumerate(files) if journal.format == table.format]
+            if numbers:
+                columns = [column for column in table.schema.names if column not in _DERIVED]
+                _write_format(spark, chosen, restoring, table.format, columns, numbers)
+
+
+def _write_format(
+    spark: SparkSession,
+    chosen: Chosen,
+    restoring: Restoring,
+    format: str,
+    columns: Sequence[str],
+    own: Sequence[int],
+) -> None:
+    files = chosen.with_records()
+    sizes = {number: files[number][0].files[files[number][1]].bytes for number in own}
+    task_bytes = sum(sizes.values()) // (2 * _parallelism(spark)) + 1
+    groups = pack(sizes.items(), max(_LEAST_TASK_BYTES, min(task_bytes, TARGET_BYTES)), lambda item: item[1])
+    task_of = {number: task for task, group in enumerate(groups) for number, _ in group}
+    number_of = {(files[number][0].name, files[number][1]): number for number in own}
+    origins = [origin for origin in chosen.origins if origin.format == format]
+    wanted = [number_of[origin.journal, origin.settled] for origin in origins]
     numbers = pa.table(
         {
-            "format": [origin.format for origin in chosen.origins],
-            "journal": [origin.journal for origin in chosen.origins],
-            "file": [origin.file for origin in chosen.origins],
-            "_generation": pa.array([origin.generation for origin in chosen.origins], pa.int64()),
+            "journal": [origin.journal for origin in origins],
+            "file": [origin.file for origin in origins],
+            "_generation": pa.array([origin.generation for origin in origins], pa.int64()),
             "_number": pa.array(wanted, pa.int32()),
             "_task": pa.array([task_of[number] for number in wanted], pa.int32()),
         }
     )
-    plan = [(journal.format, journal.name, name, journal.files[name].given) for journal, name in files]
-    replace_json(REAL_DISK, restoring.directory / _PLAN, plan)
-    columns = [column for column in EVENTS.names if column not in _DERIVED]
     rows = (
-        chosen.events.withColumn("_generation", generation_column())
-        .join(F.broadcast(spark.createDataFrame(numbers)), ["format", "journal", "file", "_generation"])
+        chosen.records[format]
+        .withColumn("_generation", generation_column(format))
+        .join(F.broadcast(spark.createDataFrame(numbers)), ["journal", "file", "_generation"])
         .select("_number", "_task", "_generation", *columns)
         .repartitionById(len(groups), "_task")
         .sortWithinPartitions("_number", "_generation", "position")
         .drop("_task", "_generation")
     )
-    spark.dataSource.register(RestoreSink)
-    make_directories(REAL_DISK, restoring.directory / _TASKS)
-    with _reporting_progress(progress, restoring.directory, sum(sizes)):
-        rows.write.format(SOURCE).option("directory", str(restoring.directory)).mode("append").save()
+    writer = rows.write.format(SOURCE).option("directory", str(restoring.directory)).option("done", _done_name(format))
+    writer.mode("append").save()
+
+
+def _parallelism(spark: SparkSession) -> int:
+    """About how many tasks run at a time."""
+    with contextlib.suppress(Exception):  # Spark Connect does not say
+        return spark.sparkContext.defaultParallelism
+    return 2
+
+
+def _done_name(format: str) -> str:
+    return f"done-{format}.json"
 
 
 class RestoreSink(DataSource):
@@ -192,7 +224,7 @@ class RestoreSink(DataSource):
         return SOURCE
 
     def writer(self, schema: StructType, overwrite: bool) -> RestoreWriter:
-        return RestoreWriter(Path(self.options["directory"]))
+        return RestoreWriter(Path(self.options["directory"]), self.options["done"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,8 +246,9 @@ class TaskDone(WriterCommitMessage):
 class RestoreWriter(DataSourceArrowWriter):
     """Writes files in the tasks, and records for the driver what successful tasks have written."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, done: str) -> None:
         self.directory = directory
+        self.done = done
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskDone:
         """Write the files of one task in sequence."""
@@ -242,7 +275,7 @@ class RestoreWriter(DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Record the files that were written."""
         done = [asdict(one) for message in messages if isinstance(message, TaskDone) for one in message.done]
-        replace_json(REAL_DISK, self.directory / _DONE, done)
+        replace_json(REAL_DISK, self.directory / self.done, done)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Do nothing: the driver removes all files."""
@@ -314,7 +347,7 @@ def _collected(chosen: Chosen, restoring: Restoring) -> dict[str, dict[str, list
     """Move the files of each journal together; returns the files of each journal."""
     found: dict[str, dict[str, list[Written]]] = {name: {} for name in chosen.journals}
     files = chosen.with_records()
-    for one in _done(restoring) if files else []:
+    for one in _done(restoring, sorted({journal.format for journal, _ in files})):
         journal, name = files[one.number]
         records = sum(written.records for written in one.written)
         if records != journal.files[name].records or name in found[journal.name]:
@@ -343,8 +376,8 @@ def _changed(journal: JournalToWrite, file: str) -> LogwrightError:
     return LogwrightError(f"{journal.name}/{file}: the tables were changed while they were read; restore again")
 
 
-def _done(restoring: Restoring) -> list[_Done]:
-    found = read_json(restoring.disk, restoring.directory / _DONE)
+def _done(restoring: Restoring, formats: Iterable[str]) -> list[_Done]:
+    found = [one for name in formats for one in read_json(restoring.disk, restoring.directory / _done_name(name))]
     for one in found:
         one["written"] = [Written.from_json(each) for each in one["written"]]
     return [_Done(**one) for one in found]

@@ -1,16 +1,17 @@
 """Plan what to restore from tables: the journals and files in them, their final names, and what is missing.
 
-`choose` reads the tables `events` (how many rows of which file), `files` and `consumers`, keeps what matches the
-patterns, and refuses what cannot be restored. Nothing is written here. A format that renames its files over time says
-what the final name of each is (`settled`). Several files that one writer writes together count as one file here
+`choose` reads the record tables (how many rows of which file), `files`, `consumers` and `damage`, keeps what matches
+the patterns, and refuses what cannot be restored. Nothing is written here. A format that renames its files over time
+says what the final name of each is (`settled`). Several files that one writer writes together count as one file here
 (`unit_of`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -18,52 +19,53 @@ import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812  # as everywhere with Spark
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from ..core.format import FORMATS, find_format
+from ..core.format import find_format
 from ..core.publish.restore import check_journals
 from ..core.repair.losses import Loss
 from ..errors import NotFound, WrongUse
-from ..location import locate
-from .tables import DAMAGE, EVENTS, FILES
-from .tables import storage as forms
+from .tables import CONSUMERS, DAMAGE, FILES, TABLES, Table
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-_CONSUMERS: Final = pa.schema(
-    [
-        ("format", pa.string()),
-        ("journal", pa.string()),
-        ("shard", pa.string()),
-        ("consumer", pa.string()),
-        ("offset", pa.int64()),
-        ("problem", pa.string()),
-    ]
-)
+_INFERENCE: Final = "spark.sql.sources.partitionColumnTypeInference.enabled"
+RECORD_TABLES: Final = [table for table in TABLES.values() if table.is_record_table]
 _MOST_DAMAGES: Final = 1000
 """The number of damaged ranges that are listed one by one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """The tables, as Spark reads them."""
+    """The tables, as Spark reads them: the data files of each."""
 
     spark: SparkSession
     location: str
-    format: str
-    options: dict[str, str]
+    files: Mapping[str, Sequence[str]]
 
     def has(self, name: str) -> bool:
-        disk, path = locate(self.location)
-        return disk.is_directory(path / name)
+        return bool(self.files.get(name))
 
     def read(self, name: str, schema: pa.Schema) -> DataFrame:
         """The columns of a schema of one table."""
         place = f"{self.location.rstrip('/')}/{name}"
-        frame = forms.load(self.spark, self.format, self.options, place, from_arrow_schema(schema))
+        with _partitions_as_text(self.spark):
+            frame = self.spark.read.option("basePath", place).parquet(*self.files[name])
         unknown = [column for column in schema.names if column not in frame.columns]
         if unknown:
             raise WrongUse(f"{self.location}: the table {name} has no column {', '.join(unknown)}")
-        return frame.select(*schema.names)
+        types = from_arrow_schema(schema)
+        return frame.select(*(F.col(each.name).cast(each.dataType) for each in types))
+
+
+@contextlib.contextmanager
+def _partitions_as_text(spark: SparkSession) -> Iterator[None]:
+    """Read values of partitions as they are written: the journal `007` is not `7`."""
+    before = spark.conf.get(_INFERENCE) or "true"
+    spark.conf.set(_INFERENCE, "false")
+    try:
+        yield
+    finally:
+        spark.conf.set(_INFERENCE, before)
 
 
 # --- what there is to restore ---------------------------------------------------------------------------------------
@@ -71,7 +73,7 @@ class Tables:
 
 @dataclass(slots=True)
 class FileToWrite:
-    """A file to write: its records and their bytes in `events`, and its row in `files`, if there is one.
+    """A file to write: its records and their bytes in the tables, and its row in `files`, if there is one.
 
     If it represents several files, `listed` are those in `files`.
     """
@@ -102,7 +104,7 @@ class JournalToWrite:
 
 
 class Origin(NamedTuple):
-    """The name of a file in rows of `events`, and its final name.
+    """The name of a file in rows of a record table, and its final name.
 
     `generation` distinguishes files that had the same name at different times; it is -1 where files keep their names.
     """
@@ -118,7 +120,8 @@ class Origin(NamedTuple):
 class Chosen:
     """The journals to restore, and the records that they are restored from."""
 
-    events: DataFrame | None
+    records: dict[str, DataFrame] = field(default_factory=dict)
+    """The record tables that there are, by format."""
     journals: dict[str, JournalToWrite] = field(default_factory=dict)
     origins: list[Origin] = field(default_factory=list)
     """Journals that cannot be restored and were not selected by name."""
@@ -141,19 +144,23 @@ class Chosen:
 
 def choose(tables: Tables, patterns: Sequence[str] | None) -> Chosen:
     """Choose the journals that match the patterns, and check that they can be restored."""
-    names = [name for name in ("events", "files", "consumers", "damage") if tables.has(name)]
-    if not {"events", "files"} & set(names):
-        raise NotFound(f"{tables.location}: there is no table events here")
-    found = Chosen(tables.read("events", EVENTS) if "events" in names else None)
-    if found.events is not None:
-        _note_records(found)
+    names = [name for name in ("files", "consumers", "damage") if tables.has(name)]
+    found = Chosen()
+    for table in RECORD_TABLES:
+        if tables.has(table.name):
+            assert table.format is not None
+            found.records[table.format] = tables.read(table.name, table.schema)
+            _note_records(found, table)
+    if not found.records and "files" not in names:
+        wanted = ", ".join(table.name for table in RECORD_TABLES)
+        raise NotFound(f"{tables.location}: there is no table of records here ({wanted})")
     if "files" in names:
         _note_files(found, tables.read("files", FILES).collect())
     _keep_fitting(found, patterns, tables.location)
     flat = [name for name, journal in found.journals.items() if find_format(journal.format).flat]
     check_journals(found.journals, flat)
     if "consumers" in names:
-        _note_consumers(found, tables.read("consumers", _CONSUMERS).collect())
+        _note_consumers(found, tables.read("consumers", CONSUMERS).collect())
     if "damage" in names:
         _note_losses(found, tables)
         _note_damage(found, tables)
@@ -168,29 +175,29 @@ def choose(tables: Tables, patterns: Sequence[str] | None) -> Chosen:
     return found
 
 
-def _note_records(found: Chosen) -> None:
-    assert found.events is not None
+def _note_records(found: Chosen, table: Table) -> None:
+    assert table.format is not None
     total = (F.count("*"), F.sum(F.col("size").cast("bigint")))
-    place = ("format", "journal", "file", generation_column().alias("_generation"))
-    counted: dict[tuple[str, str], list[tuple[str, int, int, int]]] = {}
-    for format, journal, *row in found.events.groupBy(*place).agg(*total).collect():
-        if None in (format, journal, *row):
-            raise WrongUse("the table events has rows without a journal or a file")
-        counted.setdefault((format, journal), []).append(tuple(row))
-    for (format, name), rows in counted.items():
-        files = found.journal(format, name).files
-        settled = _settled(format, [(file, generation) for file, generation, _, _ in rows])
+    place = ("journal", "file", generation_column(table.format).alias("_generation"))
+    counted: dict[str, list[tuple[str, int, int, int]]] = {}
+    for journal, *row in found.records[table.format].groupBy(*place).agg(*total).collect():
+        if None in (journal, *row):
+            raise WrongUse(f"the table {table.name} has rows without a journal or a file")
+        counted.setdefault(journal, []).append(tuple(row))
+    for name, rows in counted.items():
+        files = found.journal(table.format, name).files
+        settled = _settled(table.format, [(file, generation) for file, generation, _, _ in rows])
         for file, generation, records, size in rows:
-            found.origins.append(Origin(format, name, file, generation, settled[file, generation]))
+            found.origins.append(Origin(table.format, name, file, generation, settled[file, generation]))
             one = files.setdefault(settled[file, generation], FileToWrite())
             one.records += records
             one.bytes += size
 
 
-def generation_column() -> Column:
+def generation_column(format: str) -> Column:
     """The generation of a row's file (see `Origin`): -1 for formats whose files keep their names."""
-    renaming = [name for name, format in FORMATS.items() if format.restore.renames_files]
-    return F.coalesce(F.when(F.col("format").isin(renaming), F.col("sequence")), F.lit(-1).cast("bigint"))
+    unknown = F.lit(-1).cast("bigint")
+    return F.coalesce(F.col("sequence"), unknown) if find_format(format).restore.renames_files else unknown
 
 
 def _settled(format: str, names: list[tuple[str, int]]) -> dict[tuple[str, int], str]:

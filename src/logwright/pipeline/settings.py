@@ -3,13 +3,14 @@
     journals = "journals"            # paths are relative to this file; URIs stay as they are
     out = "tables"
     mode = "permissive"              # or failfast, dropmalformed
-    format = "parquet"               # or another table format of Spark's
+    format = "parquet"               # or delta, iceberg
     tables = ["events", "messages", "activity", "damage"]    # all, when this is missing
     split = "64m"                    # how much one task reads, approximately
     batch = "1g"                     # how much one batch of an incremental run reads, at most
+    local = "16m"                    # a batch that reads less is done without Spark
     moment = 2026-01-15T12:00:00Z    # the time of `kv_state` and of expired items; default: now
 
-    [options]                        # of the table format's writer
+    [options]                        # of the data files, and of the table format: see `publish.open_publisher`
     compression = "zstd"
 
     [table.messages]
@@ -18,6 +19,7 @@
     [[journal]]                      # the first one that matches a journal's name applies
     match = "orders*"
     decode = "json"                  # json, msgpack, bonjson, avro, text: the column `decoded` of its messages
+    columns = { price = "double" }   # fields of the decoded values that become columns of `messages`
     mode = "failfast"
 
     [[journal]]
@@ -46,14 +48,16 @@ from typing import Any, Final, get_args
 from ..core.bytes.outcome import Mode
 from ..core.io.disk import REAL_DISK, Disk
 from ..core.options import NamedOptions, suggest
-from ..core.read.splits import TARGET_BYTES
 from ..errors import WrongUse
 from ..spark.options import parse_size
 
+COLUMN_TYPES: Final = ("string", "bigint", "double", "boolean", "timestamp")
+ACTIONS: Final = ("warn", "quarantine", "fail")
 DECODERS: Final = ("json", "msgpack", "bonjson", "avro", "text")
-FILE_FORMATS: Final = ("parquet", "orc", "json", "csv", "avro")
-"""Table formats that are plain files: these are staged, and published together. Other formats publish themselves."""
 BATCH_BYTES: Final = 1 << 30
+SPLIT_BYTES: Final = 32 << 20
+LOCAL_BYTES: Final = 16 << 20
+MOST_INTERVAL_SECONDS: Final = 86_400
 
 _URI: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://")
 _MOST_BYTES_OF_A_FILE: Final = 1 << 20
@@ -69,6 +73,8 @@ class JournalRule(NamedOptions):
     decode: str | None = None
     schema: str | None = None
     """The file with the Avro schema of the values."""
+    columns: tuple[tuple[str, str], ...] = ()
+    """Fields of decoded values that become columns, each with its type: see `COLUMN_TYPES`."""
 
     def __post_init__(self) -> None:
         if self.mode is not None:
@@ -77,6 +83,10 @@ class JournalRule(NamedOptions):
             _one_of("decode", self.decode, DECODERS)
         if (self.decode == "avro") != (self.schema is not None):
             raise WrongUse(f'journal {self.match!r}: decode = "avro" and a schema belong together')
+        if self.columns and self.decode is None:
+            raise WrongUse(f"journal {self.match!r}: columns are fields of decoded values, so it needs decode")
+        for name, kind in self.columns:
+            _one_of(f"journal {self.match!r}, columns.{name}", kind, COLUMN_TYPES)
 
     def fits(self, name: str) -> bool:
         return fnmatch.fnmatchcase(name, self.match)
@@ -87,7 +97,29 @@ class TableRule(NamedOptions):
     """Settings of one table."""
 
     partition_by: tuple[str, ...] = ()
-    options: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation(NamedOptions):
+    """A condition in SQL that the rows of a table should meet, and what is done if some do not: see `ACTIONS`."""
+
+    table: str
+    condition: str
+    action: str = "warn"
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        _one_of(f"expect {self.title!r}, action", self.action, ACTIONS)
+
+    @property
+    def title(self) -> str:
+        """Its name, or its condition if it has none."""
+        return self.name or self.condition
+
+    @property
+    def reason(self) -> str:
+        """Why a row does not meet it."""
+        return f"{'' if self.name is None else f'{self.name}: '}does not meet {self.condition}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,15 +137,27 @@ class Settings(NamedOptions):
     follow: bool = False
     """Keep running and add what is new; implies `incremental`."""
     fail_on_data_loss: bool = True
-    split_bytes: int = TARGET_BYTES
+    split_bytes: int = SPLIT_BYTES
     batch_bytes: int = BATCH_BYTES
+    local_bytes: int = LOCAL_BYTES
+    """A batch that reads less is done in this process, without Spark."""
     moment: datetime.datetime | None = None
     """The time of `kv_state` and of expired items; the time of the run if None."""
     table_rules: Mapping[str, TableRule] = field(default_factory=dict)
     journal_rules: tuple[JournalRule, ...] = ()
+    expectations: tuple[Expectation, ...] = ()
+    interval_seconds: float | None = None
+    """From one look at the journals to the next, with `follow`; None for as often as there is something new, and every
+    second while there is not."""
+    metrics: str | None = None
+    """The file for metrics of Prometheus."""
+    lineage: str | None = None
+    """The file or URL for events of OpenLineage."""
 
     def __post_init__(self) -> None:
         _one_of("mode", self.mode, get_args(Mode))
+        if self.interval_seconds is not None and not 0 < self.interval_seconds <= MOST_INTERVAL_SECONDS:
+            raise WrongUse(f"interval must be more than 0 and at most {MOST_INTERVAL_SECONDS} seconds")
 
     def rule_of(self, journal: str) -> JournalRule:
         """The first rule that matches the name of a journal, or an empty rule."""
@@ -166,8 +210,14 @@ def _settings_of(given: dict[str, Any], home: Path) -> dict[str, Any]:
                     raise WrongUse("tables must name at least one table; leave it out for all of them")
             case "fail_on_data_loss":
                 found[name] = _flag(name, value)
-            case "split" | "batch":
+            case "split" | "batch" | "local":
                 found[f"{name}_bytes"] = _size(name, value)
+            case "interval":
+                if not isinstance(value, int | float) or isinstance(value, bool):
+                    raise WrongUse(f"interval must be a number of seconds, not {value!r}")
+                found["interval_seconds"] = float(value)
+            case "metrics" | "lineage":
+                found[name] = _located(_text(name, value), home)
             case "moment":
                 found[name] = _moment(name, value)
             case "options":
@@ -179,14 +229,18 @@ def _settings_of(given: dict[str, Any], home: Path) -> dict[str, Any]:
                 if not isinstance(value, list):
                     raise WrongUse("rules for journals are written under [[journal]], with two brackets")
                 found["journal_rules"] = tuple(_journal_rule(rule, home) for rule in value)
+            case "expect":
+                if not isinstance(value, list):
+                    raise WrongUse("expectations are written under [[expect]], with two brackets")
+                found["expectations"] = tuple(map(_expectation, value))
             case _:
                 raise _unknown(name, "", _KNOWN)
     return found
 
 
 _KNOWN: Final = (
-    *("journals", "out", "mode", "format", "tables", "fail_on_data_loss", "split", "batch"),
-    *("moment", "options", "table", "journal"),
+    *("journals", "out", "mode", "format", "tables", "fail_on_data_loss", "split", "batch", "local"),
+    *("moment", "interval", "metrics", "lineage", "options", "table", "journal", "expect"),
 )
 
 
@@ -195,10 +249,8 @@ def _table_rule(place: str, given: Any) -> TableRule:
     for name, value in _table(place, given).items():
         if name == "partition_by":
             rule = replace(rule, partition_by=_texts(f"{place}.{name}", value))
-        elif name == "options":
-            rule = replace(rule, options=_options(f"{place}.{name}", value))
         else:
-            raise _unknown(name, place, ("partition_by", "options"))
+            raise _unknown(name, place, ("partition_by",))
     return rule
 
 
@@ -210,6 +262,9 @@ def _journal_rule(given: Any, home: Path) -> JournalRule:
             raise _unknown(name, "journal", known)
         if name == "exclude":
             _flag("journal.exclude", value)
+        elif name == "columns":
+            fields_ = _table("journal.columns", value)
+            rule = {**rule, name: tuple((key, _text(f"journal.columns.{key}", kind)) for key, kind in fields_.items())}
         else:
             _text(f"journal.{name}", value)
     if "match" not in rule:
@@ -217,6 +272,19 @@ def _journal_rule(given: Any, home: Path) -> JournalRule:
     if "schema" in rule:
         rule = {**rule, "schema": _located(rule["schema"], home)}
     return JournalRule(**rule)
+
+
+def _expectation(given: Any) -> Expectation:
+    found = _table("expect", given)
+    known = [field.name for field in fields(Expectation)]
+    for name, value in found.items():
+        if name not in known:
+            raise _unknown(name, "expect", known)
+        _text(f"expect.{name}", value)
+    for name in ("table", "condition"):
+        if name not in found:
+            raise WrongUse(f'an [[expect]] needs a {name}, as in table = "messages", condition = "price >= 0"')
+    return Expectation(**found)
 
 
 def _size(name: str, value: Any) -> int:
@@ -261,7 +329,7 @@ def _table(name: str, value: Any) -> dict[str, Any]:
 
 
 def _options(name: str, value: Any) -> dict[str, str]:
-    """Options of a Spark writer, as strings."""
+    """Options, as strings."""
     found = {}
     for key, item in _table(name, value).items():
         if not isinstance(item, str | int | float | bool):

@@ -23,7 +23,7 @@ import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Self, get_type_hints
 
 from ..core.io.disk import translated
 from ..errors import LogwrightError, WrongUse
@@ -257,6 +257,12 @@ def _read(path: Path) -> tuple[bytes, os.stat_result]:
 def limits_of(limits: Any) -> dict[str, int | float]:
     """The limits of a server, a dataclass of numbers, as they are printed at its start."""
     return {field.name: getattr(limits, field.name) for field in dataclasses.fields(limits)}
+
+
+def descriptions(numbers: type[Any]) -> dict[str, str]:
+    """What each field of a dataclass of numbers is, by its name: the text in its `Annotated` type."""
+    hints = get_type_hints(numbers, include_extras=True)
+    return {field.name: hints[field.name].__metadata__[0] for field in dataclasses.fields(numbers)}
 
 
 def check_limits(limits: Any) -> None:

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import datasource as spark
 
-from ..core.read.splits import Split, Times
+from ..arrow.bounds import NANOSECONDS, NUMBERS, POSITIONS, Bounds, intersection
 from ..errors import WrongUse
 from .options import any_number, time_ns
 
@@ -32,10 +32,6 @@ _COMPARE: Final = {
     spark.LessThan: pc.less,
     spark.LessThanOrEqual: pc.less_equal,
 }
-_NUMBERS: Final = ("offset", "sequence")
-_POSITIONS: Final = ("position", "_position")
-_NANOSECONDS: Final = {"timestamp": 1000, "timestamp_ns": 1, "t": 1}
-"""How many nanoseconds share one value of a time column: `timestamp` is truncated to microseconds."""
 CHOICES: Final = ("from", "to", "since", "until")
 """The options that select records of a table."""
 _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
@@ -80,37 +76,6 @@ def _as_arrow(values: Sequence[Any], type: pa.DataType) -> pa.Array | None:
 
 def _aware(moment: datetime.datetime) -> datetime.datetime:
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=datetime.UTC)
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """`start` <= record number < `stop`; times and positions with both ends inclusive. None is no bound."""
-
-    start: int | None = None
-    stop: int | None = None
-    earliest_ns: int | None = None
-    latest_ns: int | None = None
-    first_position: int | None = None
-    last_position: int | None = None
-
-    @property
-    def times(self) -> Times | None:
-        """The range of times; None for all."""
-        if self.earliest_ns is None and self.latest_ns is None:
-            return None
-        return Times(self.earliest_ns, self.latest_ns)
-
-    def leave(self, split: Split) -> bool:
-        """Whether records of a split may be at positions within the bounds.
-
-        The end of a split that was cut at a number is unknown, and damage before a split is elsewhere.
-        """
-        if self.stop is not None or split.before is not None:
-            return True
-        begins_in_time = self.last_position is None or split.position <= self.last_position
-        # Where numbers are positions they bound a split: a compressed archive has fewer bytes than its contents.
-        reach = split.position + max(split.bytes, split.stop - split.start)
-        return begins_in_time and (self.first_position is None or reach > self.first_position)
 
 
 def understood(filters: Iterable[spark.Filter]) -> list[Condition]:
@@ -162,12 +127,12 @@ def bounds_of(conditions: Iterable[Condition]) -> Bounds:
     times: _Range = (None, None)
     positions: _Range = (None, None)
     for condition in conditions:
-        if condition.column in _NUMBERS:
-            numbers = _both(numbers, _range(condition))
-        elif condition.column in _NANOSECONDS:
-            times = _both(times, _range(condition, _NANOSECONDS[condition.column]))
-        elif condition.column in _POSITIONS:
-            positions = _both(positions, _range(condition))
+        if condition.column in NUMBERS:
+            numbers = intersection(numbers, _range(condition))
+        elif condition.column in NANOSECONDS:
+            times = intersection(times, _range(condition, NANOSECONDS[condition.column]))
+        elif condition.column in POSITIONS:
+            positions = intersection(positions, _range(condition))
     start, last = numbers
     return Bounds(start, None if last is None else last + 1, *times, *positions)
 
@@ -197,13 +162,6 @@ def _number(value: Any) -> int | None:
     if isinstance(value, datetime.datetime):
         return (_aware(value) - _EPOCH) // _MICROSECOND
     return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _both(one: _Range, other: _Range) -> _Range:
-    """The intersection of two ranges."""
-    lows = [low for low in (one[0], other[0]) if low is not None]
-    highs = [high for high in (one[1], other[1]) if high is not None]
-    return max(lows, default=None), min(highs, default=None)
 
 
 def can_match(conditions: Iterable[Condition], known: Mapping[str, str | None]) -> bool:

@@ -6,7 +6,6 @@ them to Spark.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from collections.abc import Iterator
 from typing import Any, Final
@@ -15,27 +14,15 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
+from ..arrow.discovery import Journal, open_journal
+from ..arrow.rows import columns_of, damage_row, file_of, read_split
 from ..core.bytes.outcome import Damage, Mode, check_mode
-from ..core.format import find_format
 from ..core.io.file_names import as_text, printed
 from ..core.read.splits import TARGET_BYTES, Split
-from ..errors import DamagedJournal, StorageFailed, WrongUse
+from ..errors import StorageFailed, WrongUse
 from . import schemas
-from .discovery import Journal, find_journals, list_journals, open_journal
 from .filters import Condition, chosen_by, keep, understood
 from .options import byte_size
-
-__all__ = [
-    "BaseReader",
-    "BaseTableReader",
-    "Journal",
-    "Part",
-    "file_of",
-    "find_journals",
-    "list_journals",
-    "naming",
-    "open_journal",
-]
 
 _LOG: Final = logging.getLogger(__name__)
 _MOST_BYTES_OF_A_ROW: Final = 1 << 30
@@ -85,19 +72,14 @@ class BaseReader:
 
     def read_split(self, journal: Journal, split: Split) -> Iterator[pa.RecordBatch]:
         """The record batches of one split."""
-        format = find_format(journal.format)
-        reader = self._open(journal)
-        sharded = bool(split.part)
-        names = schemas.sources_of(self.wanted.names, journal.format, sharded=sharded)
-        collector = format.columns.collector(names, sharded=sharded, batch_bytes=self.batch_bytes)
-        with naming(journal, split.part):
-            for item in format.splits.chunks(reader, split, self.mode):
-                if isinstance(item, Damage):
-                    yield from self._finished(collector.finish(), journal)
-                    yield from self.damage_rows(journal, split.part, item)
-                else:
-                    yield from self._finished(collector.add(item, split.part), journal)
-        yield from self._finished(collector.finish(), journal)
+        items = read_split(journal, self._open(journal), split, self.wanted, self.mode, self.batch_bytes)
+        for item in items:
+            if isinstance(item, Damage):
+                yield from self.damage_rows(journal, split.part, item)
+                continue
+            kept = keep(item, self.conditions)
+            if kept.num_rows:
+                yield kept
 
     def damage_rows(self, journal: Journal, part: str, damage: Damage) -> Iterator[pa.RecordBatch]:
         """One row, or several if the size of the range does not fit an INT."""
@@ -105,13 +87,7 @@ class BaseReader:
         for start in range(damage.start, max(damage.end, damage.start + 1), _MOST_BYTES_OF_A_ROW):
             size = min(damage.end - start, _MOST_BYTES_OF_A_ROW)
             place = (journal.format, journal.name, file, start, size)
-            yield schemas.damage_row(self.wanted, *place, as_text(f"{damage.kind}: {damage.reason}"))
-
-    def _finished(self, batches: Iterator[pa.RecordBatch], journal: Journal) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            filled = keep(schemas.fill(self.wanted, batch, journal.format, journal.name), self.conditions)
-            if filled.num_rows:
-                yield filled
+            yield damage_row(self.wanted, *place, as_text(f"{damage.kind}: {damage.reason}"))
 
 
 class BaseTableReader(BaseReader, DataSourceReader):
@@ -120,18 +96,11 @@ class BaseTableReader(BaseReader, DataSourceReader):
     def __init__(self, schema: StructType, options: dict[str, str], format: str | None) -> None:
         super().__init__(schema, options, format)
         self.names = self.wanted.names
-        self.uses_filters = True
-        known = schemas.columns_of(format)
+        known = columns_of(format)
         self.conditions = chosen_by(options, known.names)
         for condition in self.conditions:
             if condition.column not in self.wanted.names:  # decoded for a comparison only
                 self.wanted = self.wanted.append(known.field(condition.column))
-
-    def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802 - Spark's name
-        """Keep the usable filters. Returns all of them, so Spark applies them again."""
-        if self.uses_filters:
-            self.conditions = [*self.conditions, *understood(filters)]
-        return filters
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The record batches of one task."""
@@ -143,20 +112,17 @@ class BaseTableReader(BaseReader, DataSourceReader):
         return super().read(partition)
 
 
-@contextlib.contextmanager
-def naming(journal: Journal, part: str) -> Iterator[None]:
-    """Raise damage with the names of the journal and of its part."""
-    try:
-        yield
-    except DamagedJournal as error:
-        names = [name for name in (journal.name, file_of(journal.format, part, str(error.file))) if name]
-        file = "/".join(names if names[-1] != journal.name else names[:-1])
-        raise type(error)(file, error.position, error.reason) from error
+class PushedFilters(BaseTableReader):
+    """A read that uses Spark's filters.
 
+    A session without `spark.sql.python.filterPushdown.enabled` refuses every reader that has `pushFilters`, so only
+    readers that are asked for it have it.
+    """
 
-def file_of(format: str, part: str, file: str) -> str:
-    """The path of a file of a part, relative to the journal."""
-    return find_format(format).splits.file_of(part, file)
+    def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802 - Spark's name
+        """Keep the usable filters. Returns all of them, so Spark applies them again."""
+        self.conditions = [*self.conditions, *understood(filters)]
+        return filters
 
 
 def _path_of(options: dict[str, str]) -> str:

@@ -32,13 +32,15 @@ from typing import Final
 from pyspark.sql.datasource import DataSource, InputPartition, IsNull
 from pyspark.sql.types import StructType
 
+from ..arrow.bounds import Bounds
+from ..arrow.discovery import Journal, find_journals, open_journal
 from ..core.format import FORMATS, find_format
 from ..core.read.splits import Split, pack
 from ..errors import WrongUse
 from . import schemas
-from .filters import CHOICES, Bounds, bounds_of, can_match
+from .filters import CHOICES, bounds_of, can_match
 from .options import OF_STATES, OF_STREAMS, OF_TABLES, check_names, flag, folded
-from .reader import BaseTableReader, Journal, Part, find_journals, open_journal
+from .reader import BaseTableReader, Part, PushedFilters
 from .sink import JournalStreamWriter, JournalWriter
 from .states import StateReader
 from .stream import JournalStream
@@ -69,6 +71,14 @@ class JournalReader(BaseTableReader):
         return [split for split in wanted if bounds.leave(split)]
 
 
+class FilteredJournalReader(PushedFilters, JournalReader):
+    """Skips what Spark's filters exclude."""
+
+
+class FilteredStateReader(PushedFilters, StateReader):
+    """Skips what Spark's filters exclude."""
+
+
 class JournalSource(DataSource):
     """The source `logwright`: any journals below a root, in the columns that all formats share."""
 
@@ -83,15 +93,12 @@ class JournalSource(DataSource):
 
     def reader(self, schema: StructType) -> BaseTableReader:
         options = folded(self.options)
-        reader: BaseTableReader
+        pushes = flag(options, "pushFilters", False)
         if "at" in options:
             check_names(options, OF_STATES, f"reading the state at a time of {self.name()}")
-            reader = StateReader(schema, options, self.format)
-        else:
-            check_names(options, OF_TABLES, f"reading a table of {self.name()}")
-            reader = JournalReader(schema, options, self.format)
-        reader.uses_filters = flag(options, "pushFilters", False)
-        return reader
+            return (FilteredStateReader if pushes else StateReader)(schema, options, self.format)
+        check_names(options, OF_TABLES, f"reading a table of {self.name()}")
+        return (FilteredJournalReader if pushes else JournalReader)(schema, options, self.format)
 
     def streamReader(self, schema: StructType) -> JournalStream:  # noqa: N802 - Spark's name
         options = folded(self.options)

@@ -19,15 +19,16 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition, IsNull
 from pyspark.sql.types import StructType
 
+from ..arrow.discovery import Journal, find_journals
+from ..arrow.rows import fill, naming, sources_of
 from ..core.format import FORMATS, find_format
 from ..core.io.file_names import printed
 from ..core.read.splits import pack
 from ..errors import WrongUse
 from ..location import locate
-from . import schemas
 from .filters import can_match, keep
 from .options import time_ns
-from .reader import BaseTableReader, Journal, find_journals, naming
+from .reader import BaseTableReader
 
 _OPENING_BYTES: Final = 64 << 10
 """The cost of opening a file, in bytes that could be read in that time."""
@@ -89,14 +90,14 @@ class StateReader(BaseTableReader):
             yield _joined(gathered)
 
     def _read(self, journal: Journal, part: Any) -> Iterator[pa.RecordBatch]:
-        names = schemas.sources_of(self.wanted.names, journal.format, sharded=True)
+        names = sources_of(self.wanted.names, journal.format, sharded=True)
         with naming(journal, part.name):
             damages, batch = self._states.read(_located(journal)[0], part, self.at, self.mode, names)
         for damage in damages:
             yield from self.damage_rows(journal, part.name, damage)
         if batch is None:
             return
-        filled = keep(schemas.fill(self.wanted, batch, journal.format, journal.name), self.conditions)
+        filled = keep(fill(self.wanted, batch, journal.format, journal.name), self.conditions)
         rows = max(1, filled.num_rows * self.batch_bytes // max(1, filled.nbytes))
         for start in range(0, filled.num_rows, rows):
             yield filled.slice(start, rows)

@@ -39,11 +39,12 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from ..arrow.discovery import Journal, list_journals, open_journal
 from ..core.format import find_format
 from ..core.read.splits import Split, Splits, pack
 from ..errors import HistoryUnavailable, NotFound, WrongUse
 from .options import byte_size, flag, time_ns, whole_number
-from .reader import BaseReader, Journal, Part, list_journals, open_journal
+from .reader import BaseReader, Part
 
 T = TypeVar("T")
 Place: TypeAlias = tuple[str, str]
@@ -77,6 +78,10 @@ class Standing:
     def mark(self, number: int) -> str:
         """The mark of this part at a number; empty if record numbers are never reused."""
         return self.splits.mark(self.reader, self.part, number)
+
+    def align(self, number: int) -> int:
+        """The number of the first record that is not before a number, which may be within a record."""
+        return self.splits.aligned(self.reader, self.part, number)
 
     def find(self, number: int, mark: str) -> int:
         """The current number of the record that had this number; the same if that is unknown."""
@@ -351,10 +356,13 @@ class JournalStream(BaseReader, DataSourceStreamReader, SupportsTriggerAvailable
             standing = standings[place]
             return standing.splits.reach(standing.reader, place[1], begins[place], ends[place], max_bytes)
 
+        reached = {place: reach(place, limit) for place in places}
+        wanted = [used for _, used in reached.values()]
+        if sum(wanted) <= limit:
+            return begins | {place: number for place, (number, _) in reached.items()}
         number, least = reach(places[0], 0)
         if least >= limit:
             return begins | {places[0]: number}
-        wanted = [reach(place, limit)[1] for place in places]
         wanted[0] -= least
         shares = share(limit - least, wanted)
         shares[0] += least
@@ -378,10 +386,17 @@ class JournalStream(BaseReader, DataSourceStreamReader, SupportsTriggerAvailable
         return [Part(group) for group in pack(parts, self.split_bytes, lambda part: part[1].bytes)]
 
     def _plan(self, start: dict[str, Any], end: dict[str, Any]) -> list[tuple[Journal, Split]]:
+        return [
+            (standing.journal, split)
+            for standing, begin, stop in self._between(start, end)
+            for split in self._splits(standing, begin, stop)
+        ]
+
+    def _between(self, start: dict[str, Any], end: dict[str, Any]) -> Iterator[tuple[Standing, int, int]]:
+        """The parts that have records between two offsets, each with the numbers of the first one and the next one."""
         read, origins = positions_of(start), _origins_of(end)
         marks = {"begin": _marks_of(start), "stop": _marks_of(end)}
         standings: dict[Place, Standing] | None = None
-        found: list[tuple[Journal, Split]] = []
         for place, stop in sorted(positions_of(end).items()):
             begin = read.get(place, origins.get(place, 0))
             known = (marks["begin"].get(place, ""), marks["stop"].get(place, ""))
@@ -392,15 +407,14 @@ class JournalStream(BaseReader, DataSourceStreamReader, SupportsTriggerAvailable
             standing = standings.get(place)
             if standing is None:
                 self._lose(f"{'/'.join(filter(None, place))} is gone; records {begin} to {stop - 1} were not read")
-            else:
-                found.extend((standing.journal, split) for split in self._splits(standing, begin, stop, *known))
-        return found
+                continue
+            begin = self._continue_from(standing, begin, known[0])
+            if standing.next < stop or known[1]:
+                stop = self._continue_from(standing, stop, known[1])
+            yield standing, begin, stop
 
-    def _splits(self, standing: Standing, begin: int, stop: int, *marks: str) -> list[Split]:
+    def _splits(self, standing: Standing, begin: int, stop: int) -> list[Split]:
         """The splits of one part, without torn tails, which may be complete in a later batch."""
-        begin = self._continue_from(standing, begin, marks[0])
-        if standing.next < stop or marks[1]:
-            stop = self._continue_from(standing, stop, marks[1])
         planned = standing.splits.plan(
             standing.reader, self.split_bytes, {standing.part: begin}, {standing.part: stop}, resumed=True
         )
@@ -453,4 +467,4 @@ def _checked(given: dict[Place, int], standings: Mapping[Place, Standing]) -> di
         following = standings[place].next
         if number > following:
             raise WrongUse(f"option startingOffsets: {name} has no record {number}, its next one is {following}")
-    return given
+    return {place: standings[place].align(number) for place, number in given.items()}

@@ -13,6 +13,8 @@ from ..core.publish.manifest import Target
 from ..core.publish.restore import Restore
 from ..core.read.splits import Splits
 from ..core.repair.plan import Repairs
+from .bytes.layout import HEADER_BYTES
+from .files.files import active_name, parse_name
 from .model import journal
 from .tables.writer import StoresWriter
 
@@ -29,6 +31,7 @@ class VersionedFormat(Format):
     name: ClassVar[str] = "versioned"
     title: ClassVar[str] = "key-value journal with its whole history"
     flat: ClassVar[bool] = True
+    mapped_bytes: ClassVar[int | None] = HEADER_BYTES
 
     def looks_like(self, disk: Disk, path: Path) -> Evidence | None:
         return journal.looks_like(disk, path)
@@ -38,6 +41,11 @@ class VersionedFormat(Format):
 
     def journal_of(self, name: str) -> str:
         return journal.journal_of(name)
+
+    @staticmethod
+    def owns(journal: str, file: str) -> bool:
+        parsed = parse_name(file)
+        return parsed is not None and journal in (parsed[0], active_name(parsed[0]))
 
     def open(self, path: Path, *, disk: Disk = REAL_DISK) -> Reader:
         return journal.open_reader(path, disk=disk)

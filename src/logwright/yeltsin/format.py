@@ -25,9 +25,14 @@ class YeltsinFormat(Format):
     name: ClassVar[str] = "yeltsin"
     title: ClassVar[str] = "page-transaction journal of YeltsinDB"
     flat: ClassVar[bool] = True
+    mapped_bytes: ClassVar[int | None] = None  # flags and links are changed in place
 
     def looks_like(self, disk: Disk, path: Path) -> Evidence | None:
         return journal.looks_like(disk, path)
+
+    @staticmethod
+    def owns(journal: str, file: str) -> bool:
+        return file == journal
 
     def open(self, path: Path, *, disk: Disk = REAL_DISK) -> Reader:
         return journal.open_reader(path, disk=disk)

@@ -11,9 +11,8 @@ import pytest
 
 from logwright.core.io.disk import Disk, make_directories, write_all
 from logwright.errors import DamagedJournal, Locked, LogwrightError, NotFound, Poisoned, StorageFailed, WrongUse
-from logwright.pipeline.commit import Output
 from logwright.pipeline.publish.control import HOME
-from logwright.pipeline.publish.parquet import Move, ParquetPublisher, is_being_changed, read_checkpoint, table_files
+from logwright.pipeline.publish.parquet import ParquetPublisher, is_being_changed, read_checkpoint, table_files
 from logwright.pipeline.publish.publisher import Batch, TableFile, part_name
 from tests.support.faulty_disk import FAULTS, RENAMES, FaultyDisk, every_fault, forgotten_syncs
 from tests.support.simulated_disk import SimulatedDisk
@@ -222,16 +221,17 @@ def test_tables_of_an_earlier_release_are_continued(tmp_path: Path) -> None:
     import pyarrow.parquet as pq
 
     out = tmp_path / "tables"
-    with Output(out) as output:
-        staging = output.stage()
-        pq.write_table(pa.table({"a": [1, 2, 3]}), staging.path / "a")
-        pq.write_table(pa.table({"b": [1, 2]}), staging.path / "b")
-        sizes = [(staging.path / name).stat().st_size for name in "ab"]
-        moves = [
-            Move("a", "events/part-00000001-00000.parquet", sizes[0]),
-            Move("b", "items/date=a%20b/part-00000001-00001.parquet", sizes[1]),
-        ]
-        staging.publish(moves, [], {"read": 1})
+    with ParquetPublisher(out) as publisher:
+        publisher.publish(Batch(1, state={"read": 1}))
+    names = ("events/part-00000001-00000.parquet", "items/date=a%20b/part-00000001-00001.parquet")
+    for name, rows in zip(names, (pa.table({"a": [1, 2, 3]}), pa.table({"b": [1, 2]})), strict=True):
+        (out / name).parent.mkdir(parents=True)
+        pq.write_table(rows, out / name)
+    sizes = [(out / name).stat().st_size for name in names]
+    path = out / "_logwright" / "pipeline.json"
+    known = json.loads(path.read_bytes())
+    del known["files"]
+    path.write_text(json.dumps(known))
     events = TableFile("events", "part-00000001-00000.parquet", 3, sizes[0])
     items = TableFile("items", "date=a%20b/part-00000001-00001.parquet", 2, sizes[1], {"date": "a b"})
     with ParquetPublisher(out) as publisher:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,13 @@ import pytest
 from pyarrow import fs
 
 from logwright.errors import StorageFailed, WrongUse
+from logwright.pipeline import Settings
 from logwright.pipeline.publish import Batch, open_publisher
 from logwright.pipeline.publish.store import S3Store
-from tests.pipeline.publish.worlds import EVENTS, NEW, OLD, event, first_batch, second_batch, view, write
+from logwright.pipeline.run import run
+from tests.pipeline.publish.worlds import EVENTS, NEW, OLD, READERS, event, first_batch, second_batch, view, write
+from tests.pipeline.test_increments import MOMENT, no_spark
+from tests.pipeline.worlds import World, rows_of
 
 each_format = pytest.mark.parametrize("format", ["delta", "iceberg"])
 
@@ -48,6 +53,17 @@ class Bucket:
             "iceberg": {"s3.endpoint": self.endpoint, "s3.region": "us-east-1", **self.catalog},
         }
         return view(format, self.uri, places[format])
+
+    def rows(self, format: str, table: str) -> int:
+        """The number of rows that a reader of the format finds."""
+        if format == "delta":
+            places = {"AWS_ENDPOINT_URL": self.endpoint, "AWS_REGION": "us-east-1", "AWS_ALLOW_HTTP": "true"}
+            found = READERS[format](self.uri, table, places)
+        else:
+            found = READERS[format](
+                self.uri, table, {"s3.endpoint": self.endpoint, "s3.region": "us-east-1", **self.catalog}
+            )
+        return 0 if found is None else int(found.num_rows)
 
     def names(self) -> list[str]:
         found = self.files.get_file_info(fs.FileSelector(self.prefix, recursive=True))
@@ -142,3 +158,22 @@ def test_places_that_cannot_be_used_are_refused(bucket: Bucket) -> None:
     with pytest.raises(WrongUse, match="need a catalog"):
         open_publisher(f"{bucket.uri}/else", "iceberg", bucket.options("delta"))
     assert bucket.names() == ["thesis.txt"]
+
+
+@each_format
+def test_runs_of_the_pipeline_write_to_and_read_from_an_object_store(
+    bucket: Bucket, format: str, tmp_path: Path
+) -> None:
+    world = World(tmp_path / "journals", format)
+    settings = Settings(
+        str(world.root), bucket.uri, incremental=True, format=format, options=bucket.options(format), moment=MOMENT
+    )
+    for _ in range(2):
+        world.everything()
+        result = run(settings, no_spark)
+    run(replace(settings, out=str(tmp_path / "parquet"), incremental=False, format="parquet", options={}), no_spark)
+    for table in ("messages", "queue_items", "kv_state", "activity"):
+        rows = rows_of(tmp_path / "parquet", table)
+        assert result.tables[table].rows == len(rows)
+        assert bucket.rows(format, table) == len(rows)
+    assert result.report == f"{bucket.uri}/report.html"

@@ -1,4 +1,4 @@
-"""A hub that is killed: forked from a process that has loaded what it needs."""
+"""A hub that is killed: forked from a process that has loaded its code."""
 
 from __future__ import annotations
 

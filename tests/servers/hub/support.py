@@ -20,11 +20,11 @@ from tests.support.trees import differences, read_tree
 
 Result = TypeVar("Result")
 DEADLINE_SECONDS = 60.0
-"""Far beyond what anything here takes; reached only when something hangs."""
+"""Far longer than anything here takes; reached only if something hangs."""
 
 
 def in_loop(work: Coroutine[Any, Any, Result], most_seconds: float = DEADLINE_SECONDS) -> Result:
-    """Run something to its end in a new event loop, unless it hangs."""
+    """Run a coroutine to its end in a new event loop, unless it hangs."""
 
     async def bounded() -> Result:
         async with asyncio.timeout(most_seconds):
@@ -34,7 +34,7 @@ def in_loop(work: Coroutine[Any, Any, Result], most_seconds: float = DEADLINE_SE
 
 
 def write_journal(directory: Path, count: int, *, segment_size: int = 1 << 30, seed: int = 1) -> None:
-    """A journal of messages of all sorts, appended to what is there."""
+    """A journal of messages of all kinds, appended to the existing ones."""
     chance = random.Random(seed)
     with Writer(directory, segment_size=segment_size) as writer:
         for number in range(count):
@@ -44,7 +44,7 @@ def write_journal(directory: Path, count: int, *, segment_size: int = 1 << 30, s
 
 
 def damage(source: Path, offset: int) -> int:
-    """Damage a message of a journal of one segment; where it begins."""
+    """Damage a message of a journal of one segment; the position of its beginning."""
     path = source / "jnl" / f"{0:016x}.jnl"
     data = bytearray(path.read_bytes())
     (located,) = Reader(source).scan(offset, offset + 1)
@@ -70,7 +70,7 @@ async def running(directory: Path, **options: Any) -> AsyncIterator[Hub]:
 
 
 def copies_in(root: Path) -> list[Path]:
-    """The directories of the copies that a hub has; what it keeps for itself is none."""
+    """The directories of the copies of a hub, without the hub's own files."""
     return [path for path in sorted(root.iterdir()) if path.name != ".logwright"]
 
 
@@ -79,7 +79,7 @@ def access_to(hub: Hub) -> Access:
 
 
 class Wire:
-    """A client that knows nothing but gRPC and the original's messages."""
+    """A client that uses only gRPC and the original's messages."""
 
     def __init__(self, hub: Hub, *metadata: tuple[str, str], channel: Any = None) -> None:
         self._metadata = metadata
@@ -127,5 +127,5 @@ def message(offset: int, value: bytes = b"value") -> Any:
 
 
 def unlike(source: Path, copy: Path) -> list[str]:
-    """How the segments of two journals differ."""
+    """The differences between the segments of two journals."""
     return differences(read_tree(REAL_DISK, source / "jnl"), read_tree(REAL_DISK, copy / "jnl"))

@@ -1,4 +1,4 @@
-"""A hub that cannot be reached: what waiting will not change ends a copy at once, in words that say what to do."""
+"""A hub that cannot be reached: a permanent failure ends a copy at once, with a message that says what to do."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def authority(tmp_path: Path) -> Authority:
 
 
 def refused(access: Access, source: Path, follow: bool = False) -> Any:
-    """The words with which a copy ends, and so does a restore, although both would wait for what may pass."""
+    """The message with which a copy and a restore end, although both would wait for a transient failure."""
 
     async def talk() -> str:
         with pytest.raises(Barred) as restoring:
@@ -128,7 +128,7 @@ def test_system_certificates_are_trusted_without_an_authority(
 
 @asynccontextmanager
 async def answering(answer: bytes) -> AsyncIterator[Address]:
-    """Something that is no hub, says this to everybody, and hangs up."""
+    """A server that is not a hub, sends this to every client, and closes the connection."""
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)

@@ -1,4 +1,4 @@
-"""Copies of journals to a hub, and back: the same bytes in the same files, whatever happens on the way."""
+"""Copies of journals to a hub, and back: the same bytes in the same files, whatever happens in between."""
 
 from __future__ import annotations
 
@@ -300,7 +300,7 @@ def test_messages_written_before_a_request_failed_are_counted(tmp_path: Path, mo
     assert unlike(source, tmp_path / "hub" / "web.orders") == []
 
 
-def test_damage_in_the_source_stops_the_copy_before_it(tmp_path: Path) -> None:
+def test_damage_in_the_source_ends_the_copy_before_it(tmp_path: Path) -> None:
     source = tmp_path / "orders"
     write_journal(source, 100)
     start = damage(source, 50)
@@ -334,7 +334,7 @@ def test_uncopyable_journal_is_reported_before_sending(tmp_path: Path) -> None:
 
 
 def lose(source: Path, *offsets: int) -> None:
-    """Damage messages of a journal of one segment, and repair it: it has lost them, and knows it."""
+    """Damage messages of a journal of one segment, and repair it: the losses are in its account."""
     for offset in offsets:
         damage(source, offset)
     repair.apply(source, repair.plan(source))
@@ -372,7 +372,7 @@ def files_of(directory: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted((directory / "jnl").glob("*.jnl"))}
 
 
-def test_a_hub_keeps_messages_that_the_source_has_lost_since(tmp_path: Path) -> None:
+def test_hub_keeps_messages_that_the_source_has_lost_since(tmp_path: Path) -> None:
     source = tmp_path / "orders"
     write_journal(source, 50)
 
@@ -407,7 +407,7 @@ def test_unaccounted_gap_ends_a_copy(tmp_path: Path) -> None:
 
 @asynccontextmanager
 async def another_hub(got: list[Any], first: int = 0) -> AsyncIterator[Access]:
-    """A hub as the original's: its answers are empty, and a gap is an error without a code. It begins with `first`."""
+    """A hub like the original's: empty answers, and an error without a code for a gap. It begins with `first`."""
 
     async def put(request: Any, context: Any) -> Any:
         for one in request.Messages:
@@ -465,7 +465,7 @@ def test_copy_of_a_cleaned_journal_ends_at_a_hub_that_accepts_no_gap(tmp_path: P
 
 
 def test_hub_that_reports_no_offset_gets_one_request_at_a_time(tmp_path: Path) -> None:
-    """As the original's: its answers are empty, and it believes that a request follows the one before."""
+    """Like the original's: its answers are empty, and it assumes that a request follows the preceding one."""
     source = tmp_path / "orders"
     write_journal(source, 200)
     got: list[Any] = []

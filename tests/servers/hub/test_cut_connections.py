@@ -27,7 +27,7 @@ class Cutter:
         self.cuts = 0
 
     async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # At first so early that not even the greetings get through; later ones live longer, so that it ends.
+        # At first so early that not even the handshake succeeds; later connections live longer, so that the test ends.
         most_bytes = 300 << min(9, self.cuts)
         left = [self._chance.randrange(most_bytes), self._chance.randrange(most_bytes)]
         hub_reader, hub_writer = await asyncio.open_connection(self._hub.address.host, self._hub.address.port)

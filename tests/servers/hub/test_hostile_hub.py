@@ -23,7 +23,7 @@ LISTED = b"\x0a\x06orders"
 
 @asynccontextmanager
 async def answering(**answers: Any) -> AsyncIterator[Access]:
-    """Something that answers each method with these bytes, or with a code and words."""
+    """A server that answers each method with these bytes, or with a code and a message."""
 
     def handler(answer: Any) -> Any:
         async def answer_all(_: Any, context: Any) -> None:

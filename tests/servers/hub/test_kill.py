@@ -1,4 +1,4 @@
-"""kill -9 of a hub under load, again and again: the copy has what was acknowledged, and ends byte-identical.
+"""kill -9 of a hub under load, repeatedly: the copy has all acknowledged messages, and is byte-identical at the end.
 
 The client continues without help: it asks the next hub for the end of the copy, and sends from there.
 """
@@ -54,7 +54,7 @@ class HubProcess:
 
 
 async def send_while_killing(hub: HubProcess, source: Path, copy: Path, kills: int, chance: random.Random) -> int:
-    """Send a journal, and kill the hub every few answers; how often the client had to try again."""
+    """Send a journal, and kill the hub every few answers; the number of retries of the client."""
     answered = asyncio.Event()
     async with HubClient(Access.load(hub.address), "web") as client:
         turns = Turns(in_flight=8)

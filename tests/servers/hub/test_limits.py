@@ -1,4 +1,4 @@
-"""Which call is given up at the limit: an idle one first, then one of the peer that has most."""
+"""The call that is replaced at the limit: an idle one first, then one of the peer with the most calls."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def busy_call(calls: Calls, connection: str) -> Call:
     return call
 
 
-def test_peer_with_two_more_calls_gives_up_its_oldest() -> None:
+def test_peer_with_two_more_calls_loses_its_oldest() -> None:
     def work() -> None:
         calls = Calls(4, 60)
         far = [busy_call(calls, f"ipv4:10.0.0.1:{port}") for port in (1, 1, 2)]
@@ -58,7 +58,7 @@ def test_connections_of_one_address_share_its_calls_equally() -> None:
     in_a_loop(work)
 
 
-def test_idle_call_is_given_up_first_and_an_unanswered_one_is_not() -> None:
+def test_idle_call_is_replaced_first_and_an_unanswered_one_is_not() -> None:
     def work() -> None:
         now = 0.0
         calls = Calls(3, 1.0, lambda: now)

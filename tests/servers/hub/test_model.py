@@ -1,4 +1,4 @@
-"""A copy against a list as its model: for any puts in any order, both give the same results and content."""
+"""A copy compared with a list as its model: for any puts in any order, both have the same results and contents."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STEPS = 400
 
 @dataclass
 class Model:
-    """What a copy should hold: messages from `first` on, in segments that begin with these offsets."""
+    """The expected contents of a copy: messages from `first` on, in segments that begin with these offsets."""
 
     first: int | None = None
     values: list[bytes] = field(default_factory=list)
@@ -65,7 +65,7 @@ def random_put(chance: random.Random, model: Model) -> tuple[int, list[bytes], i
         offset = chance.choice(LARGE)
     begins = chance.random() < 0.3
     count = chance.choice([0, 1, 1, 2, 5])
-    # Mostly what the source would send again; now and then something else.
+    # Mostly what the source would send again; occasionally something else.
     values = [b"%d" % (place if chance.random() < 0.98 else 0) for place in range(offset, offset + count)]
     segment = chance.choice([None, None, offset, max(0, offset - 1)])
     return offset, values, segment, begins

@@ -1,4 +1,4 @@
-"""`logwright serve hub` and `logwright copy` as programs: what they print, and how they end."""
+"""`logwright serve hub` and `logwright copy` as programs: their output, and how they end."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def program(*arguments: object, code: int = 0) -> Iterator[tuple[Any, subprocess
         process.communicate()
 
 
-def test_the_examples_of_copy_work_with_a_hub_that_ends_by_sigterm(samples: Path, tmp_path: Path) -> None:  # noqa: F811
+def test_examples_of_copy_work_with_a_hub_that_ends_by_sigterm(samples: Path, tmp_path: Path) -> None:  # noqa: F811
     arguments = ("serve", "hub", tmp_path / "hub", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--json")
     with program(*arguments) as (ready, _):
         assert ready["serving"] == "hub"
@@ -95,7 +95,7 @@ def wait_for(copy: Path, count: int) -> None:
     pytest.fail(f"{count} messages do not come")
 
 
-def test_following_ends_by_sigterm_with_what_it_has_sent(tmp_path: Path) -> None:
+def test_following_ends_by_sigterm_and_reports_what_it_has_sent(tmp_path: Path) -> None:
     source = tmp_path / "orders"
     write_journal(source, 100)
     with program("serve", "hub", tmp_path / "hub", "--listen", "127.0.0.1:0", "--json") as (ready, _):
@@ -109,7 +109,7 @@ def test_following_ends_by_sigterm_with_what_it_has_sent(tmp_path: Path) -> None
         os.kill(following.pid, signal.SIGTERM)
         out, err = following.communicate(timeout=DEADLINE_SECONDS)
         assert (following.returncode, err) == (0, "")
-        assert json.loads(out)["next"] in (100, 150)  # what was acknowledged by then
+        assert json.loads(out)["next"] in (100, 150)  # acknowledged by then
     assert unlike(source, copy) == []
 
 
@@ -134,7 +134,7 @@ def test_hub_options_enable_tls_and_tokens(tmp_path: Path) -> None:
         host, _, port = ready["address"].rpartition(":")
         with socket.create_connection((host, int(port)), DEADLINE_SECONDS) as stranger:
             stranger.sendall(b"this is no handshake of TLS")
-            while stranger.recv(1000):  # the hub has had enough of it
+            while stranger.recv(1000):  # the hub has closed it
                 pass
 
 
@@ -152,7 +152,7 @@ def test_damage_in_a_copy_is_exit_code_1_and_names_the_relative_path(tmp_path: P
         assert str(tmp_path) not in restored.err
 
 
-def test_a_second_hub_of_a_directory_is_exit_code_2(tmp_path: Path) -> None:
+def test_second_hub_of_a_directory_is_exit_code_2(tmp_path: Path) -> None:
     serving = ("serve", "hub", tmp_path / "hub", "--listen", "127.0.0.1:0", "--json")
     with program(*serving) as (_, hub):
         second = run(*serving)

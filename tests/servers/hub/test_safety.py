@@ -1,4 +1,4 @@
-"""A hub among strangers: TLS, tokens, certificates, slow and half-open clients, limits, a full disk, and its end."""
+"""A hub and untrusted clients: TLS, tokens, certificates, slow and half-open clients, limits, a full disk, stopping."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_call_without_a_valid_token_is_refused_and_writes_nothing(tmp_path: Path
     in_loop(talk())
 
 
-def test_tls_with_a_token_and_with_certificates_of_clients(authority: Authority, tmp_path: Path) -> None:
+def test_tls_works_with_a_token_and_with_client_certificates(authority: Authority, tmp_path: Path) -> None:
     own_files = authority.issue("web")
     served = asdict(authority.issue("hub"))
     tokens = write_secret(tmp_path / "tokens", TOKEN)
@@ -145,7 +145,7 @@ def test_address_in_use_is_reported(tmp_path: Path) -> None:
     in_loop(talk())
 
 
-def test_a_second_hub_of_a_directory_is_refused_until_the_first_one_has_stopped(tmp_path: Path) -> None:
+def test_second_hub_of_a_directory_is_refused_until_the_first_one_has_stopped(tmp_path: Path) -> None:
     async def talk() -> None:
         async with running(tmp_path):
             with pytest.raises(Locked, match=f"{tmp_path} is locked: another hub"):
@@ -212,7 +212,7 @@ def test_client_that_does_not_read_its_responses_is_dropped(tmp_path: Path) -> N
 
 
 async def _until_closed(hub: Hub, greeting: bytes) -> bytes:
-    """What a hub sends to a connection that sends only this greeting, until it closes."""
+    """The bytes that a hub sends to a connection that sends only this greeting, until it closes."""
     reader, writer = await asyncio.open_connection(hub.address.host, hub.address.port)
     writer.write(greeting)
     try:
@@ -224,7 +224,7 @@ async def _until_closed(hub: Hub, greeting: bytes) -> bytes:
 
 
 GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
-"""How HTTP/2 begins; what follows may be incomplete."""
+"""The beginning of HTTP/2; the rest may be incomplete."""
 HALF_A_HEADER = bytes((0, 0, 200, 1, 4, 0, 0, 0, 1)) + b"\x83\x86"
 ENDLESS_HEADERS = bytes((0, 0, 0, 1, 0, 0, 0, 0, 1)) + 1000 * bytes((0, 0, 0, 9, 0, 0, 0, 0, 1))
 
@@ -285,7 +285,7 @@ def test_calls_beyond_the_limit_are_refused_and_accepted_later(tmp_path: Path) -
 
 @pytest.mark.parametrize("idle_seconds", [60, 0.01], ids=["busy", "idle"])
 def test_client_using_all_calls_does_not_block_another(idle_seconds: float, tmp_path: Path) -> None:
-    """A busy one gives up what it has more than the other; of idle ones every call is free to be taken."""
+    """A busy client gives up the calls that it has more than the other; all calls of an idle client can be replaced."""
     calls = 6
     connections = 3 if idle_seconds > 1 else calls
     source = tmp_path / "orders"
@@ -303,7 +303,7 @@ def test_client_using_all_calls_does_not_block_another(idle_seconds: float, tmp_
                 for call in await held_calls(channel, f"c{number}", calls // connections)
             ]
             assert len(hub.calls) == calls
-            await asyncio.sleep(0.02 if idle_seconds < 1 else 0)  # idle for longer than it may be
+            await asyncio.sleep(0.02 if idle_seconds < 1 else 0)  # idle for longer than allowed
             (sent,) = await send_path(access_to(hub), source, client="web", request_bytes=2000)
             assert (sent.next_offset, sent.failures) == (200, 0)
             ended = [call for call in held if call.done()]
@@ -427,9 +427,7 @@ def test_restore_resumes_after_a_full_disk_has_space(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC], ids=["EIO", "ENOSPC"])
-def test_whichever_call_fails_acknowledged_messages_are_kept_and_resending_completes(
-    error: int, tmp_path: Path
-) -> None:
+def test_failure_of_any_call_keeps_acknowledged_messages_and_resending_completes(error: int, tmp_path: Path) -> None:
     source = tmp_path / "source"
     write_journal(source, 30, segment_size=1500)
     puts = puts_of(source)
@@ -490,7 +488,7 @@ def test_power_cut_keeps_acknowledged_messages_and_the_copy_can_be_completed(tmp
 
 
 def puts_of(source: Path) -> list[Put]:
-    """A journal as a client would put it, in small pieces."""
+    """A journal as a client sends it, in small requests."""
     found = []
     with Feed(source, batch_bytes=700) as feed:
         while (batch := feed.read()) is not None:

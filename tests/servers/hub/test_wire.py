@@ -1,4 +1,4 @@
-"""The hub by its wire alone: what a client of the original's, or of anybody's, may say, and what it is answered."""
+"""The hub's wire protocol: what any client may send, and the answers."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def test_repeats_are_ignored_and_gaps_and_conflicts_name_the_expected_offset(
         async with running(tmp_path) as hub, Wire(hub) as wire:
             await wire.put("web", "orders", message(0), message(1))
             await wire.put("web", "orders", message(2), message(3))
-            await wire.put("web", "orders", message(1), message(2))  # all of it a repeat
-            await wire.put("web", "orders", message(3), message(4), message(5))  # one of three
+            await wire.put("web", "orders", message(1), message(2))  # all of it repeated
+            await wire.put("web", "orders", message(3), message(4), message(5))  # one of three is new
             assert hub.copies.repeated_messages == 3
             gap = await wire.refused(wire.put("web", "orders", message(7)))
             assert gap[0] == "OUT_OF_RANGE"
@@ -146,7 +146,7 @@ HOSTILE = [
 ]
 
 
-def test_hostile_names_are_refused_and_nothing_outside_is_touched(tmp_path: Path) -> None:
+def test_hostile_names_are_refused_and_nothing_outside_is_changed(tmp_path: Path) -> None:
     root = tmp_path / "in" / "copies"
     canary = tmp_path / "up"
     (canary / "jnl").mkdir(parents=True)
@@ -186,7 +186,7 @@ def test_link_out_of_the_directory_is_not_followed(place: str, tmp_path: Path) -
     COUNTS.add("hostile inputs", 2, "hub")
 
 
-def test_copy_locked_by_another_program_is_left_alone(tmp_path: Path) -> None:
+def test_copy_locked_by_another_program_is_not_changed(tmp_path: Path) -> None:
     from logwright.sej import Writer
 
     async def talk() -> None:

@@ -1,4 +1,4 @@
-"""The hub's messages as the `protobuf` package knows them, from a description made at run time."""
+"""The hub's messages for the `protobuf` package, from a description made at run time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A queue server in a separate process, to be killed by a test. Its journal is small, and often rewritten."""
+"""A queue server in a separate process, which a test kills. Its journal is small, and often rewritten."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class Serving:
         return self.server.address
 
     def call(self, do: Callable[[], Result]) -> Result:
-        """Do something in the thread of the server."""
+        """Call a function in the thread of the server."""
         future: Future[Result] = Future()
 
         def work() -> None:
@@ -63,11 +63,11 @@ class Serving:
         assert found.wait(DEADLINE_SECONDS), "it never came true"
 
     def items(self, name: str) -> list[bytes]:
-        """What waits in a queue."""
+        """The waiting items of a queue."""
         return self.call(lambda: [entry[0] for entry in self.service.queues.by_key[name.encode()].engine.iterate()])
 
     def state(self) -> dict[str, tuple[list[bytes], int]]:
-        """What waits in all queues, and how many items are open."""
+        """The waiting items of all queues, and the number of open items."""
 
         def look() -> dict[str, tuple[list[bytes], int]]:
             return {
@@ -80,7 +80,7 @@ class Serving:
 
 @contextlib.contextmanager
 def serving(directory: Path, **settings: Any) -> Iterator[Serving]:
-    """A server of a directory, on a port that is free."""
+    """A server of a directory, on a free port."""
     ready: Future[tuple[QueueServer, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
 
     async def serve() -> None:
@@ -120,7 +120,7 @@ class Client(Closing):
         self.socket.sendall(data)
 
     def hear(self, size: int) -> bytes:
-        """`size` bytes of responses, fewer if the connection ends before."""
+        """`size` bytes of responses; fewer if the connection ends first."""
         while len(self._received) < size:
             data = self.socket.recv(1 << 16)
             if not data:

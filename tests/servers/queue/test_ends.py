@@ -16,7 +16,7 @@ CHAIN = 300
 
 
 def last_words(client: Client, request: bytes) -> bytes:
-    """What is answered to a client that says nothing more."""
+    """The answers to a client that sends nothing more."""
     client.say(request)
     client.socket.shutdown(socket.SHUT_WR)
     return client.hear_all()
@@ -36,7 +36,7 @@ def test_quit_waits_for_the_preceding_response(tmp_path: Path) -> None:
         for _ in range(ROUNDS):
             with Client(served) as client:
                 client.say(b"set q 0 0 1\r\n1\r\n")
-                served.call(lambda: None)  # so that the sync is under way, most times
+                served.call(lambda: None)  # so that the sync is usually in progress
                 client.say(b"quit\r\n")
                 assert client.hear_all() == b"STORED\r\n"
 

@@ -1,4 +1,4 @@
-"""A disk that is full, or fails: the answer is SERVER_ERROR, reading continues, and nothing acknowledged is lost."""
+"""A disk that is full, or fails: the answer is SERVER_ERROR, reading still works, and nothing acknowledged is lost."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from logwright.kestrel.model.limits import Limits
 from logwright.servers.queue import commits
 from logwright.servers.queue.limits import ServerLimits
 from logwright.servers.queue.queues import Phase
-from logwright.servers.queue.space import Space
+from logwright.servers.queue.upkeep import Space
 from tests.servers.queue.support import Client, Serving, serving
 from tests.support.small_disk import small_disk
 
@@ -30,17 +30,19 @@ QUICK = ServerLimits(retry_seconds=0.01, answer_seconds=0.04)
 
 
 class FickleDisk:
-    """The real disk, until writes or syncs are to fail; `free` is what it says is free."""
+    """The real disk, until writes or syncs are made to fail; `free` is the reported free space."""
 
     def __init__(self) -> None:
         self.failing: dict[str, int] = {}
         self.failing_file: str | None = None
-        """The name of the one file that they are to fail for; None for all."""
+        """The name of the only file whose calls fail; None for all files."""
         self.spared = 0
-        """How many calls do not fail before."""
+        """The number of calls that succeed first."""
+        self.failing_after_write: dict[str, int] = {}
+        """What becomes `failing` right after the next write."""
         self.free = 1 << 40
         self.syncs: list[tuple[str, bool]] = []
-        """The files of queues that were synced, and whether a thread for that has done it."""
+        """The synced files of queues, and whether a separate thread synced them."""
 
     def check(self, kind: str, path: Path) -> None:
         if kind in self.failing and self.failing_file in (None, path.name):
@@ -67,7 +69,10 @@ class FickleFile:
 
     def write_at(self, position: int, data: Any) -> int:
         self._disk.check("write", self._file.path)
-        return int(self._file.write_at(position, data))
+        written = int(self._file.write_at(position, data))
+        if self._disk.failing_after_write:
+            self._disk.failing, self._disk.failing_after_write = self._disk.failing_after_write, {}
+        return written
 
     def sync(self) -> None:
         self._disk.check("sync", self._file.path)
@@ -89,7 +94,7 @@ def quiet() -> Iterator[None]:
 
 @pytest.fixture(params=["in the loop", "by threads"])
 def sync_place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Where a commit syncs: every disk is a quick one, or none is."""
+    """Where a commit syncs: every disk is considered quick, or none is."""
     monkeypatch.setattr(commits, "QUICK_SECONDS", math.inf if request.param == "in the loop" else 0.0)
     return str(request.param)
 
@@ -130,7 +135,7 @@ def test_item_whose_removal_failed_is_not_delivered(kind: str, tmp_path: Path) -
         assert client.ask(b"get q\r\n") == FAILED
         disk.failing = {}
         wait_until_usable(served)
-        # A removal that was written and not synced may be there; it was not acknowledged.
+        # A removal that was written but not synced may exist; it was not acknowledged.
         gone = [b"END\r\n"] if kind == "sync" else []
         assert client.ask(b"get q\r\n") in [b"VALUE q 0 1\r\n1\r\nEND\r\n", *gone]
 
@@ -200,7 +205,7 @@ def test_all_requests_of_a_failed_group_write_get_an_error(tmp_path: Path) -> No
         assert client.ask(b"set q 0 0 1\r\n1\r\n") == b"STORED\r\n"
 
         def fail_after_the_first() -> None:
-            """Let the first write of an iteration succeed and those gathered after it fail."""
+            """Let the first write of an iteration succeed, and the following ones fail."""
             queue = served.service.queues.by_key[b"q"]
             served.service.put(queue, b"2", 0)
             disk.failing = {"write": errno.ENOSPC}
@@ -248,7 +253,7 @@ def test_pipelined_requests_of_other_queues_succeed_beside_a_failed_one(tmp_path
 
 def test_low_space_refuses_puts_and_allows_reads(tmp_path: Path) -> None:
     disk = FickleDisk()
-    limits = ServerLimits(handshake_seconds=0.02, keep_free_bytes=1 << 20)  # which has it look often
+    limits = ServerLimits(handshake_seconds=0.02, keep_free_bytes=1 << 20)  # so it checks often
     with serving(tmp_path, disk=disk, limits=limits) as served:
 
         def ask(request: bytes) -> bytes:
@@ -295,7 +300,7 @@ def test_full_real_disk_loses_nothing(keep_free: int, tmp_path: Path) -> None:
 
 
 def fill(client: Client, item: bytes) -> int:
-    """Put items until there is no space; how many those were."""
+    """Put items until there is no space; their number."""
     stored = 0
     while (answer := client.ask(b"set q 0 0 %d\r\n%b\r\n" % (len(item), item))) == b"STORED\r\n":
         stored += 1
@@ -335,7 +340,7 @@ def test_write_without_space_succeeds_once_the_queues_are_empty(tmp_path: Path) 
             wait_until_usable(served)
             assert not served.service.space.is_low
             assert client.ask(b"get q\r\n" * stored).count(b"VALUE") == stored
-            again = fill(client, item)  # nothing, unless the queue had failed a while before
+            again = fill(client, item)  # nothing, unless the queue had failed earlier
             wait_until_usable(served)
             assert again + fill(client, item) == stored
             assert client.ask(b"get other/close\r\n") == b"END\r\n"
@@ -359,7 +364,7 @@ def test_reserved_space_is_not_used_for_puts_to_other_queues(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("kind", ["write", "sync"])
 def test_space_reserve_that_does_not_fit_is_given_up(kind: str, tmp_path: Path) -> None:
-    """Some file systems look for space only when a file is synced."""
+    """Some file systems allocate space only when a file is synced."""
     disk: Any = FickleDisk()
     (tmp_path / ".logwright").mkdir()
     tasks: list[Callable[[], None]] = []
@@ -376,7 +381,7 @@ def test_space_reserve_that_does_not_fit_is_given_up(kind: str, tmp_path: Path) 
 @pytest.mark.parametrize("sync", [NONE, ALWAYS], ids=str)
 @pytest.mark.parametrize("drain", ["get", "open", "flush", "delete"])
 def test_items_can_be_removed_when_other_programs_fill_the_disk(drain: str, sync: Sync, tmp_path: Path) -> None:
-    count = 9000  # which is more than a page, by a byte for each that is taken out
+    count = 9000  # more than a page, because each removed item takes a byte
     with (
         small_disk(tmp_path / "small", 4 << 20) as directory,
         serving(directory / "queues", limits=QUICK, sync=sync) as served,
@@ -396,7 +401,7 @@ def test_items_can_be_removed_when_other_programs_fill_the_disk(drain: str, sync
             failures += b"SERVER_ERROR" in answer
             assert failures <= 1, answer
             served.until(lambda: not served.service.queues._changing)
-        assert failures == (drain != "delete")  # which needs no more than a name for an empty file
+        assert failures == (drain != "delete")  # needs only a name for an empty file
         assert reserve.exists() == (drain == "delete")
         if request.startswith(b"get"):
             assert sorted(set(taken)) == [b"%05d" % number for number in range(count)]
@@ -411,7 +416,7 @@ def test_items_can_be_removed_when_other_programs_fill_the_disk(drain: str, sync
 
 
 def fill_up(path: Path) -> None:
-    """Take all that is left of a disk."""
+    """Use all free space of a disk."""
     with path.open("wb", buffering=0) as file, contextlib.suppress(OSError):
         while file.write(bytes(1 << 16)):
             pass
@@ -433,7 +438,7 @@ def test_parent_and_children_fail_and_recover_together(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_stray", [False, True], ids=["served", "not served again yet"])
 @pytest.mark.parametrize(("sync", "kind"), [(NONE, "write"), (ALWAYS, "write"), (ALWAYS, "sync")], ids=str)
-def test_a_set_to_a_parent_is_stored_only_when_every_child_has_it(
+def test_set_to_a_parent_is_stored_only_when_every_child_has_it(
     sync: Sync, kind: str, is_stray: bool, tmp_path: Path
 ) -> None:
     disk = FickleDisk()
@@ -454,7 +459,7 @@ def test_a_set_to_a_parent_is_stored_only_when_every_child_has_it(
         assert served.state() == {name: ([*items, b"4"], 0) for name, (items, _) in state.items()}
 
 
-def test_one_queue_is_synced_in_the_loop_if_the_disk_is_quick_and_several_are_by_threads(
+def test_one_queue_is_synced_in_the_loop_on_a_quick_disk_and_several_by_threads(
     sync_place: str, tmp_path: Path
 ) -> None:
     disk = FickleDisk()
@@ -473,7 +478,8 @@ def test_failed_background_sync_reopens_the_queue(tmp_path: Path) -> None:
     with serving(tmp_path, disk=disk, limits=QUICK, sync=interval(5)) as served, Client(served) as client:
         assert client.ask(b"set q 0 0 1\r\n1\r\n") == b"STORED\r\n"
         before = served.call(lambda: served.service.queues.by_key[b"q"])
-        disk.failing = {"sync": errno.EIO}
+        served.until(lambda: (tmp_path / "q").stat().st_size > 0)
+        disk.failing_after_write = {"sync": errno.EIO}  # not at once: the first item may not be synced yet
         client.ask(b"set q 0 0 1\r\n2\r\n")
         served.until(lambda: before.phase is Phase.FAILED)
         disk.failing = {}

@@ -1,7 +1,7 @@
-"""kill -9 of a server under load, again and again: what was acknowledged is delivered, what was confirmed never again.
+"""kill -9 of a server under load, repeatedly: acknowledged items are delivered, and confirmed items never again.
 
 Clients put items and read them reliably, all at once. A client knows what was acknowledged: an item by STORED, a close
-by the answer to it. What was under way when the server died may have happened or not; everything else has.
+by its answer. A request in progress when the server died may have taken effect or not; everything else has.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ENDS = (b"STORED\r\n", b"END\r\n")
 
 @dataclass
 class Ledger:
-    """What the clients know. Items are numbers."""
+    """The knowledge of the clients. Items are numbers."""
 
     next_item: int = 0
     acknowledged: set[int] = field(default_factory=set)
@@ -39,7 +39,7 @@ class Ledger:
 
 
 class Worker:
-    """A client that puts, or one that reads and closes what it has read."""
+    """A client that puts items, or one that reads and closes them."""
 
     def __init__(self, port: int, ledger: Ledger, puts: bool, queue: bytes) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), DEADLINE_SECONDS)
@@ -105,7 +105,7 @@ def work_until(port: int, ledger: Ledger, answers: int, queue: bytes) -> list[Wo
 
 
 def drain(port: int, ledger: Ledger, queue: bytes) -> None:
-    """Read everything that is left, and close it."""
+    """Read all remaining items, and close them."""
     worker = Worker(port, ledger, False, queue)
     while True:
         worker.ask()
@@ -160,7 +160,7 @@ def kill_again_and_again(sync: str, directory: Path, kills: int) -> None:
 
 
 @pytest.mark.parametrize("sync", ["none", "always"])
-def test_killed_server_loses_nothing_and_repeats_nothing_confirmed(sync: str, tmp_path: Path) -> None:
+def test_killed_server_loses_nothing_and_repeats_no_confirmed_item(sync: str, tmp_path: Path) -> None:
     kill_again_and_again(sync, tmp_path, KILLS // 2)
 
 

@@ -89,7 +89,7 @@ def step(chance: random.Random, model: Model, client: int, number: int) -> tuple
             ["", "", "/open", "/close", "/close/open", "/abort", "/peek", "/open/close", "/t=1/peek"]
         )
         if "t=" in options and not model.queues.get(name):
-            options = "/peek"  # what waits creates its queue: another test
+            options = "/peek"  # a wait creates its queue: another test
         key = name + options
         return b"get %b\r\n" % key.encode(), model.get(client, key)
     if kind < 0.96:

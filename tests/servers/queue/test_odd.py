@@ -1,7 +1,7 @@
 """Three thousand odd, oversized or split requests get the exact answer, and change nothing.
 
-What is expected is written down beside what is sent, by rules that are simpler than a parser. Each is sent whole, or
-cut somewhere, among good requests whose answers must come in their place.
+The expected answer is given beside each request, by rules that are simpler than a parser. Each request is sent whole,
+or cut somewhere, among good requests whose answers must be in their place.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ GOOD = [
 
 
 def pieces(chance: random.Random, whole: bytes) -> list[bytes]:
-    """The same in some pieces, or as it is."""
+    """The same in some pieces, or whole."""
     cuts = sorted(chance.sample(range(len(whole)), k=min(chance.choice([0, 1, 1, 3]), len(whole) - 1)))
     return [whole[start:stop] for start, stop in zip([0, *cuts], [*cuts, len(whole)], strict=True)]
 

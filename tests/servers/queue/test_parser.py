@@ -1,4 +1,4 @@
-"""Bytes to requests: the same ones, wherever the bytes are cut."""
+"""Bytes to requests: the same requests, wherever the bytes are cut."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_noise_is_parsed_and_never_raises(pieces: list[bytes]) -> None:
 
 
 class Counted(bytes):
-    """Bytes that know how many of them were copied."""
+    """Bytes that count how many of them were copied."""
 
     copied = 0
 
@@ -107,7 +107,7 @@ def test_refused_blocks_are_each_copied_once(piece: bytes, answer: bytes) -> Non
     assert Counted.copied < 2 * len(data)
 
 
-def test_a_block_is_within_a_request_and_a_line_is() -> None:
+def test_block_is_within_a_request_and_so_is_a_line() -> None:
     parser = Parser(LIMITS, Arriving(1000))
     assert not parser.is_within
     parser.feed(b"ge")

@@ -1,4 +1,4 @@
-"""The program itself: what it prints, its clean end on SIGTERM and Ctrl-C, its metrics, and real clients against it."""
+"""The program itself: its output, its clean end on SIGTERM and Ctrl-C, its metrics, and real clients."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ class Program:
         return self.process.stdout.readline()
 
     def announcement(self) -> dict[str, Any]:
-        """What it prints with --json when it is ready."""
+        """The output of --json when it is ready."""
         found: dict[str, Any] = json.loads(self.first_line())
         return found
 
     def end(self, number: int = signal.SIGTERM) -> tuple[int, str, str]:
-        """Send it a signal; its exit code, and what it has printed meanwhile."""
+        """Send it a signal; its exit code, and its output since."""
         self.process.send_signal(number)
         out, err = self.process.communicate(timeout=DEADLINE_SECONDS)
         return self.process.returncode, out, err
@@ -76,7 +76,7 @@ def test_server_prints_its_address_and_limits(tmp_path: Path) -> None:
     assert "max item 64.0 KiB, " in err
 
 
-def test_a_second_server_names_the_process_of_the_first(tmp_path: Path) -> None:
+def test_second_server_names_the_process_of_the_first(tmp_path: Path) -> None:
     with program(tmp_path / "queues") as running:
         running.first_line()
         second = command_line("serve", "kestrel", tmp_path / "queues", "--listen", "127.0.0.1:0")
@@ -85,7 +85,7 @@ def test_a_second_server_names_the_process_of_the_first(tmp_path: Path) -> None:
         assert " is locked by another " in second.err
 
 
-def test_an_example_of_the_help_runs(tmp_path: Path) -> None:
+def test_example_of_the_help_runs(tmp_path: Path) -> None:
     line = dict(every_verb())["serve kestrel"].examples[1][1]
     command = [sys.executable, "-m", *line.split()]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
@@ -234,7 +234,7 @@ def test_pymemcache_gets_error_messages(memcache: Memcache) -> None:
 def test_flags_of_pymemcache_are_not_returned(address: Address) -> None:
     client = Memcache((address.host, address.port), serde=serde.pickle_serde, default_noreply=False)
     client.set("q", 17)
-    assert client.get("q") == b"17"  # a text: what it was is in the flags, which a journal has no place for
+    assert client.get("q") == b"17"  # a text: its type is in the flags, for which a journal has no field
     client.close()
 
 
@@ -250,7 +250,7 @@ def output_of(*command: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-def test_the_tools_of_libmemcached_work(address: Address, tmp_path: Path) -> None:
+def test_tools_of_libmemcached_work(address: Address, tmp_path: Path) -> None:
     servers = f"--servers={address}"
     (tmp_path / "item").write_text("an item")
     assert output_of(tool("memccp"), servers, str(tmp_path / "item"))[0] == 0

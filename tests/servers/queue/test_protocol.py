@@ -1,4 +1,4 @@
-"""The tables of docs/queue-server.md are what the server answers, however the requests are cut into pieces."""
+"""The tables of docs/queue-server.md are the server's answers, however the requests are cut into pieces."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ def hold(client: Client, conversation: Conversation, say: Callable[[Client, byte
     if ending == b"quit\r\n":
         assert client.hear_all() == b""
     else:
-        assert client.ask(b"") == b""  # and nothing else was said
+        assert client.ask(b"") == b""  # and nothing else was sent
 
 
-def test_the_page_has_the_tables() -> None:
+def test_page_has_the_tables() -> None:
     assert len(CONVERSATIONS) == 6
     assert sum(map(len, CONVERSATIONS)) > 80
 
@@ -80,7 +80,7 @@ def test_conversation_sent_at_once_gets_all_responses_in_order(number: int, tmp_
         assert client.hear_all() == b"".join(answer for _, answer in conversation)
 
 
-@pytest.mark.parametrize("number", [1, 2, 4, 5])  # the others open the lane again, by another status
+@pytest.mark.parametrize("number", [1, 2, 4, 5])  # the others open the fast path again, by another status
 def test_conversation_works_without_the_lane(number: int, tmp_path: Path) -> None:
     with serving(tmp_path / "queues") as served, Client(served) as client:
         served.call(lambda: setattr(served.service.lane, "is_open", False))
@@ -194,7 +194,7 @@ def test_flush_all_and_delete_respond_as_memcached_or_optionally_as_kestrel(tmp_
         assert client.ask(requests) == flushed + b"END\r\nSTORED\r\n" + flushed + b"END\r\nEND\r\n"
 
 
-def test_a_client_of_the_binary_protocol_is_refused_at_its_first_byte(tmp_path: Path) -> None:
+def test_client_of_the_binary_protocol_is_refused_at_its_first_byte(tmp_path: Path) -> None:
     with serving(tmp_path / "queues") as served:
         with Client(served) as client:
             client.say(b"\x80")

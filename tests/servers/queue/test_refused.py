@@ -1,4 +1,4 @@
-"""Queues that cannot be opened: they are refused with the reason and left as they are, and the others are served."""
+"""Queues that cannot be opened are refused with the reason and not changed, and the others are served."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def quiet() -> Iterator[None]:
     logging.getLogger("logwright").setLevel(logging.NOTSET)
 
 
-def test_file_that_is_not_a_journal_is_left_alone_and_the_others_are_served(tmp_path: Path) -> None:
+def test_file_that_is_not_a_journal_is_not_changed_and_the_others_are_served(tmp_path: Path) -> None:
     text = b"hello, this is a list of things to do\n"
     (tmp_path / "q").write_bytes(text)
     with Queue(tmp_path, "other") as queue:

@@ -14,7 +14,7 @@ import pytest
 
 from logwright.errors import Locked, WrongUse
 from logwright.kestrel.bytes.layout import MAX_NAME_BYTES
-from logwright.servers.queue import tls
+from logwright.servers.queue import server
 from logwright.servers.queue.connection import Connection
 from logwright.servers.queue.limits import ServerLimits
 from logwright.servers.queue.server import QueueServer
@@ -58,7 +58,7 @@ def test_address_beyond_loopback_needs_tls_and_tokens_or_an_option(tmp_path: Pat
             assert client.ask(b"") == b""
 
 
-def test_a_client_shows_its_token_over_tls_before_anything_else(tmp_path: Path) -> None:
+def test_client_sends_its_token_over_tls_before_anything_else(tmp_path: Path) -> None:
     authority = Authority(tmp_path / "certificates")
     safe = protection(tmp_path, authority, tokens=True)
     with serving(tmp_path / "queues", protection=safe) as served:
@@ -121,8 +121,8 @@ def test_slow_tls_handshake_is_dropped(begun: bytes, tmp_path: Path) -> None:
 
 
 def test_stalled_tls_handshakes_do_not_block_other_clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tls, "MOST_HANDSHAKES", 8)
-    monkeypatch.setattr(tls, "GRACE_SECONDS", 0.0)
+    monkeypatch.setattr(server, "MOST_HANDSHAKES", 8)
+    monkeypatch.setattr(server, "GRACE_SECONDS", 0.0)
     authority = Authority(tmp_path / "ours")
     safe = protection(tmp_path, authority, clients=True)
     context = authority.trusting(authority.issue("client"))
@@ -136,7 +136,7 @@ def test_stalled_tls_handshakes_do_not_block_other_clients(tmp_path: Path, monke
 
 def test_many_concurrent_tls_handshakes_succeed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clients = 60
-    monkeypatch.setattr(tls, "MOST_HANDSHAKES", 8)
+    monkeypatch.setattr(server, "MOST_HANDSHAKES", 8)
     authority = Authority(tmp_path / "ours")
     context = authority.trusting(authority.issue("client"))
     safe = protection(tmp_path, authority, clients=True)
@@ -183,7 +183,7 @@ def test_unfinished_request_ends_the_connection(begun: bytes, tmp_path: Path) ->
         assert served.call(lambda: served.service.counters.dropped_connections) == 1
 
 
-def test_the_time_for_a_request_begins_with_its_first_byte(tmp_path: Path) -> None:
+def test_time_limit_of_a_request_begins_with_its_first_byte(tmp_path: Path) -> None:
     with serving(tmp_path) as served, Client(served) as client:
         client.ask(b"")
         (connection,) = served.service.connections
@@ -266,7 +266,7 @@ COMMANDS = [
 
 
 def tree(root: Path) -> dict[str, tuple[int, bytes | str]]:
-    """Everything below a directory: its mode, and what is in it or where it leads."""
+    """Everything below a directory: its mode, and its contents or the target of a link."""
     found: dict[str, tuple[int, bytes | str]] = {}
     for path in sorted(root.rglob("*")):
         content: bytes | str = (
@@ -298,7 +298,7 @@ def test_entry_that_is_not_a_file_in_place_of_a_queue_is_reported(kind: str, tmp
 
 def test_longest_queue_name_is_that_of_the_page(tmp_path: Path) -> None:
     page = (Path(__file__).parents[3] / "docs" / "queue-server.md").read_text("utf-8")
-    assert f"The name alone has {MAX_NAME_BYTES} bytes at most" in page
+    assert f"The name alone has at most {MAX_NAME_BYTES} bytes" in page
     with serving(tmp_path) as served, Client(served) as client:
         assert client.ask(b"set %b 0 0 1\r\n1\r\n" % (b"q" * MAX_NAME_BYTES)) == b"STORED\r\n"
         for size in (MAX_NAME_BYTES + 1, 250):

@@ -1,4 +1,4 @@
-"""The status of a server that is kept in a file, and what becomes of it when that is not possible."""
+"""The status of a server that is kept in a file, and the errors if that is not possible."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.servers.queue.test_full_disk import FickleDisk
 PUT = b"set q 0 0 1\r\n1\r\n"
 
 
-def test_the_status_is_kept_over_a_restart_if_a_file_is_named(tmp_path: Path) -> None:
+def test_status_survives_a_restart_if_a_file_is_named(tmp_path: Path) -> None:
     file = tmp_path / "status"
     settings: dict[str, Any] = {"status_file": file}
     with serving(tmp_path / "queues", **settings) as served, Client(served) as client:

@@ -1,4 +1,4 @@
-"""Items that expire, or fail too often: swept, moved to other queues and parked there, as configured for each queue."""
+"""Items that expire or fail too often are swept, moved to other queues or parked, as configured for each queue."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from logwright.cli.units import parse_size
+from logwright.cli.output import parse_size
 from logwright.core.io.durability import ALWAYS, NONE, Sync
 from logwright.errors import WrongUse
 from logwright.kestrel.model.limits import Limits
@@ -17,7 +17,7 @@ from logwright.servers.queue.limits import QueueLimits, ServerLimits, load_named
 from logwright.servers.queue.queues import Phase
 from logwright.servers.queue.server import QueueServer
 from logwright.servers.queue.service import ServerSettings
-from logwright.servers.queue.sweeper import MOST_SWEPT
+from logwright.servers.queue.upkeep import MOST_SWEPT
 from tests.servers.queue.support import Client, Serving, serving
 from tests.servers.queue.test_full_disk import FickleDisk
 
@@ -26,7 +26,7 @@ SELDOM = ServerLimits(sweep_seconds=3600)
 
 
 class Clock:
-    """A clock that stops until it is moved."""
+    """A clock that stands still until it is moved."""
 
     def __init__(self) -> None:
         self.now = 1_700_000_000.0
@@ -91,7 +91,7 @@ def test_one_loop_iteration_sweeps_a_limited_number_of_items(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("sync", [NONE, ALWAYS], ids=str)
-def test_a_sweep_that_the_disk_refuses_loses_nothing_and_is_done_later(
+def test_sweep_that_the_disk_refuses_loses_nothing_and_is_done_later(
     sync: Sync, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.CRITICAL, logger="logwright")

@@ -1,4 +1,4 @@
-"""A job for `spark-submit` that does a bit of everything that tests do; the classes that it has loaded are kept.
+"""A job for `spark-submit` that uses a little of everything that tests use; its loaded classes are archived.
 
     spark-submit everything.py DIRECTORY
 

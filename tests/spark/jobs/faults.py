@@ -1,4 +1,4 @@
-"""A driver for what may go wrong with a sink: failing tasks, traps in commits, full disks.
+"""A driver for failures of a sink: failing tasks, traps in commits, full disks.
 
     python faults.py DIRECTORY
 
@@ -36,7 +36,7 @@ def shards_of(sink: str) -> dict[str, int]:
 def stream(
     source: str, target: str, checkpoint: str, sink: str = "trapped", columns: Sequence[str] = SHARDED, **options: Any
 ) -> str:
-    """Write the lines of all new files to journals, a batch for each file; what it failed with, if it did."""
+    """Write the lines of all new files to journals, a batch for each file; the error, if any."""
     lines = spark.readStream.format("text").option("maxFilesPerTrigger", 1).load(source)
     frame = lines.selectExpr(*columns)
     writing = frame.writeStream.format(sink).options(**shards_of(sink), **options)
@@ -55,7 +55,7 @@ def save(source: str, target: str, sink: str = "sej", **options: Any) -> None:
 
 
 def save_range(target: str, sink: str, rows: int, parts: int, columns: Sequence[str], **options: Any) -> str:
-    """Write rows made of the numbers from 0 on; what it failed with, if it did."""
+    """Write rows made of the numbers from 0 on; the error, if any."""
     frame = spark.range(0, rows, 1, parts).selectExpr(*columns)
     try:
         frame.write.format(sink).options(**options).mode("append").save(target)

@@ -23,7 +23,7 @@ PAUSE_BEFORE_ROW = 60
 
 
 def where() -> list[list[Any]]:
-    """What two tasks on different machines know of the package."""
+    """The properties of the package in two tasks on different machines."""
 
     def look(_: Iterable[int]) -> Iterator[list[Any]]:
         import logwright
@@ -36,7 +36,7 @@ def where() -> list[list[Any]]:
 
 
 def read(path: str, result: str, split: str) -> int:
-    """Keep a journal's rows as Spark sees them; how many tasks it took."""
+    """Store a journal's rows as Spark reads them; the number of tasks."""
     frame = spark.read.format("sej").option("splitBytes", split).load(path)
     Path(result).write_bytes(pickle.dumps([tuple(row) for row in frame.collect()]))
     tasks: int = frame.rdd.getNumPartitions()
@@ -44,7 +44,7 @@ def read(path: str, result: str, split: str) -> int:
 
 
 def stream(path: str, table: str, checkpoint: str, limit: int) -> list[int]:
-    """Read all that is there as a stream into Parquet; how many rows each batch had."""
+    """Read all existing records as a stream into Parquet; the number of rows of each batch."""
     rows = spark.readStream.format("sej").option("maxRecordsPerTrigger", limit).load(path)
     writing = rows.writeStream.format("parquet").option("path", table).option("checkpointLocation", checkpoint)
     query = writing.trigger(availableNow=True).start()
@@ -61,10 +61,10 @@ def write(source: str, target: str, split: str, bit: int, marker: str = "") -> N
 
 
 def pausing(target: str, marker: str) -> Callable[[Iterable[Any]], Iterator[Any]]:
-    """A step whose second task waits for its death, at the first try, once the sink after it has begun to stage.
+    """A step whose second task, at the first attempt, waits to be killed once the following sink has begun to stage.
 
-    By then it has given enough rows for some to have left the buffers in between. The marker says which process is to
-    die: the executor, whose child is Spark's daemon, whose child is this one.
+    By then it has returned enough rows for some of them to have left the buffers in between. The marker names the
+    process to kill: the executor, whose child is Spark's daemon, whose child is this process.
     """
 
     def step(rows: Iterable[Any]) -> Iterator[Any]:

@@ -2,8 +2,8 @@
 
     {"do": "read", "with": {"path": "/journals/orders"}}        ->  {"done": 1000}  or  {"failed": "WrongUse: …"}
 
-The scripts beside this one are run as they stand, by a Python that need not know of the tests: so what they define is
-sent to Spark's tasks by value.
+The scripts beside this one are run directly, by a Python that need not have the tests. So their definitions are sent to
+Spark's tasks by value.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 
 def serve(actions: Mapping[str, Callable[..., Any]]) -> None:
-    """Answer requests until there are no more. Only answers go to stdout: what Spark prints is talk."""
+    """Answer requests until there are no more. Only answers go to stdout; Spark's output goes to stderr."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     for line in sys.stdin:

@@ -1,8 +1,8 @@
-"""A job for `spark-submit`, with the package as a zip: prints where that is, and copies a journal, then again by twins.
+"""A job for `spark-submit`, with the package as a zip: prints its path, and copies a journal, then again speculatively.
 
     spark-submit --py-files logwright.zip submitted.py SOURCE COPY SLOW_COPY EVENTS RESULT
 
-EVENTS is a directory where the attempts of the slow task tell each other their progress.
+EVENTS is a directory in which the attempts of the slow task report their progress to each other.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def save(frame: Any, target: str) -> None:
 
 
 def late(rows: Iterable[Any]) -> Iterator[Any]:
-    """A step that keeps the last row of the last task back until another attempt at that task has come as far."""
+    """A step that delays the last row of the last task until another attempt of that task has reached it."""
     from pyspark import TaskContext
 
     context = TaskContext.get()

@@ -1,14 +1,15 @@
-"""The sink `trapped`: the sink of sej, with a trap before a step that it takes on the disk when it commits.
+"""The sink `trapped`: the sink of sej, with a trap before a step of its commit on the disk.
 
 `trapped_queues` is the sink of kestrel with such a trap, `trapped_stores` that of versioned. Options, besides those of
 the format:
+
     trapBatch       the batch whose commit has the trap; -1 for a table
-    trapStep        a regular expression for the step, for instance `rename .*manifest`; steps are `create`, `write`,
-                    `truncate`, `rename` and `remove` with the name of the file: what changes something
-    trapNumber      the trap is before the n-th step of this kind; after all of them when there are fewer
-    trap            kill: ends the processes `victims` and this one; fill: fills the file system up
-    victims         numbers of processes, with commas
-    report          a file that gets the steps, one a line, when the commit has ended
+    trapStep        a regular expression for the step, for instance `rename .*manifest`; steps are the changes `create`,
+                    `write`, `truncate`, `rename` and `remove` with the name of the file
+    trapNumber      the trap is before the n-th step of this kind; after all of them if there are fewer
+    trap            kill: ends the processes `victims` and this one; fill: fills the file system
+    victims         process ids, separated by commas
+    report          a file for the steps, one per line, written when the commit has ended
 
 `limited` is the sink of sej in whose tasks no file may become larger than `fileLimit` bytes.
 """
@@ -97,7 +98,7 @@ class TrappedDisk(RealDisk):
 
 
 def fill(root: Path) -> None:
-    """Leave not a byte free on a file system; the file `filler` has them all."""
+    """Fill a file system completely, with the file `filler`."""
     descriptor = os.open(root / "filler", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     with contextlib.suppress(OSError):
         while True:
@@ -109,7 +110,7 @@ OURS = frozenset({"trapbatch", "trapstep", "trapnumber", "trap", "victims", "rep
 
 
 def of_format(options: dict[str, str]) -> dict[str, str]:
-    """The options that are not ours, but the format's."""
+    """The options of the format, without our own."""
     return {name: value for name, value in options.items() if name not in OURS}
 
 

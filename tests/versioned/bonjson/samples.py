@@ -1,4 +1,4 @@
-"""What the tests of BONJSON share: the codec and its twin, the originals' vectors, and answers to compare."""
+"""Shared by the tests of BONJSON: the codec and its twin, the originals' vectors, and results to compare."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ EACH_TWIN = pytest.mark.parametrize("twin", TWINS.values(), ids=TWINS)
 
 
 def golden(name: str) -> dict[str, Any]:
-    """A file of what the originals wrote, accept and reject."""
+    """A file of the documents that the originals write, accept and reject."""
     found: dict[str, Any] = json.loads((GOLDEN / f"{name}.json").read_text())
     return found
 
@@ -42,7 +42,7 @@ def golden_documents() -> list[bytes]:
 
 
 def answer_of(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-    """What a call answers, in a form in which 1, 1.0 and True differ, and NaN is equal to itself."""
+    """The result of a call, in a form in which 1, 1.0 and True differ, and NaN is equal to itself."""
     try:
         return repr(function(*arguments, **options))
     except (DecodeError, EncodeError, WrongUse) as error:

@@ -1,6 +1,6 @@
-"""The bytes of a document, in both directions: one table of cases, and what is said about what is no document.
+"""The bytes of a document, in both directions: one table of cases, and the errors for other bytes.
 
-Every test runs for the codec and for its compiled twin, where that is built.
+Every test runs for the codec and for its compiled twin, if that is built.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ EACH_CASE = pytest.mark.parametrize(
 
 @EACH_TWIN
 @EACH_CASE
-def test_a_value_is_encoded_in_its_smallest_form(twin: ModuleType, value: Any, data: bytes) -> None:
+def test_value_is_encoded_in_its_smallest_form(twin: ModuleType, value: Any, data: bytes) -> None:
     assert twin.encode(value) == data
 
 
@@ -112,7 +112,7 @@ def test_complete_document_is_decoded(twin: ModuleType, value: Any, data: bytes)
 
 @EACH_TWIN
 @EACH_CASE
-def test_a_document_is_decoded_with_other_bytes_around_it(twin: ModuleType, value: Any, data: bytes) -> None:
+def test_document_is_decoded_with_other_bytes_around_it(twin: ModuleType, value: Any, data: bytes) -> None:
     buffer = b"abc" + data + b"\x9b\xff\x68"
     end = 3 + len(data)
     assert repr(twin.decode_prefix(buffer, 3)) == repr((value, end))
@@ -177,7 +177,7 @@ def test_other_encodings_are_read(twin: ModuleType, text: str, value: Any) -> No
 
 
 @EACH_TWIN
-def test_a_second_value_of_a_key_is_refused_or_wins(twin: ModuleType) -> None:
+def test_second_value_of_a_key_is_refused_or_wins(twin: ModuleType) -> None:
     data = bytes.fromhex("9a 81 61 01 81 62 02 68 05 61 03 9b")
     with pytest.raises(DecodeError, match=r"^@ 7: the object has this key already$"):
         twin.decode(data)
@@ -280,7 +280,7 @@ def test_errors_are_logwright_errors_and_can_be_pickled() -> None:
 
 @EACH_TWIN
 @pytest.mark.parametrize(("start", "end"), [(-1, None), (4, None), (0, 4), (2, 1), (0, -1)])
-def test_a_range_outside_of_the_bytes_is_wrong_use(twin: ModuleType, start: int, end: int | None) -> None:
+def test_range_outside_of_the_bytes_is_wrong_use(twin: ModuleType, start: int, end: int | None) -> None:
     for read in (twin.decode_prefix, twin.size_of):
         with pytest.raises(WrongUse, match="is not within a buffer of 3 bytes"):
             read(b"\x81a\0", start, end)
@@ -328,7 +328,7 @@ def test_claimed_lengths_are_checked(twin: ModuleType) -> None:
 
 
 def depth_of(value: Any) -> int:
-    """How many containers are within each other, where each has one value at most."""
+    """The depth of nested containers that have at most one value each."""
     depth = 0
     while isinstance(value, list | dict):
         depth += 1
@@ -367,7 +367,7 @@ def test_depth_does_not_use_the_stack(twin: ModuleType) -> None:
 
 
 @EACH_TWIN
-def test_a_document_ends_at_its_limit(twin: ModuleType) -> None:
+def test_document_ends_at_its_limit(twin: ModuleType) -> None:
     data = twin.encode(["abc", 1.1, {"k": [1000]}])
     assert twin.decode(data, limits=Limits(document_bytes=len(data))) == ["abc", 1.1, {"k": [1000]}]
     for size in range(len(data)):
@@ -384,7 +384,7 @@ def test_a_document_ends_at_its_limit(twin: ModuleType) -> None:
 
 @EACH_TWIN
 @pytest.mark.parametrize("text", ["85 61 61 61 61 61", "68 15 61 61 61 61 61", "68 0b 61 61 0d 61 61 61"])
-def test_a_string_ends_at_its_limit(twin: ModuleType, text: str) -> None:
+def test_string_ends_at_its_limit(twin: ModuleType, text: str) -> None:
     data = b"\x9a" + bytes.fromhex(text) + b"\0\x9b"
     assert twin.decode(data, limits=Limits(string_bytes=5)) == {"aaaaa": 0}
     for read in (twin.decode, twin.size_of):
@@ -397,7 +397,7 @@ def test_a_string_ends_at_its_limit(twin: ModuleType, text: str) -> None:
 
 @EACH_TWIN
 @pytest.mark.parametrize("value", [[0, [], 0], {"a": 0, "b": {}, "c": 0}], ids=["array", "object"])
-def test_a_container_ends_at_its_limit(twin: ModuleType, value: Any) -> None:
+def test_container_ends_at_its_limit(twin: ModuleType, value: Any) -> None:
     data = twin.encode(value, limits=Limits(container_items=3))
     assert twin.decode(data, limits=Limits(container_items=3)) == value
     for read in (twin.decode, twin.size_of):
@@ -408,7 +408,7 @@ def test_a_container_ends_at_its_limit(twin: ModuleType, value: Any) -> None:
 
 
 @pytest.mark.parametrize("wrong", [-1, 2**63, 1.5, None])
-def test_a_limit_is_a_number_from_0_on(wrong: Any) -> None:
+def test_limit_is_a_number_from_0_on(wrong: Any) -> None:
     with pytest.raises(WrongUse, match="the limit depth is"):
         Limits(depth=wrong)
 
@@ -459,14 +459,14 @@ class Colour(enum.IntEnum):
 
 
 class Word(str):
-    """A string that says something else of itself."""
+    """A string with a misleading `__str__`."""
 
     def __str__(self) -> str:
         return "another"
 
 
 class Twice(dict[str, int]):
-    """A dict that gives its items twice."""
+    """A dict that returns its items twice."""
 
     def items(self) -> Any:
         return [*super().items(), *super().items()]
@@ -488,7 +488,7 @@ def test_subclasses_are_written_as_their_base_type(twin: ModuleType) -> None:
 
 
 @EACH_TWIN
-def test_a_large_document_is_written_and_read(twin: ModuleType) -> None:
+def test_large_document_is_written_and_read(twin: ModuleType) -> None:
     value = {f"key {number}": [number, str(number) * 9, number / 7] for number in range(5000)}
     data = twin.encode(value)
     assert twin.size_of(data) == len(data)
@@ -555,7 +555,7 @@ def test_every_float_round_trips_bit_for_bit(bits: int) -> None:
 # --- the package ------------------------------------------------------------------------------------------------------
 
 
-def test_the_package_offers_both_families_of_names() -> None:
+def test_package_offers_both_families_of_names() -> None:
     assert bonjson.loads(bonjson.dumps({"a": 1})) == bonjson.decode(bonjson.encode({"a": 1})) == {"a": 1}
     assert bonjson.decode_at(b"\0\x81a", 1) == bonjson.decode_prefix(b"\0\x81a", 1) == ("a", 3)
     assert bonjson.size_of(b"\x82a") is bonjson.NEED_MORE

@@ -1,4 +1,4 @@
-"""What the two originals wrote, accept and reject: written and read the same, and where they differ as was decided."""
+"""The documents that the two originals write, accept and reject: the same results, except for decided differences."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_invalid_vectors_are_rejected(twin: ModuleType) -> None:
             twin.decode(data)
         assert 0 <= failure.value.position <= len(data), case
         cut = any(word in case["ksbonjson"] for word in ("Incomplete", "Not all containers"))
-        if case["why"] != "big number without header":  # of big numbers nothing is read, not even the header
+        if case["why"] != "big number without header":  # big numbers are not read, not even their header
             assert isinstance(failure.value, Incomplete) == cut, case
             assert (twin.size_of(data) is NEED_MORE) if cut else True, case
 
@@ -95,7 +95,7 @@ DECIDED: dict[str, tuple[Any, dict[str, bool]] | str] = {
     "float64 signalling NaN": (float("nan"), {"allow_nan": True}),
     "big number 1.5": "@ 0: big numbers are not supported",
 }
-"""What becomes of each: refused with a message, or read with these options, and without them refused."""
+"""The result for each: refused with a message, or read with these options and refused without them."""
 
 
 @EACH_TWIN
@@ -124,7 +124,7 @@ def test_non_finite_numbers_are_never_written(twin: ModuleType) -> None:
 
 
 @EACH_TWIN
-def test_the_defect_of_signed_integers_is_not_repeated_and_cannot_be_repaired(twin: ModuleType) -> None:
+def test_defect_of_signed_integers_is_not_repeated_and_cannot_be_repaired(twin: ModuleType) -> None:
     for case in INVALID["bd_signed_encoder_defect"]:
         assert twin.encode(case["value"]).hex() == case["correct_hex"], case
         assert twin.decode(bytes.fromhex(case["bd_i64_writes"])) == case["which_decodes_to"], case

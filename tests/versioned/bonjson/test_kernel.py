@@ -1,4 +1,4 @@
-"""The compiled kernel against the codec: the same answers to the same calls on fifty thousand damaged documents."""
+"""The compiled kernel compared with the codec: the same results for the same calls on 50,000 damaged documents."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ LIMITS = (
 )
 
 
-def test_the_kernel_is_used_where_it_is_built() -> None:
+def test_kernel_is_used_where_it_is_built() -> None:
     pure = bool(os.environ.get("LOGWRIGHT_PURE"))
     assert COMPILED is not pure
     for name in ("decode", "decode_prefix", "encode", "size_of"):
@@ -64,7 +64,7 @@ def test_environment_selects_the_implementation() -> None:
 
 
 def assert_same(data: bytes, chance: random.Random) -> None:
-    """Both answer the same to all that can be asked about some bytes, and what they read they write the same."""
+    """Both return the same for every call on some bytes, and write what they read in the same way."""
     limits = chance.choice(LIMITS)
     allow_nan, last_key_wins = chance.random() < 0.5, chance.random() < 0.5
     start = chance.choice((0, 0, 0, chance.randrange(len(data) + 1)))
@@ -80,7 +80,7 @@ def assert_same(data: bytes, chance: random.Random) -> None:
 
 
 def sequences(number: int, seed: int) -> Iterator[tuple[str, bytes]]:
-    """Type codes one after the other, which get further than noise does."""
+    """Consecutive type codes, which are decoded further than noise."""
     chance = random.Random(seed)
     for case in range(number):
         yield f"codes {seed}/{case}", bytes(chance.choices(CODES, k=chance.randrange(40)))

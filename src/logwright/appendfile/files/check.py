@@ -18,15 +18,14 @@ from ...core.bytes.outcome import Damage, Span
 from ...core.format import Located
 from ...core.io.disk import File
 from ...core.io.quarantine import kept_bytes
-from ...core.read.file_check import FileCheck, OnPosition, each_file, torn_message
-from ...core.read.report import Progress, Report, Summary
+from ...core.read.file_check import FileCheck, OnPosition, each_file, report_repairs, torn_message
+from ...core.read.report import Problem, Progress, Report, Summary
 from ...core.read.survey import MOST_SHOWN_BYTES, Survey
-from ...core.repair.plan import report_repairs
 from ..bytes import codec, kernel
-from ..bytes.layout import HEADER_BYTES, MAX_FILE_BYTES, SUFFIX, parse_name
+from ..bytes.layout import HEADER_BYTES, MAX_FILE_BYTES, RECOVERY_DIRECTORY, SUFFIX, parse_name
+from .boundaries import GenerationEnd, lost_end
 from .cursor import Chunk
-from .files import Files, JournalFile, wrong_names
-from .opening import lost_end
+from .files import Files, JournalFile, lost_generation, wrong_names
 
 if TYPE_CHECKING:
     from .reader import Reader
@@ -40,12 +39,24 @@ class _Order:
 
     pair: tuple[int, int] | None = None
     is_exact: bool = True
+    earlier: GenerationEnd | None = None
+    """The end of the generation before."""
+    is_known: bool = True
+    """Whether the file before could be read."""
+
+    def lost_end(self, file: File, source: JournalFile) -> Damage | None:
+        """What must be missing before a file."""
+        if not self.is_known:
+            return None
+        if self.pair is None and self.earlier is not None:
+            return self.earlier.lost_end(file, source)
+        return lost_end(file, source, self.pair, is_exact=self.is_exact)
 
     def note(self, item: Chunk) -> None:
         """Note the last checkpoint of a chunk."""
         _, _, checked, current = item.turns()
         if checked:
-            self.pair, self.is_exact = (checked[-1], current[-1]), True
+            self.pair, self.is_exact, self.is_known = (checked[-1], current[-1]), True, True
 
 
 def verify(reader: Reader, *, progress: Progress | None = None) -> Report:
@@ -57,8 +68,11 @@ def verify(reader: Reader, *, progress: Progress | None = None) -> Report:
     with reader.snapshot() as files:
         order = _Order()
         for number, source, on_position in each_file(files, report, progress):
-            if number and files.files[number - 1].generation != source.generation:
-                order.pair = None
+            last = files.files[number - 1]
+            if number and last.generation != source.generation:
+                before = [file for file in files.files[:number] if file.generation == last.generation]
+                earlier = GenerationEnd.of(before, order.pair, order.is_exact, order.earlier)
+                order = _Order(earlier=earlier, is_known=order.is_known)
             _FileCheck(reader, report, order, files, source).run(on_position)
     if not reader.is_single_file:
         _check_directory(reader, report)
@@ -79,7 +93,7 @@ class _FileCheck(FileCheck):
     def check(self, file: File, on_position: OnPosition) -> None:
         """Go through the file."""
         empty = 0
-        gap = lost_end(file, self.source, self._order.pair, is_exact=self._order.is_exact)
+        gap = self._order.lost_end(file, self.source)
         if gap is not None:
             self.problem(0, gap.kind, gap.reason)
         for item in self._reader.file_chunks(self.source, file, None, None, "permissive", on_position):
@@ -98,6 +112,12 @@ class _FileCheck(FileCheck):
         if file.size() > MAX_FILE_BYTES:
             message = f"it has {file.size()} bytes, and a file has at most {MAX_FILE_BYTES}"
             self.anomaly(MAX_FILE_BYTES, "large_file", message)
+
+    def problem(self, position: int, kind: str, message: str) -> None:
+        """Report a loss of records. The last ids of a file that cannot be read are unknown."""
+        if kind == "unreadable":
+            self._order.is_known = False
+        super().problem(position, kind, message)
 
     def _note_damage(self, damage: Damage, size: int) -> None:
         if damage.kind == "torn_tail":
@@ -124,6 +144,9 @@ def _check_directory(reader: Reader, report: Report) -> None:
     """Report other files in the directory, and leftovers of a recovery."""
     odd = report.odd_file
     listing = reader.listing()
+    for boundary in [] if listing.files else listing.lost:
+        name = f"{RECOVERY_DIRECTORY}/{boundary}"
+        report.problems.append(Problem(name, 0, "gap", lost_generation(boundary)))
     for file in listing.left_behind:
         odd(file.name, "unfinished_move", "a recovery was interrupted before it had moved this; the next writer does")
     older = listing.older
@@ -179,7 +202,7 @@ def _look(reader: Reader, files: Files) -> _Survey:
 
 def _named_items(reader: Reader, source: JournalFile, file: File) -> Iterator[Chunk | Damage]:
     """What a file has, behind what is wrong about its id."""
-    yield from reader.names_told(source, "permissive")
+    yield from reader.report_names(source, "permissive")
     yield from reader.file_chunks(source, file, None, None, "permissive")
 
 

@@ -12,8 +12,9 @@ which segment follows.
 
 A checkpoint registers one segment or checks one: one of its ids is larger by one than in the checkpoint before it. Only
 the second record of a file may repeat the first. A checkpoint with other ids is bad bytes if the next one follows those
-before it, or if none confirms it. If the next one follows it instead, checkpoints are missing before it (`gap`), and
-reading continues with it. The account of losses may explain that (`JournalFile.knows_jump`).
+before it, or if none confirms it. If the next one follows it instead, or if it is the last one and the next file begins
+with its ids or those after them, checkpoints are missing before it (`gap`), and reading continues with it. The account
+of losses may explain that (`JournalFile.knows_jump`).
 
 A torn tail is what a crash leaves at the end of the last file: bad bytes that no whole record follows. One record that
 ends exactly where the file does is enough, however small: among random bytes, a matching header occurs once in 2^32
@@ -32,15 +33,18 @@ bytes: 32 or more, those at the end of the last file, and those that begin insid
 
 from __future__ import annotations
 
+import contextlib
 import re
 from array import array
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
 from ...core.bytes.outcome import Damage, Ending, Tail
-from ...core.io.disk import File, skip_hole
+from ...core.io.disk import Disk, File, skip_hole
 from ...core.read.chunk import FileChunk
+from ...errors import LogwrightError
 from ..bytes import codec, kernel
 from ..bytes.layout import (
     CHECKPOINT,
@@ -59,6 +63,7 @@ from ..bytes.layout import (
     header,
     parse_name,
 )
+from ..bytes.records import Checkpoint
 from .files import JournalFile
 
 READ_BYTES: Final = 256 * 1024
@@ -135,9 +140,10 @@ class Chunk(FileChunk):
 class Cursor:
     """Reads one file from the beginning of a record on. It can continue after the file has grown.
 
-    `pair` are the ids before that, None where a checkpoint begins there whose ids are taken as they are. `end` is where
-    to stop although the file may be longer. `room` is a buffer to read into, to share it between many files: larger
-    than the file, or at least as large as the largest record.
+    `pair` are the ids before that, None where a checkpoint begins there whose ids are taken as they are. `hint` are the
+    ids that the file must begin with, if known. `end` is where to stop although the file may be longer. `room` is a
+    buffer to read into, to share it between many files: larger than the file, or at least as large as the largest
+    record. `disk` has the next file, whose first ids may confirm the last ones here.
     """
 
     def __init__(
@@ -148,9 +154,12 @@ class Cursor:
         *,
         pair: tuple[int, int] | None = None,
         end: int | None = None,
+        hint: tuple[int, int] | None = None,
         room: memoryview | None = None,
+        disk: Disk | None = None,
     ) -> None:
         self.file = file
+        self._disk = disk
         self.source = source
         self.position = position
         self.begin = position
@@ -162,7 +171,9 @@ class Cursor:
         self.reason = ""
         self._most = 1
         if position == 0 and pair is None and parse_name(source.path.name) == 0:
-            self.pair, self._most = (0, 0), 0  # as every journal begins
+            hint = (0, 0)  # as every journal begins
+        if hint is not None:
+            self.pair, self._most = hint, 0
         self._is_confirmed = position > 0
         self._end = end
         self._is_begun = position > 0
@@ -253,6 +264,14 @@ class Cursor:
         self._reach = _FIRST_BYTES
         self.pair, self._most = pair, most
         self._is_begun, self.refused = True, None
+
+    def pair_after(self) -> tuple[int, int] | None:
+        """The ids that the next file begins with; None if unknown."""
+        if self._disk is None or self.source.following is None:
+            return None
+        with contextlib.suppress(LogwrightError):  # reading that file reports the error
+            return read_hint(self._disk, self.source.following)
+        return None
 
     @property
     def likely_segments(self) -> tuple[int, int]:
@@ -444,13 +463,34 @@ def _way_past_ids(cursor: Cursor) -> Way | None:
     if repeated:
         return Way(at + repeated, 0, size, None, kind="repeated")
     stop, records, following = walk_to_checkpoint(cursor.file, at + CHECKPOINT_BYTES, size)
-    if following is not None and _steps(pair, following) == 1 and _steps(before, following) not in (0, 1, 2):
+    confirming, least = following, 1
+    if following is None and stop == size:
+        confirming, least = cursor.pair_after(), 0  # which may be the same
+    is_confirmed = confirming is not None and least <= _steps(pair, confirming) <= 1
+    if confirming is not None and is_confirmed and _steps(before, confirming) not in (0, 1, 2):
         return Way(at, records + 1, stop, at, kind="gap")
     is_likely = following is None or 0 <= _steps(before, following) <= MAX_CHECKPOINTS
     if not is_likely or not _is_in_place(before, pair) or (following is None and stop < size):
         return None
     checkpoint = None if following is None else stop
     return Way(at + CHECKPOINT_BYTES, records, stop, checkpoint, is_whole=True)
+
+
+def read_hint(disk: Disk, path: Path) -> tuple[int, int] | None:
+    """The ids that a file begins with; None where they are damaged."""
+    file = disk.open(path, "read")
+    try:
+        return pair_in(file.read_at(0, CHECKPOINT_BYTES))
+    finally:
+        file.close()
+
+
+def pair_in(head: bytes) -> tuple[int, int] | None:
+    """The ids of a checkpoint record; None for other bytes."""
+    if codec.walk(head, 0, len(head), most=1)[1] == 0:
+        return None
+    (record,) = codec.records(head, 0, len(head), 1)
+    return (record.checked, record.current) if isinstance(record, Checkpoint) else None
 
 
 def _steps(before: tuple[int, int], pair: tuple[int, int]) -> int:

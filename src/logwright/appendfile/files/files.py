@@ -13,6 +13,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -47,7 +48,8 @@ class JournalFile(NumberedFile):
     the boundary after it, `boundary` the one before it, 0 if none is known, and `ends_generation` says whether it is
     the last one. `missing` is how many ids right before this one are not there; `others` have the same id. `lost` are
     ranges of segments of its generation that have lost records by a repair, each the first and the last; `damaged` are
-    those that lose some if damage is skipped.
+    those that lose some if damage is skipped. `following` is the next file of its generation. `lost_generations` are
+    the boundaries of generations beside it of which no file is there.
     """
 
     name: str
@@ -61,6 +63,8 @@ class JournalFile(NumberedFile):
     damaged: tuple[tuple[int, int], ...] = ()
     ends_generation: bool = False
     boundary: int = 0
+    following: Path | None = None
+    lost_generations: tuple[int, ...] = ()
 
     @property
     def file_id(self) -> int:
@@ -78,6 +82,10 @@ class JournalFile(NumberedFile):
         before = range(self.file_id - self.missing, self.file_id)
         ends_early = self.ends_generation and self.generation != CURRENT
         return before, range(self.file_id + 1, self.generation if ends_early else 0)
+
+    def begins_after(self, before: JournalFile) -> bool:
+        """Whether this is the first file of a generation, and no file is missing after the last one before it."""
+        return before.generation != self.generation and before.file_id + 1 == self.file_id == self.boundary
 
     def knows_jump(self, before: tuple[int, int], pair: tuple[int, int]) -> bool:
         """Whether the account of losses explains that the ids of a checkpoint do not follow those before it."""
@@ -104,6 +112,8 @@ class Listing:
     """Names in the journal's directory of files that are, or should be, in one of those."""
     done: list[Done] = field(default_factory=list)
     """The finished recoveries that may still be needed."""
+    lost: list[int] = field(default_factory=list)
+    """The boundaries of generations of which no file is there. Files are moved after their directory was created."""
 
     @property
     def current(self) -> list[JournalFile]:
@@ -202,19 +212,23 @@ def _listing(disk: Disk, directory: Path, names: _Names) -> Listing:
     listing.boundaries = [boundary for boundary in names.moved if boundary > names.ended]
     listing.ended = [boundary for boundary in names.moved if boundary <= names.ended]
     here: dict[int, list[JournalFile]] = {boundary: [] for boundary in [*listing.boundaries, CURRENT]}
-    for file in _files_named(disk, directory, names.here):
+    for file in _files_named(directory, names.here):
         generation = next((boundary for boundary in listing.boundaries if boundary > file.file_id), CURRENT)
         here[generation].append(replace(file, generation=generation))
     for boundary in listing.boundaries:
         folder = generation_directory(directory, boundary)
-        moved = _files_named(disk, folder, names.moved[boundary], f"{RECOVERY_DIRECTORY}/{boundary}/", boundary)
+        moved = _files_named(folder, names.moved[boundary], f"{RECOVERY_DIRECTORY}/{boundary}/", boundary)
         listing.left_behind += here[boundary]
-        listing.files += _arranged(_without_second_names(disk, moved, here[boundary]))
+        files = _arranged(_without_second_names(disk, moved, here[boundary]))
+        listing.files += files
+        if not files:
+            listing.lost.append(boundary)
     current = _arranged(here[CURRENT])
     if current:
         current[-1] = replace(current[-1], timestamp=None)
     listing.files += current
     _note_boundaries(listing)
+    _note_lost(listing)
     if ACCOUNT_NAME in names.home:
         note_losses(disk, listing)
     return listing
@@ -228,6 +242,15 @@ def _note_boundaries(listing: Listing) -> None:
             replace(file, boundary=boundaries[place - 1]) if (place := bisect_right(boundaries, file.file_id)) else file
             for file in listing.files
         ]
+
+
+def _note_lost(listing: Listing) -> None:
+    """Let the file after a generation that is lost know it, or the last one if there is none."""
+    for boundary in listing.lost if listing.files else ():
+        later = (row for row, file in enumerate(listing.files) if file.file_id >= boundary)
+        row = next(later, len(listing.files) - 1)
+        file = listing.files[row]
+        listing.files[row] = replace(file, lost_generations=(*file.lost_generations, boundary))
 
 
 # --- segments that have lost records ----------------------------------------------------------------------------------
@@ -286,16 +309,13 @@ def add_lost_segments(disk: Disk, directory: Path, file: str, file_id: int, segm
 # --- names ------------------------------------------------------------------------------------------------------------
 
 
-def _files_named(
-    disk: Disk, folder: Path, names: list[str], prefix: str = "", generation: int = CURRENT
-) -> list[JournalFile]:
-    """The files of a journal among the names in a directory."""
-    found = []
-    for name in names:
-        file_id = parse_name(name)
-        if file_id is not None and not disk.is_directory(folder / name):
-            found.append(JournalFile(prefix + name, folder / name, file_id + 1, file_id, generation))
-    return found
+def _files_named(folder: Path, names: list[str], prefix: str = "", generation: int = CURRENT) -> list[JournalFile]:
+    """The files of a journal among the names in a directory. What is no plain file is one that cannot be read."""
+    return [
+        JournalFile(prefix + name, folder / name, file_id + 1, file_id, generation)
+        for name in names
+        if (file_id := parse_name(name)) is not None
+    ]
 
 
 def _without_second_names(disk: Disk, moved: list[JournalFile], left: list[JournalFile]) -> list[JournalFile]:
@@ -319,7 +339,14 @@ def _arranged(files: list[JournalFile]) -> list[JournalFile]:
         found.append(replace(file, missing=missing) if missing else file)
     if found:
         found[-1] = replace(found[-1], ends_generation=True)
+    for row, (file, after) in enumerate(pairwise(found)):
+        found[row] = replace(file, following=after.path)
     return found
+
+
+def lost_generation(boundary: int) -> str:
+    """The message for a generation of which no file is there."""
+    return f"no file is in {RECOVERY_DIRECTORY}/{boundary}, and at least file {boundary - 1} was: it is missing"
 
 
 def wrong_names(file: JournalFile) -> Iterator[tuple[str, str]]:
@@ -329,5 +356,7 @@ def wrong_names(file: JournalFile) -> Iterator[tuple[str, str]]:
             first, last = missing[0], missing[-1]
             names = f"file {first} is" if first == last else f"the files {first} to {last} are"
             yield "gap", f"{names} missing {place} this one"
+    for boundary in file.lost_generations:
+        yield "gap", lost_generation(boundary)
     if file.others:
         yield "doubled_id", f"its id {file.file_id} is also that of {', '.join(file.others)}"

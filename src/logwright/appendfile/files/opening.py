@@ -35,11 +35,18 @@ from ...core.io.quarantine import cut_tail
 from ...core.publish.protocol import move_into_place
 from ...core.write.opening import JournalToWrite
 from ...errors import DamagedJournal, Gap, TooLarge
-from ..bytes import codec
-from ..bytes.layout import CHECKPOINT_BYTES, LOCK_NAME, MAX_CHECKPOINTS, MAX_ID, RECOVERY_DIRECTORY, Done
-from ..bytes.records import Checkpoint
-from .cursor import Chunk, Cursor, judge
-from .files import JournalFile, Listing, generation_directory, list_files, names_in, wrong_names
+from ..bytes.layout import LOCK_NAME, MAX_ID, RECOVERY_DIRECTORY, Done
+from .boundaries import Seen, look, lost_end, pair_of
+from .cursor import Cursor, read_hint
+from .files import (
+    JournalFile,
+    Listing,
+    generation_directory,
+    list_files,
+    lost_generation,
+    names_in,
+    wrong_names,
+)
 
 logger = logging.getLogger("logwright.appendfile")
 
@@ -70,38 +77,10 @@ class End:
     kept: Path | None = None
 
 
-@dataclass(slots=True)
-class _Seen:
-    """The first and the last pair of ids of a file, and whether the segment at its end has data in it.
-
-    `is_exact` says that no ids that could not be read can have followed the last ones.
-    """
-
-    first: tuple[int, int] | None = None
-    last: tuple[int, int] | None = None
-    has_data: bool = False
-    is_exact: bool = True
-
-    def note(self, chunk: Chunk) -> None:
-        rows, _, checked, current = chunk.turns()
-        following = 0
-        for row, *pair in zip(rows, checked, current, strict=True):
-            if row > following:
-                self.has_data = True
-            if self.last is not None and pair[1] != self.last[1]:
-                self.has_data = False
-            self.first = self.first or (pair[0], pair[1])
-            self.last = (pair[0], pair[1])
-            self.is_exact = True
-            following = row + 1
-        if chunk.count > following:
-            self.has_data = True
-
-
 def journal_to_write(disk: Disk, directory: Path) -> JournalToWrite:
     """A journal for `open_for_writing`: all of the directory."""
     places = ((directory, ""),)
-    return JournalToWrite(disk, "appendfile", directory, directory / LOCK_NAME, places, lambda part, file: True)
+    return JournalToWrite(disk, "appendfile", directory, directory / LOCK_NAME, places)
 
 
 def open_end(disk: Disk, directory: Path, *, recovering: bool) -> End:
@@ -149,6 +128,9 @@ def check_names(listing: Listing) -> None:
     for file in listing.files:
         for kind, reason in wrong_names(file):
             raise (Gap if kind == "gap" else DamagedJournal)(file.path, 0, f"{reason} (see logwright repair)")
+    for boundary in listing.lost:
+        folder = generation_directory(listing.directory, boundary)
+        raise Gap(folder, 0, f"{lost_generation(boundary)} (see logwright repair)")
 
 
 # --- moving files aside -----------------------------------------------------------------------------------------------
@@ -230,8 +212,8 @@ def _open_last(disk: Disk, directory: Path, listing: Listing) -> End:
     end = End(last.file_id, paths=[(file.file_id, file.path) for file in current])
     file = end.file = disk.open(last.path, "update")
     try:
-        seen = _Seen()
-        end.cut = _walk(file, last, seen, strict=True)
+        seen = Seen()
+        end.cut = _torn_tail(seen, Cursor(file, last, disk=disk))
         end.position = file.size() if end.cut is None else end.cut.start
         if end.cut is not None:
             end.kept = cut_tail(disk, directory, file, end.cut.start)
@@ -246,7 +228,16 @@ def _open_last(disk: Disk, directory: Path, listing: Listing) -> End:
     return end
 
 
-def _find_pair(disk: Disk, listing: Listing, end: End, seen: _Seen) -> None:
+def _torn_tail(seen: Seen, cursor: Cursor) -> Damage | None:
+    """Go through the last file; its torn tail. Other damage is an error."""
+    damage = seen.walk(cursor, is_strict=True)
+    if damage is None or damage.kind == "torn_tail":
+        return damage
+    reason = f"{damage.reason}; this is not what a crash leaves, so nothing is cut off (see logwright repair)"
+    raise (Gap if damage.kind == "gap" else DamagedJournal)(cursor.source.path, damage.start, reason)
+
+
+def _find_pair(disk: Disk, listing: Listing, end: End, seen: Seen) -> None:
     """The ids that hold at the end, whether the segment there has data, and where the open ones begin."""
     earlier = listing.current[:-1]
     firsts = {end.file_id: seen.first}
@@ -254,7 +245,7 @@ def _find_pair(disk: Disk, listing: Listing, end: End, seen: _Seen) -> None:
     pair = seen.last
     before = _check_hint(disk, listing.current, end, seen)
     while earlier and (pair is None or (not has_data and seen.first is not None and seen.first[1] == pair[1])):
-        seen, before = before or _look(disk, earlier[-1]), None
+        seen, before = before or look(disk, earlier[-1]), None
         firsts[earlier[-1].file_id] = seen.first
         earlier = earlier[:-1]
         pair = pair or seen.last
@@ -267,12 +258,12 @@ def _find_pair(disk: Disk, listing: Listing, end: End, seen: _Seen) -> None:
     end.starts = _starts(disk, listing.current, firsts)
 
 
-def _check_hint(disk: Disk, files: list[JournalFile], end: End, seen: _Seen) -> _Seen | None:
+def _check_hint(disk: Disk, files: list[JournalFile], end: End, seen: Seen) -> Seen | None:
     """Raise `Gap` if the last file has only ids that do not follow those of the file before, which was looked at."""
     if len(files) == 1 or seen.first != seen.last:
         return None
     assert end.file is not None
-    before = _look(disk, files[-2])
+    before = look(disk, files[-2])
     gap = lost_end(end.file, files[-1], before.last, is_exact=before.is_exact)
     if gap is not None:
         raise Gap(files[-1].path, 0, f"{gap.reason} (see logwright repair)")
@@ -282,109 +273,17 @@ def _check_hint(disk: Disk, files: list[JournalFile], end: End, seen: _Seen) -> 
 def _starts(disk: Disk, files: list[JournalFile], firsts: dict[int, tuple[int, int] | None]) -> list[tuple[int, int]]:
     """The file that each segment begins in or after, by the hints of the files.
 
-    A hint that goes back is wrong, but does no harm: no file is given up before those with an earlier place here.
+    Ids only grow. Where they do not, a file may have another one's name, and a check could remove a file that is
+    needed: then no file is removed before the next recovery.
     """
     found = [(0, files[0].file_id)]
+    before = (0, 0)
     for file in files:
-        hint = firsts[file.file_id] if file.file_id in firsts else hint_of(disk, file)
-        if hint is not None:
-            found.append((hint[1] + 1, file.file_id))
-    return found
-
-
-def hint_of(disk: Disk, source: JournalFile) -> tuple[int, int] | None:
-    """The ids that a file begins with; None where they are damaged."""
-    file = disk.open(source.path, "read")
-    try:
-        return pair_in(file.read_at(0, CHECKPOINT_BYTES))
-    finally:
-        file.close()
-
-
-def pair_in(head: bytes) -> tuple[int, int] | None:
-    """The ids of a checkpoint record; None for other bytes."""
-    if codec.walk(head, 0, len(head), most=1)[1] == 0:
-        return None
-    (record,) = codec.records(head, 0, len(head), 1)
-    return (record.checked, record.current) if isinstance(record, Checkpoint) else None
-
-
-def lost_end(
-    file: File, source: JournalFile, before: tuple[int, int] | None, *, is_exact: bool = True
-) -> Damage | None:
-    """Why the preceding file must have lost its end, or the first ids of this one must be wrong.
-
-    `before` are the last ids of that, if known; `is_exact` says that no others can have followed them. A file begins
-    with these ids, or with those of a checkpoint record that did not fit there. None if it does, and if the account of
-    losses explains it.
-    """
-    pair = pair_in(file.read_at(0, CHECKPOINT_BYTES))
-    if before is None or pair is None or source.missing or source.others:
-        return None
-    steps = (pair[0] - before[0], pair[1] - before[1])
-    if min(steps) >= 0 and sum(steps) <= (1 if is_exact else MAX_CHECKPOINTS):
-        return None
-    if source.knows_jump(before, pair):
-        return None
-    reason = f"it begins with the ids {pair[0]}, {pair[1]}, and the file before ends with {before[0]}, {before[1]}"
-    return Damage(source.name, 0, 0, f"{reason}: records are missing between them, or these ids are wrong", "gap")
-
-
-def _look(disk: Disk, source: JournalFile) -> _Seen:
-    """The ids of a file that is not the last one. Readers report damage in it."""
-    seen = _Seen()
-    file = disk.open(source.path, "read")
-    try:
-        _walk(file, source, seen, strict=False)
-    finally:
-        file.close()
-    return seen
-
-
-def pair_of(disk: Disk, files: list[JournalFile]) -> tuple[int, int]:
-    """The ids at the end of files that are not written any more; zeros if unknown."""
-    found = last_pair(disk, files)
-    return (0, 0) if found is None else found[1]
-
-
-def last_pair(disk: Disk, files: list[JournalFile]) -> tuple[JournalFile, tuple[int, int]] | None:
-    """The last of these files with readable ids, and the ids; None if there is none.
-
-    If a file has no ids but those of its first record, these count only if they follow those of the file before.
-    """
-    found = None
-    for file in reversed(files):
-        seen = _look(disk, file)
-        if seen.last is None:
+        hint = firsts[file.file_id] if file.file_id in firsts else read_hint(disk, file.path)
+        if hint is None:
             continue
-        if found is not None:
-            return (file, seen.last) if _begins_wrong(disk, found[0], seen) else found
-        found = (file, seen.last)
-        if seen.first != seen.last:
-            break
+        if hint[0] < before[0] or hint[1] < before[1]:
+            return [(0, files[0].file_id)]
+        before = hint
+        found.append((hint[1] + 1, file.file_id))
     return found
-
-
-def _begins_wrong(disk: Disk, source: JournalFile, before: _Seen) -> bool:
-    file = disk.open(source.path, "read")
-    try:
-        return lost_end(file, source, before.last, is_exact=before.is_exact) is not None
-    finally:
-        file.close()
-
-
-def _walk(file: File, source: JournalFile, seen: _Seen, *, strict: bool) -> Damage | None:
-    """Go through a file; its torn tail. With `strict` other damage is an error."""
-    cursor = Cursor(file, source)
-    while True:
-        while (chunk := cursor.read()) is not None:
-            seen.note(chunk)
-        damage, goes_on = judge(cursor)
-        if damage is None or damage.kind == "torn_tail":
-            return damage
-        seen.is_exact = False
-        if strict:
-            reason = f"{damage.reason}; this is not what a crash leaves, so nothing is cut off (see logwright repair)"
-            raise (Gap if damage.kind == "gap" else DamagedJournal)(source.path, damage.start, reason)
-        if not goes_on:
-            return None

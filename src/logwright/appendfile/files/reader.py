@@ -22,12 +22,12 @@ from ...core.read.chunk_reader import located as located_in
 from ...core.read.report import Progress, Report, Summary
 from ...errors import HistoryUnavailable, NotFound, WrongUse
 from ..bytes import kernel
-from ..bytes.layout import LOCK_NAME, file_name, parse_name
+from ..bytes.layout import LOCK_NAME, RECOVERY_DIRECTORY, file_name, parse_name
 from ..bytes.records import Record
 from ..model.replay import Segment, Segments, difference
+from .boundaries import GenerationEnd, lost_end
 from .cursor import Chunk, Cursor, judge
-from .files import POSITION_BITS, Files, JournalFile, Listing, list_files, note_losses, wrong_names
-from .opening import lost_end
+from .files import POSITION_BITS, Files, JournalFile, Listing, list_files, lost_generation, note_losses, wrong_names
 
 ROW_FIELDS: Final = ("kind", "segment", "data", "checked", "current")
 """The columns of a table of records; no record has all of them."""
@@ -122,9 +122,10 @@ class Reader(FilesReader[Chunk, JournalFile, Record]):
         lost: dict[int, tuple[tuple[int, int], ...]] = {}
         if notes_lost and mode != "failfast":
             lost = {each[0].generation: self.damaged_segments(files, each) for each in generations(files.files)}
+        yield from self._report_lost(files, mode)
         for _, source, report in self.files_between(files, start, stop, progress):
             if start is None or start <= source.first_number:
-                yield from self.names_told(source, mode)
+                yield from self.report_names(source, mode)
             noted = replace(source, damaged=lost.get(source.generation, ()))
             yield from self.file_chunks(noted, files.file(source), start, stop, mode, report, **how)
 
@@ -151,7 +152,20 @@ class Reader(FilesReader[Chunk, JournalFile, Record]):
             parts.lose()
         parts.begin_file(source.lost)
 
-    def names_told(self, source: JournalFile, mode: Mode) -> Iterator[Damage]:
+    def _report_lost(self, files: Files, mode: Mode) -> Iterator[Damage]:
+        """Report lost generations, if there is no file that shows them."""
+        for gap in [] if files.files else self.missing():
+            yield from self.report(gap, mode)
+
+    def missing(self) -> list[Damage]:
+        """The generations that are lost, if there is no file that shows them."""
+        listing = self.listing()
+        return [
+            Damage(f"{RECOVERY_DIRECTORY}/{boundary}", 0, 0, lost_generation(boundary), "gap")
+            for boundary in ([] if listing.files else listing.lost)
+        ]
+
+    def report_names(self, source: JournalFile, mode: Mode) -> Iterator[Damage]:
         """Report a problem with the id of a file."""
         for kind, reason in wrong_names(source):
             yield from self.report(Damage(source.name, 0, 0, reason, kind), mode)
@@ -170,7 +184,7 @@ class Reader(FilesReader[Chunk, JournalFile, Record]):
     ) -> Iterator[Chunk | Damage]:
         """The chunks of one file; `at` is where a record begins, not after `start`, and `pair` the ids before it."""
         low, high = source.positions(start, stop)
-        cursor = Cursor(file, source, at, pair=pair)
+        cursor = Cursor(file, source, at, pair=pair, disk=self.disk)
         yield from self.cursor_chunks(cursor, judge, low, high, mode, report)
 
     def find_place(self, text: str) -> int:
@@ -189,14 +203,26 @@ class Reader(FilesReader[Chunk, JournalFile, Record]):
         list(self.half_repaired(mode))
         with self.snapshot() as files:
             self._check_kept(files, at)
+            list(self._report_lost(files, mode))
             found: list[Segment] = []
+            earlier: GenerationEnd | None = None
             for generation in generations(files.files):
                 parts = Segments(generation[0].put_aside)
+                if at is None or generation[0].first_number < at:
+                    self._begin_generation(files, generation[0], earlier, mode)
                 segments = list(self._generation_segments(files, generation, at, mode, parts))
+                earlier = GenerationEnd.of(generation, parts.pair, parts.is_exact, earlier)
                 for segment in segments:
                     segment.checked = segment.id < parts.checked
                 found += segments
             return found
+
+    def _begin_generation(self, files: Files, source: JournalFile, earlier: GenerationEnd | None, mode: Mode) -> None:
+        """Report what is wrong with the id of the first file of a generation, or missing before it."""
+        list(self.report_names(source, mode))
+        gap = None if earlier is None else earlier.lost_end(files.file(source), source)
+        if gap is not None:
+            list(self.report(gap, mode))
 
     def _generation_segments(
         self, files: Files, generation: list[JournalFile], at: int | None, mode: Mode, parts: Segments

@@ -2,10 +2,14 @@
 
     a torn tail         is cut off
     other bad bytes     are removed: the file is rebuilt from the whole records before and after them
+    wrong first ids     of a file are restored, if the ids of all other files prove them (see `boundaries.py`)
     a missing file      is replaced by one without data, so that the ids are consecutive again
+    two files with each their contents are exchanged, if only then the ids of all files follow each other, and there is
+    other's names       no second pair of files for which this holds
 
-No field is inferred: in this format nothing proves a wrong size. Only the first record of a file is written again,
-because it repeats the ids at the end of the preceding file; those of file 0 are zeros. Every byte that is removed is
+A file that cannot be read is left, and so is damage at the beginning of the next one. No other field is inferred: in
+this format nothing proves a wrong size. Only the first record of a file is written again, because it repeats the ids at
+the end of the preceding file; those of file 0 are zeros. Every byte that is removed is
 kept in `.logwright/cut/`. After bad bytes records continue where there is only one way to read them (see `cursor.py`).
 The record before them is removed too if it cannot be right: if whole records begin inside it, or if its data is nothing
 but zeros. Where only checkpoints are missing nothing is removed: the account of losses says so from then on.
@@ -24,6 +28,7 @@ damaged header gives the start of the next whole record.
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -31,7 +36,7 @@ from typing import Any, Final, NamedTuple
 from ...core.bytes.outcome import Span
 from ...core.io.disk import Disk, File
 from ...core.repair.losses import Loss
-from ...core.repair.plan import Create, Plan, Repair, Step
+from ...core.repair.plan import Create, Plan, Remove, Rename, Repair, Step
 from ...core.repair.side_by_side import FileByFile, PiecesSalvage, SideBySideRepair
 from ...errors import WrongUse
 from ..bytes import codec, kernel
@@ -43,13 +48,14 @@ from ..bytes.layout import (
     LOCK_NAME,
     MAX_CHECKPOINTS,
     MAX_FILE_BYTES,
+    RECOVERY_DIRECTORY,
     file_name,
     parse_name,
 )
 from ..bytes.records import Checkpoint
-from .cursor import Cursor, Way, find_way, take_way, walk_to_checkpoint
-from .files import JournalFile, list_files, wrong_names
-from .opening import hint_of, last_pair, lost_end, pair_in, pair_of
+from .boundaries import Boundaries, FileIds, Pair
+from .cursor import Cursor, Way, find_way, pair_in, take_way
+from .files import JournalFile, list_files, lost_generation, wrong_names
 from .reader import Reader
 
 __all__ = ["Plan", "Repair", "apply", "plan", "undo"]
@@ -59,7 +65,8 @@ _MOST_CREATED: Final = 1000
 
 
 def _names(disk: Disk, directory: Path) -> list[str]:
-    return [file.name for file in list_files(disk, directory).files]
+    listing = list_files(disk, directory)
+    return [*(file.name for file in listing.files), *map(str, listing.lost)]
 
 
 def _readers(path: Path, disk: Disk) -> list[Reader]:
@@ -69,57 +76,47 @@ def _readers(path: Path, disk: Disk) -> list[Reader]:
     return [reader]
 
 
-class _Pair(NamedTuple):
-    """The ids of a checkpoint."""
-
-    checked: int
-    current: int
-
-    def __str__(self) -> str:
-        return f"{self.checked}, {self.current}"
-
-    def steps_to(self, other: _Pair) -> int:
-        """The number of checkpoints between two pairs of ids."""
-        return max(0, other.checked - self.checked) + max(0, other.current - self.current)
-
-
 @dataclass(slots=True)
 class _Salvage(PiecesSalvage):
     """A file that is being repaired: the stretches of whole records, and the losses between them."""
 
+    boundaries: Boundaries = field(kw_only=True)
+    """The ids of all files."""
     head: bytes = b""
-    generation: list[JournalFile] = field(default_factory=list)
-    """All files of its generation."""
-    pair_before: _Pair | None = None
-    """The ids at the end of the files before this one; None where nothing says them."""
-    checked: int | None = None
-    """The oldest segment that was not checked at the end of its generation, once something has asked for it."""
+
+    @property
+    def ids(self) -> FileIds:
+        """The ids of this file."""
+        return self.boundaries.of(self.source)
 
     def walk(self) -> None:
         """Go through the file."""
-        self.size = self.file.size()
-        self.generation = [file for file in self.reader.files() if file.generation == self.source.generation]
-        self.pair_before = self._find_pair_before()
-        for kind, wrong in wrong_names(self.source):
+        self.size = self.ids.size
+        for kind, wrong in wrong_names(replace(self.source, lost_generations=())):
             if kind != "gap" or not self._replaced():
                 self.left.append(f"{self.source.name} @ 0: {wrong}")
         for file_id in self._replaced():
             self._lose_file(file_id)
-        cursor = Cursor(self.file, self.source, end=self.size)
-        pairs: list[_Pair | None] = [self.pair_before]
-        start = known = 0
-        if _has_wrong_hint(self.file, self.source, self.pair_before):
-            cursor.pair = self.pair_before  # it refuses that hint
+        right = self.ids.restored
+        pairs: list[Pair | None] = [right or self.ids.before]
+        start = 0
+        if right is not None and self.ids.has_wrong_id:
+            start = self._restore_id(right)
+        cursor = self.ids.cursor(self.file, self.reader.disk)
         while True:
             while (chunk := cursor.read()) is not None:
-                pairs += map(_Pair, *chunk.turns()[2:])
+                pairs += map(Pair, *chunk.turns()[2:])
             if cursor.ending == codec.CLEAN:
-                end = self.size if len(pairs) == known else self._lose_end(cursor.begin, pairs[-1])
-                self.pieces.append(Span(start, end))
+                self.pieces.append(Span(start, self._lose_end(cursor.begin, pairs[-1])))
                 return
             begin, stopped, reason = cursor.begin, cursor.position, cursor.reason
+            if stopped == 0 and self._follows_unreadable:
+                self.left.append(f"{self.source.name} @ 0: {reason}; the file before it cannot be read")
+                self.pieces.append(Span(0, self.size))
+                return
             way = find_way(cursor)
             is_one = self._own_end(stopped) == way.start
+            is_known = is_one and not _may_be_right(pairs[-1], cursor.refused)
             damage, goes_on = take_way(cursor, way)
             if way.kind == "gap":
                 self._lose_checkpoints(stopped, pairs[-1], reason)
@@ -131,10 +128,13 @@ class _Salvage(PiecesSalvage):
             end, suspect = damage.end, way.last
             least = int(is_one)
             self.reason = self.reason or reason
-            is_restored = stopped == 0 and self._has_head(pairs[-1], way)
-            if is_restored:
-                end, goes_on, is_one, least = way.start, way.start < self.size, False, 0
+            restored = self._restored_from(pairs[-1], way) if stopped == 0 else None
+            if restored is not None:
+                end, goes_on, is_one, least = restored, restored < self.size, False, 0
                 cursor.go_on(end, pairs[-1])
+            elif stopped == 0 and pairs[-1] is None and way.start < way.end:
+                end, goes_on, is_one, least = way.end, way.checkpoint is not None, False, 0
+                cursor.go_on(end, None)
             elif way.start < stopped and way.last is not None:
                 stopped, end, suspect, goes_on = way.last, way.start, None, True
                 is_one, least = False, 1
@@ -149,27 +149,45 @@ class _Salvage(PiecesSalvage):
                 if whole < stopped:
                     stopped, suspect, is_one = whole, before, False
             self.pieces.append(Span(start, stopped))
-            if damage.kind != "torn_tail" and not (is_restored and self._is_field_of_head(end)):
-                most = 1 if is_one else None
+            if damage.kind != "torn_tail" and not (restored is not None and self._is_field_of_head(end)):
+                most = 1 if is_one and is_known else None
                 self._lose(Span(stopped, end), way.checkpoint, pairs[-1], reason, suspect, least, most)
-            known = len(pairs)
             if not goes_on:
+                self._lose_end(self.size, pairs[-1])
                 return
             start = end
 
-    def _has_head(self, before: _Pair | None, way: Way) -> bool:
-        """Whether the first record of the file can be written again, where that saves records, or the file."""
-        is_saved = way.start < way.end
-        if not is_saved and way.checkpoint is None and not self.source.is_newest:
-            before = before or self._pair_after()  # a file without records must at least not be empty
-        elif before is None or not is_saved:
-            return False
-        if before is None:
-            return False
-        self._restore_head(before)
-        return True
+    @property
+    def _follows_unreadable(self) -> bool:
+        """Whether the preceding file cannot be read: nothing is inferred from it."""
+        preceding = self.boundaries.preceding(self.source)
+        return preceding is not None and preceding.error is not None
 
-    def _restore_head(self, before: _Pair) -> None:
+    def _restore_id(self, pair: Pair) -> int:
+        """Write the first record again, which has one wrong id; where records continue."""
+        self.reason = f"it begins with the ids {self.ids.found}, and other ids contradict them"
+        self.pieces.append(Span(0, 0))
+        has_other_ids = self.ids.follows_at == CHECKPOINT_BYTES and self.ids.following not in (None, pair)
+        if not has_other_ids:  # else these are the first ids from now on
+            self._restore_head(pair)
+        if has_other_ids or not self._is_field_of_head(CHECKPOINT_BYTES):
+            following = None if self.ids.following is None else self.ids.follows_at
+            self._lose(Span(0, CHECKPOINT_BYTES), following, pair, self.reason, None, 0, None)
+        return CHECKPOINT_BYTES
+
+    def _restored_from(self, before: Pair | None, way: Way) -> int | None:
+        """Write the first record of the file again, where that saves records, or the file; where records continue."""
+        if before is not None and way.start < way.end:
+            self._restore_head(before)
+            return way.start
+        if way.checkpoint is not None or self.source.is_newest:
+            return None
+        before = before or self._pair_after()  # a file without records must at least not be empty
+        if before is not None:
+            self._restore_head(before)
+        return None if before is None else way.end
+
+    def _restore_head(self, before: Pair) -> None:
         """Write the first checkpoint record of the file again."""
         self.head = codec.encode(Checkpoint(*before))
         what = f"the first checkpoint of the file, {before}"
@@ -217,9 +235,9 @@ class _Salvage(PiecesSalvage):
     def _replaced(self) -> dict[int, bytes]:
         """The ids of files that are missing before this one, or after it, and what takes the place of each."""
         before, after = self.source.missing_ids
-        if any(ids.stop - ids.start > _MOST_CREATED for ids in (before, after)):
+        if any(ids.stop - ids.start > _MOST_CREATED for ids in (before, after)) or self._follows_unreadable:
             return {}
-        pairs = (self.pair_before or self._pair_at(0), self._pair_of_end() or self.pair_before)
+        pairs = (self.ids.before or self._pair_at(0), self._pair_of_generation_end())
         return {
             file_id: codec.encode(Checkpoint(*pair))
             for ids, pair in zip((before, after), pairs, strict=True)
@@ -233,7 +251,7 @@ class _Salvage(PiecesSalvage):
         self,
         span: Span,
         checkpoint: int | None,
-        before: _Pair | None,
+        before: Pair | None,
         reason: str,
         suspect: int | None,
         least: int,
@@ -254,35 +272,26 @@ class _Salvage(PiecesSalvage):
             most = None
         self.losses.append(Loss(self.source.name, span.start, span.size, least, most, what, reason, fields=fields))
 
-    def _lose_end(self, begin: int, before: _Pair | None) -> int:
+    def _lose_end(self, begin: int, before: Pair | None) -> int:
         """Record what is missing at the end of the file, if the next file shows it; the end of the whole records."""
-        following = next((file for file in self.generation if file.file_id > self.source.file_id), None)
-        if following is None:
+        following = self.boundaries.following(self.source)
+        if following is None or not following.gap:
             return self.size
-        file = self.reader.disk.open(following.path, "read")
-        try:
-            gap = None if _has_wrong_hint(file, following, before) else lost_end(file, following, before)
-        finally:
-            file.close()
-        if gap is None:
-            return self.size
-        self.reason = self.reason or gap.reason
+        self.reason = self.reason or following.gap
         whole, suspect = self._without_zeros(begin, self.size)
-        after = self._pair_after()
-        what, fields = self._described(self.source.file_id, before, after, suspect)
+        what, fields = self._described(self.source.file_id, before, following.hint, suspect)
         place = (self.source.name, whole, self.size - whole)
-        self.losses.append(Loss(*place, 0, None, what, f"{following.name}: {gap.reason}", fields=fields))
+        self.losses.append(Loss(*place, 0, None, what, f"{following.source.name}: {following.gap}", fields=fields))
         return whole
 
-    def _lose_checkpoints(self, position: int, before: _Pair | None, reason: str) -> None:
+    def _lose_checkpoints(self, position: int, before: Pair | None, reason: str) -> None:
         """Note that checkpoints are missing before one, and perhaps data."""
         self.reason = self.reason or reason
         after = self._pair_at(position)
         assert before is not None
         assert after is not None
         least = max(0, before.steps_to(after) - 1) if before.steps_to(after) <= MAX_CHECKPOINTS else 0
-        first, last = sorted((before, after), key=lambda pair: pair.current)
-        what, fields = self._described(self.source.file_id, first, last, None)
+        what, fields = self._described(self.source.file_id, before, after, None)
         why = f"{reason}: checkpoints are missing between them, or these ids are wrong"
         self.losses.append(Loss(self.source.name, position, 0, least, None, what, why, fields=fields))
 
@@ -300,7 +309,7 @@ class _Salvage(PiecesSalvage):
             row -= 1
         return begin + starts[row], begin + starts[row - 1] if row else None
 
-    def _lose_repeated(self, start: int, size: int, before: _Pair | None) -> int:
+    def _lose_repeated(self, start: int, size: int, before: Pair | None) -> int:
         """Note that the beginning of the file was there again, and return where that ends."""
         self.reason = self.reason or "the beginning of the file is there again"
         what, fields = self._described(self.source.file_id, before, before, None)
@@ -311,24 +320,27 @@ class _Salvage(PiecesSalvage):
     def _lose_file(self, file_id: int) -> None:
         """Note that a file is missing, which had at least its hint."""
         is_before = file_id < self.source.file_id
-        before = self.pair_before if is_before else self._pair_of_end()
-        what, fields = self._described(file_id, before, self._pair_at(0) if is_before else None, None)
+        before = self.ids.before if is_before else self.ids.end
+        after = self._pair_at(0) if is_before else self._pair_of_generation_end()
+        what, fields = self._described(file_id, before, after, None)
+        if not is_before:
+            what = what.replace(" (", " and perhaps of later ones (", 1)
         folder = self.source.name.removesuffix(self.source.path.name)
         name = folder + file_name(file_id)
         self.losses.append(Loss(name, 0, 0, 1, None, what, "the file is missing", fields=fields))
 
     def _described(
-        self, file_id: int, before: _Pair | None, after: _Pair | None, suspect: int | None
+        self, file_id: int, before: Pair | None, after: Pair | None, suspect: int | None
     ) -> tuple[str, dict[str, Any]]:
         """`what` and `fields` of a loss: from the segment of the pair before it to that of the pair after it."""
-        if self.checked is None:
-            self.checked = pair_of(self.reader.disk, self.generation)[0]
-        checked = self.checked
+        end = self.boundaries.end(self.boundaries.generation(self.source))
+        checked = 0 if end is None else end.checked
         fields = {"file_id": file_id, "segments": None, "checked": checked, "suspect": suspect}
         if before is None and after is None:
             return "all of it, of an unknown segment", fields
-        first = before.current if before is not None else after.checked if after is not None else 0
-        last = max(first, after.current) if after is not None else first
+        first = last = before.current if before is not None else after.checked if after is not None else 0
+        if after is not None:
+            first, last = min(first, after.current), max(last, after.current)  # wrong ids may go back
         name = f"segment {first}" if first == last else f"the segments {first} to {last}"
         if after is None:
             name += " and perhaps of later ones"
@@ -347,51 +359,151 @@ class _Salvage(PiecesSalvage):
         size = HEADER.unpack(head)[0] >> 8 if len(head) == HEADER_BYTES else 0
         return position + HEADER_BYTES + size if size else None
 
-    def _find_pair_before(self) -> _Pair | None:
-        if self.source.file_id == 0:
-            return _Pair(0, 0)
-        files = [file for file in self.generation if file.file_id < self.source.file_id]
-        return _as_pair(last_pair(self.reader.disk, files))
+    def _pair_of_generation_end(self) -> Pair | None:
+        """The ids at the end of this generation, whose last files are missing: the next one begins with its segment."""
+        found = self.ids.end
+        following = self.boundaries.following(self.source)
+        is_next = following is not None and following.source.file_id == self.source.generation
+        hint = following.right_hint if following is not None and is_next else None
+        if hint is None or hint[0] != hint[1] or (found is not None and hint[1] < found.current):
+            return found
+        return Pair(hint[0] if found is None else found.checked, hint[1])
 
-    def _pair_of_end(self) -> _Pair | None:
-        """The ids at the end of this file."""
-        return _as_pair(last_pair(self.reader.disk, [self.source]))
-
-    def _pair_after(self) -> _Pair | None:
+    def _pair_after(self) -> Pair | None:
         """The ids at the beginning of the next file; None after the last one."""
-        for file in self.generation:
-            if file.file_id > self.source.file_id and (hint := hint_of(self.reader.disk, file)):
-                return _Pair(*hint)
-        return None
+        later = (file for file in self.boundaries.generation(self.source) if file.source.file_id > self.source.file_id)
+        return next((file.right_hint for file in later if file.right_hint is not None), None)
 
-    def _pair_at(self, position: int) -> _Pair | None:
+    def _pair_at(self, position: int) -> Pair | None:
+        """The ids of the checkpoint record at a position; None for other bytes."""
         found = pair_in(self.file.read_at(position, CHECKPOINT_BYTES))
-        return None if found is None else _Pair(*found)
+        return None if found is None else Pair(*found)
 
 
-def _follows(before: _Pair | None, pair: _Pair | None) -> bool:
-    """Whether a checkpoint can have these ids: it repeats those before, registers one segment, or checks one."""
-    if before is None or pair is None:
+def _may_be_right(before: Pair | None, refused: tuple[int, int] | None) -> bool:
+    """Whether wrong ids may be what was written, and checkpoints are missing before them."""
+    return before is not None and refused is not None and before.checked <= refused[0] <= refused[1] >= before.current
+
+
+# --- whole files ------------------------------------------------------------------------------------------------------
+
+
+class _Contents(NamedTuple):
+    """The size, and the first and the last ids of a file that is whole."""
+
+    size: int
+    first: Pair
+    last: Pair
+
+
+def _contents(disk: Disk, source: JournalFile) -> _Contents | None:
+    """What is in a file, whatever its name is; None if it is damaged or empty."""
+    with closing(disk.open(source.path, "read")) as file:
+        size = file.size()
+        hint = pair_in(file.read_at(0, CHECKPOINT_BYTES))
+        if hint is None:
+            return None
+        cursor = Cursor(file, source, CHECKPOINT_BYTES, pair=hint, end=size)
+        last = Pair(*hint)
+        while (chunk := cursor.read()) is not None:
+            *_, checked, current = chunk.turns()
+            if checked:
+                last = Pair(checked[-1], current[-1])
+        return _Contents(size, Pair(*hint), last) if cursor.ending == codec.CLEAN else None
+
+
+def _fits(files: list[JournalFile], contents: list[_Contents], row: int) -> bool:
+    """Whether the contents of a file can follow those of the file before it."""
+    source, (_, first, _) = files[row], contents[row]
+    if row == 0:
+        return source.file_id > 0 or first == (0, 0)
+    earlier, before = files[row - 1], contents[row - 1].last
+    if source.knows_jump(before, first) or earlier.knows_jump(before, first):
         return True
-    return pair.checked >= before.checked and pair.current >= before.current and before.steps_to(pair) <= 1
+    if earlier.generation == source.generation:
+        return before.leads_to(first)
+    if source.begins_after(earlier):
+        return first == (before.current, before.current)
+    return first.current >= before.current
 
 
-def _has_wrong_hint(file: File, source: JournalFile, before: _Pair | None) -> bool:
-    """Whether only the first ids of a file are wrong: the next ones follow those before the file, and not these.
+def _find_exchange(files: list[JournalFile], contents: list[_Contents]) -> tuple[int, int] | None:
+    """The rows of the only two files with which exchanged all contents follow each other; None if they do already."""
+    wrong = [row for row in range(len(files)) if not _fits(files, contents, row)]
+    if not wrong:
+        return None
+    found: set[tuple[int, int]] = set()
+    for one in {max(0, wrong[0] - 1), wrong[0]}:
+        for other in range(len(files)):
+            exchanged = list(contents)
+            exchanged[one], exchanged[other] = contents[other], contents[one]
+            changed = {row for place in (one, other) for row in (place, place + 1) if row < len(files)}
+            if set(wrong) <= changed and all(_fits(files, exchanged, row) for row in changed):
+                found.add((min(one, other), max(one, other)))
+    return found.pop() if len(found) == 1 else None
 
-    If there are no next ones, they are wrong if they say that segments are checked, or are beyond what a file can hold.
-    """
-    hint = pair_in(file.read_at(0, CHECKPOINT_BYTES))
-    if before is None or hint is None or _follows(before, first := _Pair(*hint)) or source.knows_jump(before, first):
-        return False
-    _, _, following = walk_to_checkpoint(file, CHECKPOINT_BYTES, file.size())
-    if following is None:
-        return first.checked != before.checked or not 0 <= first.current - before.current <= MAX_CHECKPOINTS
-    return _follows(before, _Pair(*following)) and not _follows(first, _Pair(*following))
+
+def _exchange(reader: Reader, boundaries: Boundaries) -> Plan | None:
+    """The plan that gives two files their own names again; None unless the ids prove that they were exchanged."""
+    files = [file.source for file in boundaries.files]
+    if reader.is_single_file or any(True for file in files for _ in wrong_names(file)):
+        return None
+    if boundaries.are_explained or any(file.error is not None for file in boundaries.files):
+        return None
+    contents = [_contents(reader.disk, file) for file in files]
+    whole = [content for content in contents if content is not None]
+    rows = _find_exchange(files, whole) if len(whole) == len(files) else None
+    if rows is None:
+        return None
+    one, other = (files[row].name for row in rows)
+    sizes = {files[row].name: whole[row].size for row in rows}
+    reason = "only with these two exchanged the ids of all files follow each other"
+    steps: list[Step] = []
+    for name, source in ((one, other), (other, one)):
+        spans = (Span(0, sizes[source]),)
+        steps.append(Create(f"{name}.repair", source, spans, f"the contents of {source}: {reason}"))
+    steps += [Remove(name, reason) for name in (one, other)]
+    steps += [Rename(f"{name}.repair", name, "it takes the place of the other file") for name in (one, other)]
+    what = f"the names of {one} and {other}, which were exchanged"
+    fields = {"file_id": files[rows[0]].file_id}
+    loss = Loss(one, 0, sizes[one] + sizes[other], 0, 0, what, reason, "restored", fields=fields)
+    return Plan("appendfile", tuple(steps), (), (LOCK_NAME,), losses=(loss,))
 
 
-def _as_pair(found: tuple[JournalFile, tuple[int, int]] | None) -> _Pair | None:
-    return None if found is None else _Pair(*found[1])
+def _replace_generations(reader: Reader, boundaries: Boundaries, plan: Plan) -> Plan:
+    """The plan, and what it takes for generations of which no file is there: each gets its last file, without data."""
+    listing = reader.listing()
+    steps: list[Step] = []
+    losses: list[Loss] = []
+    left: list[str] = []
+    for boundary in listing.lost:
+        earlier = [file for file in boundaries.files if file.source.file_id < boundary]
+        if earlier and earlier[-1].error is not None:
+            left.append(f"{RECOVERY_DIRECTORY}/{boundary} @ 0: {lost_generation(boundary)}")
+            continue
+        before = boundaries.end(earlier)
+        hints = (file.right_hint for file in boundaries.files if file.source.file_id >= boundary)
+        after = next((hint for hint in hints if hint is not None), None)
+        first = 0 if before is None else before.current
+        last = max([first, *(done.segment for done in listing.done)]) if after is None else after[1]
+        name = f"{RECOVERY_DIRECTORY}/{boundary}/{file_name(boundary - 1)}"
+        hint = codec.encode(Checkpoint(last, last))
+        steps.append(Create(name, "", (), "it takes the place of the files that are missing", hint))
+        what = f"all data of the generation {boundary}, from segment {first} on"
+        fields = {"file_id": boundary - 1, "segments": [min(first, last), max(first, last)], "checked": None}
+        place = (name, 0, 0, 1, None)
+        losses.append(Loss(*place, what, "all files of the generation are missing", fields={**fields, "suspect": None}))
+    return replace(plan, steps=(*plan.steps, *steps), left=(*plan.left, *left), losses=(*plan.losses, *losses))
+
+
+def _plan_journal(reader: Reader) -> Plan:
+    boundaries = Boundaries(reader.disk, reader.files())
+
+    def salvage(reader: Reader, source: JournalFile, file: File) -> _Salvage:
+        return _Salvage(reader, source, file, boundaries=boundaries)
+
+    plan = _exchange(reader, boundaries) or FileByFile("appendfile", salvage, lambda part: LOCK_NAME)(reader)
+    return plan if reader.is_single_file else _replace_generations(reader, boundaries, plan)
 
 
 REPAIRS: Final = SideBySideRepair(
@@ -399,6 +511,6 @@ REPAIRS: Final = SideBySideRepair(
     _names,
     "no files of a journal are here",
     _readers,
-    FileByFile("appendfile", _Salvage, lambda part: LOCK_NAME),
+    _plan_journal,
 )
 plan, apply, undo = REPAIRS.plan, REPAIRS.apply, REPAIRS.undo

@@ -23,10 +23,11 @@ from pathlib import Path
 from typing import Unpack, overload
 from weakref import finalize
 
-from ...core.bytes.outcome import Damage, Mode, RecordsOnly
+from ...core.bytes.outcome import Damage, Mode
 from ...core.format import Located
 from ...core.io.disk import File
-from ...core.read.files_scanner import FilesScanner, Following, Item
+from ...core.read.chunk import Bound
+from ...core.read.files_scanner import FilesScanner, Following, FollowingAll, FollowingRecords, Item
 from ...errors import LogwrightError
 from ..bytes.records import Record
 from .cursor import Chunk
@@ -45,33 +46,16 @@ class Scanner(FilesScanner[Item]):
 
     @overload
     def __init__(
-        self: Scanner[Record],
-        path: Path | str,
-        start: int | None = ...,
-        *,
-        mode: RecordsOnly = ...,
-        **options: Unpack[Following],
+        self: Scanner[Record], path: Path | str, start: Bound = ..., **options: Unpack[FollowingRecords]
     ) -> None: ...
 
     @overload
     def __init__(
-        self: Scanner[Record | Damage],
-        path: Path | str,
-        start: int | None = ...,
-        *,
-        mode: Mode,
-        **options: Unpack[Following],
+        self: Scanner[Record | Damage], path: Path | str, start: Bound = ..., **options: Unpack[FollowingAll]
     ) -> None: ...
 
-    def __init__(
-        self,
-        path: Path | str,
-        start: int | None = None,
-        *,
-        mode: Mode = "failfast",
-        **options: Unpack[Following],
-    ) -> None:
-        super().__init__(path, start, mode=mode, **options)
+    def __init__(self, path: Path | str, start: Bound = None, **options: Unpack[Following]) -> None:
+        super().__init__(path, start, **options)
 
     def names(self) -> list[str]:
         """A directory is one journal."""
@@ -118,7 +102,7 @@ class _Journal:
                 for _, source, _ in self._reader.files_between(files, self._number, None):
                     yield from self._tell_gap(before, source, mode)
                     if self._number <= source.first_number:
-                        yield from self._reader.names_told(source, mode)
+                        yield from self._reader.report_names(source, mode)
                     file = files.file(source)
                     yield from self._given(source, self._reader.file_chunks(source, file, self._number, None, mode))
                     before = source

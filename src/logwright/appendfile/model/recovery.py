@@ -24,9 +24,10 @@ from ...core.bytes.outcome import Damage, Mode, check_mode
 from ...core.io.disk import File
 from ...errors import DamagedJournal, Gap, LogwrightError
 from ..bytes.layout import MAX_RECORD_BYTES, Done
+from ..files.boundaries import GenerationEnd, lost_end, pair_of
 from ..files.cursor import Cursor, judge
 from ..files.files import JournalFile, list_files
-from ..files.opening import forget_done, lost_end, pair_of, remove_done
+from ..files.opening import forget_done, remove_done
 from ..files.reader import generations, segments_of
 from .replay import Segment, Segments
 
@@ -65,6 +66,8 @@ class Recovery(Iterator[Segment]):
         self._room = memoryview(b"")
         self._with_data: JournalFile | None = None
         self._held: list[File] = []
+        self._earlier: GenerationEnd | None = None
+        """The end of the generation before."""
 
     def __next__(self) -> Segment:
         while True:
@@ -118,6 +121,7 @@ class Recovery(Iterator[Segment]):
                 cursor = self._opened(source, cursor)
                 goes_on = self._read_on(cursor, parts, found)
                 yield [segment for segment in found if segment.id >= checked or parts.went_back]
+        self._earlier = GenerationEnd.of(files, parts.pair, parts.is_exact, self._earlier)
         last = parts.finish()
         if last is not None and (last.id >= checked or parts.went_back):
             yield [last]
@@ -137,7 +141,7 @@ class Recovery(Iterator[Segment]):
         except BaseException:
             file.close()
             raise
-        return Cursor(file, source, room=self._room)
+        return Cursor(file, source, room=self._room, disk=self._writer.disk)
 
     def _read_on(self, cursor: Cursor, parts: Segments, found: list[Segment]) -> bool:
         """Read one step, into what was found; whether there is another one.
@@ -146,7 +150,7 @@ class Recovery(Iterator[Segment]):
         """
         source, start = cursor.source, cursor.position
         try:
-            gap = lost_end(cursor.file, source, parts.pair, is_exact=parts.is_exact) if start == 0 else None
+            gap = self._lost_end(cursor, parts) if start == 0 else None
             if gap is not None:
                 self._tell(gap)
                 parts.lose()
@@ -167,6 +171,12 @@ class Recovery(Iterator[Segment]):
             return True
         finally:
             cursor.file.close()
+
+    def _lost_end(self, cursor: Cursor, parts: Segments) -> Damage | None:
+        """What is missing before a file, by its first ids and the last ones before it."""
+        if parts.pair is None and self._earlier is not None:
+            return self._earlier.lost_end(cursor.file, cursor.source)
+        return lost_end(cursor.file, cursor.source, parts.pair, is_exact=parts.is_exact)
 
     def _tell(self, damage: Damage) -> None:
         if damage.kind == "torn_tail":

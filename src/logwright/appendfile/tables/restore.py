@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ...core.io.disk import REAL_DISK, Disk
-from ...core.publish.restore import Restore, Written
-from ...core.publish.restored_file import RestoredFile
+from ...core.publish.restore import Restore, RestoredFile, Written
 from ...errors import WrongUse
 from ..bytes import kernel
 from ..bytes.codec import Columns

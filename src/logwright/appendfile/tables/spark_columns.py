@@ -13,7 +13,6 @@ aside by a recovery. It is null beyond 63 bits.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Final
 
@@ -47,7 +46,6 @@ _SOURCES: Final = {
 """From which of the format's own columns a column is made, where those have other names."""
 _OWN: Final = ("kind", "segment", "data", "checked", "current", "lost", "file", "position", "size", "file_id")
 _IDS: Final = ("segment", "checked", "current", "sequence", "file_id")
-_DETAILS: Final = pa.struct([("segment", pa.uint64()), ("checked", pa.uint64()), ("current", pa.uint64())])
 _WRITTEN: Final = ("data",)
 """The columns that a sink writes. It adds checkpoints itself: each batch is a segment."""
 
@@ -106,30 +104,18 @@ def _detail(batch: pa.RecordBatch) -> pa.Array:
 
 
 def records(batch: pa.RecordBatch) -> list[Columns]:
-    """The rows of a batch in the columns that all formats share, as records again."""
-    for name in ("op", "position", "size", "detail"):
+    """The rows of a batch of the table `segment_records`, as records again."""
+    for name in ("kind", "segment", "position", "size"):
         if batch.column(name).null_count:
             raise WrongUse(f"column {name} is null in a row that is to become a record")
-    found = parsed(batch.column("detail"))
-    arrays = [batch.column("op"), batch.column("value"), found.field("checked"), found.field("current")]
+    ids = [batch.column(name).view(pa.uint64()) for name in ("checked", "current")]
+    arrays = [batch.column("kind"), batch.column("data"), *ids]
     return from_arrow(pa.RecordBatch.from_arrays(arrays, names=["kind", "data", "checked", "current"]))
 
 
 def lost_segments(batch: pa.RecordBatch) -> set[int]:
     """The segments that have lost records, by what the rows say of them."""
-    details = batch.column("detail")
-    return set(parsed(details.filter(pc.match_substring(details, '"lost":true'))).field("segment").to_pylist())
-
-
-def parsed(column: pa.Array) -> pa.StructArray:
-    """Parse the column `detail`, as `_detail` has written it."""
-    try:
-        found = [json.loads(text) for text in column.to_pylist()]
-        if any(type(each) is not dict or type(each.get("segment")) is not int for each in found):
-            raise ValueError("there is one that names no segment")
-        return pa.array(found, _DETAILS)
-    except (ValueError, TypeError, OverflowError, pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        raise WrongUse(f"the details of these rows are none of records: {error}") from None
+    return set(batch.column("segment").view(pa.uint64()).filter(batch.column("lost")).to_pylist())
 
 
 # --- writing ------------------------------------------------------------------------------------------------------

@@ -77,7 +77,7 @@ class SegmentSplits(FileSplits):
                 file = files.file(source)
                 planned = _plan_file(reader, source, file, target_bytes, start, stop, resumed)
                 if planned and (start is None or start <= source.first_number):
-                    planned[0] = replace(planned[0], before=next(reader.names_told(source, "permissive"), None))
+                    planned[0] = replace(planned[0], before=next(reader.report_names(source, "permissive"), None))
                 found += planned
         return found
 

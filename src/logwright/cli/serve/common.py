@@ -19,15 +19,14 @@ from typing import Any
 import click
 
 from ...servers.security import Address, Protection, limits_of, parse_address
-from ..arguments import Decorated
-from ..output import inform, print_json, print_line, warn
-from ..units import format_size
+from ..arguments import Decorated, options
+from ..output import format_size, inform, print_json, print_line, warn
 
 
 def security_options(default_port: int) -> Callable[[Decorated], Decorated]:
     """`--listen --tls-certificate --tls-key --client-authority --tokens --insecure --metrics`; see `protection_of`."""
     file = click.Path(path_type=Path)
-    options = [
+    return options(
         click.option(
             "--listen",
             metavar="HOST:PORT",
@@ -57,14 +56,7 @@ def security_options(default_port: int) -> Callable[[Decorated], Decorated]:
         click.option(
             "--metrics", metavar="HOST:PORT", help="Serve Prometheus metrics there: GET /metrics, plain HTTP."
         ),
-    ]
-
-    def decorate(function: Decorated) -> Decorated:
-        for option in reversed(options):
-            function = option(function)
-        return function
-
-    return decorate
+    )
 
 
 def protection_of(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,8 +11,9 @@ import click
 from ...core.io.durability import parse_sync
 from ...errors import WrongUse
 from ...servers.queue.limits import ServerLimits
-from ..arguments import Decorated, json_option, verb
-from ..units import parse_size
+from ...servers.security import descriptions
+from ..arguments import Decorated, json_option, options, verb
+from ..output import parse_size
 from .common import announce, logs_on_stderr, protection_of, raise_file_limit, security_options, until_stopped
 
 if TYPE_CHECKING:
@@ -28,27 +28,6 @@ _OF_ALL_QUEUES: Final = (
     *("max_items", "max_bytes", "discard_old_when_full", "max_age", "max_memory_bytes"),
     *("expire_to", "max_attempts"),
 )
-_ABOUT: Final = {
-    "max_connections": "Clients at the same time.",
-    "max_queues": "Number of queues.",
-    "max_line_bytes": "The longest command, without its data.",
-    "max_key_bytes": "The longest name of a queue with its options.",
-    "max_item_bytes": "The largest item.",
-    "max_arriving_bytes": "Data of partly received items, of all clients together.",
-    "max_open_reads": "Items of a queue that a client may reserve by /open.",
-    "max_monitored_items": "Items of a queue that a client may reserve by monitor.",
-    "max_wait_seconds": "The longest wait of a get or monitor.",
-    "input_buffer_bytes": "Commands that are buffered for a client that waits.",
-    "output_buffer_bytes": "Answers that are buffered for a client that does not read them.",
-    "handshake_seconds": "Time limit for the TLS handshake and the token.",
-    "command_seconds": "Time limit for receiving a command.",
-    "answer_seconds": "Time limit for a client that does not read its answers.",
-    "idle_seconds": "Time limit for an idle client.",
-    "stop_seconds": "Time limit for sending the last answers when the server stops.",
-    "keep_free_bytes": "Free disk space below which no items are accepted.",
-    "retry_seconds": "How long a queue accepts nothing after its disk has failed.",
-    "sweep_seconds": "How often expired items are removed from idle queues.",
-}
 
 
 class _Size(click.ParamType):  # type: ignore[type-arg]
@@ -65,6 +44,7 @@ class _Size(click.ParamType):  # type: ignore[type-arg]
 
 def _limit_options(function: Decorated) -> Decorated:
     """An option for each limit of the server."""
+    help = descriptions(ServerLimits)
     for field in reversed(dataclasses.fields(ServerLimits)):
         option = f"--{field.name.removesuffix('_bytes').replace('_', '-')}"
         is_size = field.name.endswith("_bytes")
@@ -72,47 +52,38 @@ def _limit_options(function: Decorated) -> Decorated:
         shown = "SIZE" if is_size else "SECONDS" if field.name.endswith("_seconds") else "N"
         function = click.option(
             option, field.name, metavar=shown, type=kind, default=field.default, show_default=True,
-            help=_ABOUT[field.name],
+            help=help[field.name],
         )(function)  # fmt: skip
     return function
 
 
-def _queue_options(function: Decorated) -> Decorated:
-    """The options of queues."""
-    options: list[Callable[[Decorated], Decorated]] = [
-        click.option("--queue-items", "max_items", metavar="N", type=int, help="The most items that wait in a queue."),
-        click.option(
-            "--queue-size",
-            "max_bytes",
-            metavar="SIZE",
-            type=_Size(),
-            help="The most bytes of data that wait in a queue.",
-        ),
-        click.option(
-            "--discard-old",
-            "discard_old_when_full",
-            is_flag=True,
-            help="Drop the oldest items instead of refusing new ones.",
-        ),
-        click.option("--max-age", metavar="SECONDS", type=float, help="The age at which items expire."),
-        click.option(
-            "--queue-memory", "max_memory_bytes", metavar="SIZE", type=_Size(), help="Data of a queue kept in memory."
-        ),
-        click.option("--expire-to", metavar="QUEUE", help="Move expired items to this queue instead of removing them."),
-        click.option(
-            "--max-attempts", metavar="N", type=int, help="Move an item that was put back this often to QUEUE_parked."
-        ),
-        click.option(
-            "--queues",
-            "named",
-            metavar="FILE",
-            type=click.Path(path_type=Path),
-            help="Options of single queues (TOML): max_items, expire_to, max_attempts, park and others.",
-        ),
-    ]
-    for option in reversed(options):
-        function = option(function)
-    return function
+_queue_options = options(
+    click.option("--queue-items", "max_items", metavar="N", type=int, help="The most items that wait in a queue."),
+    click.option(
+        "--queue-size", "max_bytes", metavar="SIZE", type=_Size(), help="The most bytes of data that wait in a queue."
+    ),
+    click.option(
+        "--discard-old",
+        "discard_old_when_full",
+        is_flag=True,
+        help="Drop the oldest items instead of refusing new ones.",
+    ),
+    click.option("--max-age", metavar="SECONDS", type=float, help="The age at which items expire."),
+    click.option(
+        "--queue-memory", "max_memory_bytes", metavar="SIZE", type=_Size(), help="Data of a queue kept in memory."
+    ),
+    click.option("--expire-to", metavar="QUEUE", help="Move expired items to this queue instead of removing them."),
+    click.option(
+        "--max-attempts", metavar="N", type=int, help="Move an item that was put back this often to QUEUE_parked."
+    ),
+    click.option(
+        "--queues",
+        "named",
+        metavar="FILE",
+        type=click.Path(path_type=Path),
+        help="Options of single queues (TOML): max_items, expire_to, max_attempts, park and others.",
+    ),
+)
 
 
 @verb(
@@ -167,7 +138,7 @@ def kestrel(
     kestrel_names: bool,
     status_file: Path | None,
     as_json: bool,
-    **options: Any,
+    **given: Any,
 ) -> None:
     """Serve the queues of a directory to clients of memcached and Kestrel.
 
@@ -180,12 +151,12 @@ def kestrel(
     from ...servers.queue.service import ServerSettings
 
     names = [field.name for field in dataclasses.fields(ServerLimits)]
-    limits = ServerLimits(**{name: options.pop(name) for name in names})
-    given = {name: options.pop(name) for name in _OF_ALL_QUEUES}
-    queues = Limits(**{name: value for name, value in given.items() if value is not None})
-    file = options.pop("named")
+    limits = ServerLimits(**{name: given.pop(name) for name in names})
+    common = {name: given.pop(name) for name in _OF_ALL_QUEUES}
+    queues = Limits(**{name: value for name, value in common.items() if value is not None})
+    file = given.pop("named")
     named = {} if file is None else load_named(file, parse_size, queues, directory)
-    address, metrics, protection = protection_of(options.pop("listen"), options.pop("metrics"), **options)
+    address, metrics, protection = protection_of(given.pop("listen"), given.pop("metrics"), **given)
     settings = ServerSettings(
         directory=directory,
         address=address,

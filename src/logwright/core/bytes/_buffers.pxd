@@ -1,4 +1,4 @@
-"""What the kernel of a format takes from another module's buffers: see _buffers.pyx."""
+"""Buffers for the kernels of formats: see _buffers.pyx."""
 
 from libc.stdint cimport int32_t, int64_t
 

@@ -1,15 +1,15 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Buffers that a kernel reads: their memory, and the checks before the first byte. The twin of buffers.py.
+"""Buffers that a kernel reads: their memory, and the checks before the first byte. `buffers.py` is the same in Python.
 
-    cdef View view = View(buffer)            # the memory of any object that has some, for as long as the view lives
+    cdef View view = View(buffer)            # the memory of any object with a buffer, while the view exists
     check_range(view, start, stop)           # then every position within the range may be read without the GIL
     check_count(start, stop, count, OVERHEAD)
 
-A view keeps the memory where it is. What is in it may still change, by another thread while the GIL is released, by a
-callback of the collector, or by another process: so a length is loaded once, checked, and used as it was loaded.
+A view keeps the memory in its place. Its contents may still be changed by another thread while the GIL is released, by
+a callback of the garbage collector, or by another process: so a length is loaded once, checked, and used as loaded.
 
 Columns to be packed are plain buffers as well: `column_memory` for numbers and ends, `column_bytes` for the bytes that
-ends speak of. Both keep the memory alive in a list of views, which the caller drops when it is done.
+the ends refer to. Both keep the memory alive in a list of views, which the caller drops when it is done.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
@@ -26,7 +26,7 @@ cdef const char *EMPTY = _EMPTY
 
 
 cdef class View:
-    """The bytes of any object that has some, released with it."""
+    """The bytes of any object with a buffer, released with the view."""
 
     def __cinit__(self, source, bint writable=False):
         PyObject_GetBuffer(source, &self.view, PyBUF_WRITABLE if writable else PyBUF_SIMPLE)
@@ -53,7 +53,7 @@ cdef int check_count(Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count, Py_ssi
 
 
 cdef Py_ssize_t rows_of(object columns) except -1:
-    """How many rows columns have, so few that their bytes can be counted."""
+    """The number of rows of columns; raises if their bytes could not be counted."""
     cdef Py_ssize_t count = columns.count
     if count < 0:
         raise WrongUse("columns cannot have a negative number of rows")
@@ -86,7 +86,7 @@ cdef const unsigned char *column_memory(object buffer, Py_ssize_t needed, str na
 
 
 cdef const unsigned char *column_bytes(object buffer, int64_t *size, list views) except NULL:
-    """The bytes of a column and how many there are; none for a missing one."""
+    """The bytes of a column and their number; none for a missing one."""
     cdef View view
     size[0] = 0
     if buffer is None:

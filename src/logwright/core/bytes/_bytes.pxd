@@ -1,9 +1,9 @@
-"""Numbers in bytes, and bytes copied: what the kernels of all formats are made of. Nothing here checks bounds.
+"""Loading, storing and copying bytes, for the kernels of all formats. Nothing here checks bounds.
 
-`load_*` and `store_*` take a place that may be anywhere, in the byte order that they are named after: sej is big-endian,
-the others are little-endian. All of it is inline C and holds no GIL, so that there is no module to be built or loaded:
+`load_*` and `store_*` take any address; their names say the byte order: sej is big-endian, the others are little-endian.
+All of it is inline C that does not need the GIL, so there is no module to build or load:
 
-    from core._bytes cimport copy_bytes, load_little_u32, store_little_u32
+    from ...core.bytes._bytes cimport copy_bytes, load_little_u32, store_little_u32
 """
 
 from libc.stdint cimport int32_t, int64_t, uint16_t, uint32_t, uint64_t
@@ -65,15 +65,16 @@ cdef extern from *:
         return (int64_t)t.tv_sec * 1000LL + t.tv_nsec / 1000000;
     }
 
-    /* Copy a few bytes. Where there is room to spare on both sides, copy a fixed number of them, which the compiler
-       turns into a few instructions instead of a call. The rooms are what may be written and what may be read. */
+    /* Copy a few bytes. If there is enough space on both sides, copy a fixed number of them, which the compiler turns
+       into a few instructions instead of a call. The spaces are the bytes that may be written, and those that may be
+       read. */
     static inline void copy_bytes(
-        unsigned char *to, const unsigned char *from, int64_t size, int64_t room_to, int64_t room_from
+        unsigned char *to, const unsigned char *from, int64_t size, int64_t space_to, int64_t space_from
     ) {
-        int64_t room = room_to < room_from ? room_to : room_from;
-        if (size <= 16 && room >= 16) {
+        int64_t space = space_to < space_from ? space_to : space_from;
+        if (size <= 16 && space >= 16) {
             memcpy(to, from, 16);
-        } else if (size <= 256 && room >= size + 32) {
+        } else if (size <= 256 && space >= size + 32) {
             int64_t done = 0;
             do { memcpy(to + done, from + done, 32); done += 32; } while (done < size);
         } else {
@@ -99,5 +100,5 @@ cdef extern from *:
     int64_t now_ns() noexcept nogil
     int64_t now_ms() noexcept nogil
     void copy_bytes(
-        unsigned char *to, const unsigned char *source, int64_t size, int64_t room_to, int64_t room_source
+        unsigned char *to, const unsigned char *source, int64_t size, int64_t space_to, int64_t space_source
     ) noexcept nogil

@@ -1,4 +1,4 @@
-"""What the kernel of a format needs to put records into columns: see _column_builder.pyx."""
+"""Columns for the kernels of formats: see _column_builder.pyx."""
 
 from libc.stdint cimport int32_t, int64_t
 
@@ -6,7 +6,7 @@ from ._bytes cimport copy_bytes
 
 
 cdef struct BytesColumn:
-    # The bytes of consecutive items, and where each ends. `ends` is NULL if the column was not asked for.
+    # The bytes of consecutive items, and where each ends. `ends` is NULL if the column was not requested.
     int32_t *ends
     unsigned char *data
     int64_t room
@@ -21,7 +21,7 @@ cdef inline bint fits(const BytesColumn *column, int64_t size) noexcept nogil:
 cdef inline void put_bytes(
     BytesColumn *column, int64_t row, const unsigned char *item, int64_t size, int64_t readable
 ) noexcept nogil:
-    """Put the item of a row, which fits. `readable` is how many bytes may be read from where it begins."""
+    """Put the item of a row, which fits. `readable` is the number of bytes that may be read from its beginning."""
     if column.ends == NULL:
         return
     copy_bytes(column.data + column.used, item, size, column.room - column.used, readable)

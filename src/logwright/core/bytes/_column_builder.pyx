@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """ColumnBuilder: the base of every kernel's Gatherer, which puts records into the columns of one batch: see column_builder.py.
 
-A kernel has a struct of pointers, one for each column, NULL for those that were not asked for, and a loop over records
+A kernel has a struct of pointers, one for each column, NULL for those that were not requested, and a loop over records
 that releases the GIL:
 
     cdef class Gatherer(ColumnBuilder):
@@ -27,12 +27,12 @@ from ...errors import TooLarge, WrongUse
 
 
 cdef class ColumnBuilder:
-    """Columns that are being filled. Their memory stays ours until they are taken."""
+    """Columns that are being filled. They own their memory until they are taken."""
 
     cdef int _begin(self, object columns, Py_ssize_t rows, dict room, object allocate) except -1:
         """Columns for `rows` rows; `room` is the capacity in bytes of each column of bytes, by name."""
         if self._views is not None:
-            raise WrongUse("these columns were begun before")  # and their memory may be in use
+            raise WrongUse("these columns were already begun")  # and their memory may be in use
         if not 0 <= rows <= 0x7FFFFFFF:
             raise TooLarge(f"one batch of columns holds less than 2 GiB of each column, and not {rows} rows")
         for name, size in room.items():

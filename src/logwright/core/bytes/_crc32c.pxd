@@ -1,4 +1,4 @@
-"""What another kernel needs to make a checksum without calling Python: see _crc32c.pyx."""
+"""Checksums for other kernels, without calling Python: see _crc32c.pyx."""
 
 from libc.stdint cimport uint32_t
 

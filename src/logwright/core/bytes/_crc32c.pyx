@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""CRC32C (Castagnoli) of bytes, by the processor's own instruction where it has one. Buffers only, no I/O.
+"""CRC32C (Castagnoli) of bytes, by the processor's instruction if it has one. Buffers only, no I/O.
 
 `crc32c.py` chooses between this and plain Python. On x86-64 it runs three independent chains of the `crc32`
 instruction, because one chain waits three cycles for each result, and joins them with a table. Elsewhere, and on
@@ -33,7 +33,7 @@ cdef extern from *:
                 uint32_t before = crc32c_table[k - 1][b];
                 crc32c_table[k][b] = crc32c_table[0][before & 0xff] ^ (before >> 8);
             }
-        /* Going over zero bytes is linear: do it for single bits, and add those up. */
+        /* Advancing over zero bytes is linear: compute it for single bits, and add them up. */
         for (int bit = 0; bit < 32; bit++) {
             uint32_t state = 1u << bit;
             for (int i = 0; i < CRC32C_LANE_BYTES; i++) state = crc32c_table[0][state & 0xff] ^ (state >> 8);
@@ -113,13 +113,13 @@ cdef extern from *:
     uint32_t crc32c_by_instruction(uint32_t state, const unsigned char *p, size_t size) noexcept nogil
 
 cdef enum:
-    RELEASE_BYTES = 131072  # below this the work takes less time than giving the GIL away and getting it back
+    RELEASE_BYTES = 131072  # below this the work takes less time than releasing and taking the GIL
 
 crc32c_prepare()
 cdef bint has_instruction = crc32c_has_instruction() != 0
 
 HARDWARE = has_instruction
-"""Whether `crc32c` uses the processor's own instruction."""
+"""Whether `crc32c` uses the processor's instruction."""
 
 
 cdef uint32_t checksum_of_bytes(const unsigned char *data, size_t size, uint32_t value) noexcept nogil:
@@ -149,10 +149,10 @@ cdef uint32_t _checksum(object data, uint32_t value, bint by_instruction) except
 
 
 def crc32c(data, value=0):
-    """The CRC32C of `data`, going on from `value`, the checksum of what came before."""
+    """The CRC32C of `data`, continued from `value`, the checksum of the preceding bytes."""
     return _checksum(data, <uint32_t>(value & 0xFFFFFFFF), has_instruction)
 
 
 def crc32c_tables(data, value=0):
-    """The same by tables, whatever the processor has."""
+    """The same by tables, on any processor."""
     return _checksum(data, <uint32_t>(value & 0xFFFFFFFF), False)

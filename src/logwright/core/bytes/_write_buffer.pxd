@@ -1,10 +1,10 @@
-"""What the kernel of a format needs to gather the bytes that will be written: see _write_buffer.pyx."""
+"""Buffers of bytes to be written, for the kernels of formats: see _write_buffer.pyx."""
 
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
 
 cdef extern from "Python.h":
-    # Whether the collector was on. A kernel that must note something in an object of Python, between what it has put and
-    # what it counts, switches it off meanwhile: a callback or a finalizer might append as well.
+    # They return whether the garbage collector was on. A kernel that changes a Python object between writing a record
+    # and counting it switches the collector off: a callback or a finalizer might append as well.
     int PyGC_Disable() noexcept
     int PyGC_Enable() noexcept
 
@@ -29,7 +29,7 @@ cdef inline Py_ssize_t room_left(WriteBuffer buffer) noexcept:
 
 
 cdef inline unsigned char *room_for(WriteBuffer buffer, Py_ssize_t size) except NULL:
-    """Where the next `size` bytes go. They count once `_used` does."""
+    """Where the next `size` bytes go. They count once they are added to `_used`."""
     if size > room_left(buffer):
         PyByteArray_Resize(buffer._buffer, max(PyByteArray_GET_SIZE(buffer._buffer) * 2, buffer._used + size))
     return <unsigned char *>PyByteArray_AS_STRING(buffer._buffer) + buffer._used

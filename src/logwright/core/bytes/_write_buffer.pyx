@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """WriteBuffer: the base of every kernel's AppendBuffer, which collects the bytes that a writer will write.
 
-A kernel encodes a record right where it goes, and asks for attention when enough waits:
+A kernel encodes a record in its place, and asks for attention when there are enough bytes:
 
     out = room_for(self, size)
     store_little_u32(out, header)
@@ -9,8 +9,8 @@ A kernel encodes a record right where it goes, and asks for attention when enoug
     if self._used >= self.attention_bytes:
         self.attend()
 
-Nothing interrupts that between two calls of Python, which is what makes it and `take` safe among threads. To allocate a
-container is such a call, for it may start the collector; so is to release a buffer.
+Nothing interrupts this between two calls of Python, which makes it and `take` safe with threads. Allocating a container
+is such a call, because it may start the garbage collector, and so is releasing a buffer.
 """
 
 from cpython.bytearray cimport PyByteArray_FromStringAndSize
@@ -19,7 +19,7 @@ from ...errors import WrongUse
 
 
 cdef class WriteBuffer:
-    """Bytes on their way to a file. Two buffers take turns: one is filled while the other is written."""
+    """Bytes that wait to be written to a file. Two buffers alternate: one is filled while the other is written."""
 
     def __cinit__(self, *arguments, **options):
         self._buffer = self._spare = bytearray()
@@ -27,7 +27,7 @@ cdef class WriteBuffer:
         self.refuse = _refuse
 
     def __init__(self, Py_ssize_t attention_bytes, *, Py_ssize_t first_bytes=-1):
-        """`first_bytes` is how large the buffers are at first, by default what will wait in them."""
+        """`first_bytes` is the initial size of the buffers, by default as much as will wait in them."""
         self.attention_bytes = attention_bytes
         self._usual_bytes = 4096 + 2 * min(attention_bytes, 1 << 19)
         self._first_bytes = self._usual_bytes if first_bytes < 0 else first_bytes
@@ -37,19 +37,19 @@ cdef class WriteBuffer:
 
     @property
     def buffered_bytes(self):
-        """How many bytes wait to be taken."""
+        """The number of bytes in the buffer."""
         return self._used
 
     def take(self):
-        """What has gathered: a buffer, and how much of it counts. It may be used until the next but one `take`."""
+        """The buffer and the number of bytes in it. It is valid until `take` has been called twice more."""
         cdef Py_ssize_t used = self._used
         return self._swap(), used
 
     cdef bytearray _swap(self):
-        """The buffer that was filled; the other one is filled from now on."""
+        """The filled buffer; the other one is filled from now on."""
         cdef bytearray taken = self._buffer
         cdef bytearray fresh = self._spare
-        if len(fresh) > 4 * self._usual_bytes:  # one large record must not hold its memory for ever
+        if len(fresh) > 4 * self._usual_bytes:  # the memory of one large record must be released
             fresh = PyByteArray_FromStringAndSize(NULL, self._first_bytes)
         self._buffer = fresh
         self._spare = taken

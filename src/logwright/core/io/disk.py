@@ -21,6 +21,7 @@ import re
 import stat
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Literal, NoReturn, Protocol, TypeAlias, runtime_checkable
 
@@ -524,12 +525,9 @@ def replace_file(disk: Disk, path: Path, data: Buffer, temporary: Path) -> None:
     The new file is synced before it is renamed, and the name is synced before this returns.
     """
     disk.remove(temporary)
-    file = disk.open(temporary, "create")
-    try:
+    with closing(disk.open(temporary, "create")) as file:
         write_all(file, 0, data)
         file.sync()
-    finally:
-        file.close()
     disk.rename(temporary, path)
     disk.sync_directory(path.parent)
 

@@ -181,10 +181,7 @@ class AsyncGroupCommit:
         running.add_done_callback(lambda done: self._finish(loop, batch, done))
 
     def _finish(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        batch: list[asyncio.Future[None]],
-        done: asyncio.Future[None],
+        self, loop: asyncio.AbstractEventLoop, batch: list[asyncio.Future[None]], done: asyncio.Future[None]
     ) -> None:
         error = done.exception()
         for future in batch:

@@ -16,7 +16,6 @@ local disk.
 from __future__ import annotations
 
 from pathlib import Path
-from types import TracebackType
 
 from ...errors import Locked
 from .disk import Disk, File
@@ -68,7 +67,5 @@ class Lock:
     def __enter__(self) -> Lock:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()

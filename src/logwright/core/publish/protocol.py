@@ -40,7 +40,7 @@ class Commit:
     """Files that are committed by the manifest at `path`.
 
     `is_staged` says which names in the directory of the manifest belong to them. `note` is added to an error after the
-    commit: it says who completes it.
+    commit: it says what completes it.
     """
 
     disk: Disk

@@ -9,12 +9,15 @@ The dataclasses of a format derive from both classes and have the fields that ar
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, Self, cast
+from typing import Any, Final, Self, TypeAlias, cast
 
 POSITION_BITS: Final = 64
+Bound: TypeAlias = int | Mapping[str, int] | None
+"""A bound of record numbers: one for all parts of a journal, or one for each by its name."""
 
 
 class NumberedFile:
@@ -98,14 +101,14 @@ class FileChunk:
         if position <= self.position:
             return self
         starts = self.starts()
-        return self._part(starts, sum(start < position for start in starts[:-1]), self.count)
+        return self._part(starts, bisect_left(starts, position, 0, self.count), self.count)
 
     def without_from(self, position: int) -> Self | None:
         """The records that begin before a position; None when there are none."""
         if self.end <= position:
             return self
         starts = self.starts()
-        return self._part(starts, 0, sum(start < position for start in starts[:-1]))
+        return self._part(starts, 0, bisect_left(starts, position, 0, self.count))
 
     def _part(self, starts: Sequence[int], first: int, last: int) -> Self | None:
         if first >= last:

@@ -33,10 +33,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Protocol, TypeV
 
 from ...errors import DamagedJournal, Gap, LogwrightError, NotFound, WrongUse
 from ..bytes.outcome import Damage, Mode, RecordsOnly, Span, check_mode
-from ..format import Located, Reader, half_done_damage
+from ..format import Located, Reader, concerns, half_done_damage
 from ..repair.losses import Loss, read_losses
 from ..repair.plan import find_interrupted
-from .chunk import POSITION_BITS
+from .chunk import POSITION_BITS, Bound
 from .report import SOUND_SO_FAR, Progress, Summary
 from .snapshot import Listed, Snapshot, snapshot
 
@@ -73,7 +73,28 @@ class AnyCursor(Protocol):
     def read(self) -> Any: ...
 
 
-class ChunkReader(Reader, Generic[C, R]):
+class RecordsReader(Reader, Generic[R]):
+    """A reader whose records have the type `R`. A format gives `records` the name of its records as well."""
+
+    def __iter__(self) -> Iterator[R]:
+        return self.records()
+
+    @overload
+    def records(self, start: Bound = ..., stop: Bound = ..., *, mode: RecordsOnly = ...) -> Iterator[R]: ...
+
+    @overload
+    def records(self, start: Bound = ..., stop: Bound = ..., *, mode: Mode) -> Iterator[R | Damage]: ...
+
+    def records(self, start: Bound = None, stop: Bound = None, *, mode: Mode = "failfast") -> Iterator[R | Damage]:
+        """The records with `start` <= number < `stop`; without `start` from the first one."""
+        return self._records(start, stop, mode)
+
+    @abstractmethod
+    def _records(self, start: Any, stop: Any, mode: Mode) -> Iterator[R | Damage]:
+        """What `records` returns."""
+
+
+class ChunkReader(RecordsReader[R], Generic[C, R]):
     """A journal opened for reading. It needs no lock, changes nothing, and works while a writer appends.
 
     A subclass has `files`, `chunks` and `decoded`, and what only its format has.
@@ -85,6 +106,9 @@ class ChunkReader(Reader, Generic[C, R]):
     """The arguments of `chunks` when only the places of records are needed."""
     batched_by: ClassVar[Mapping[str, Any]] = {}
     """The arguments of `chunks` when columns are made of the records."""
+    resumed_by: ClassVar[Mapping[str, Any]] = {}
+    """The arguments of `chunks` when `start` is known to be the number of a record, or of the next one: what precedes
+    it in its file is not read then."""
     torn_tail: Damage | None = None
 
     # --- implemented by a format ------------------------------------------------------------------------------------
@@ -119,19 +143,7 @@ class ChunkReader(Reader, Generic[C, R]):
 
     # --- going through it -------------------------------------------------------------------------------------------
 
-    def __iter__(self) -> Iterator[R]:
-        return self.records()
-
-    @overload
-    def records(self, start: int | None = ..., stop: int | None = ..., *, mode: RecordsOnly = ...) -> Iterator[R]: ...
-
-    @overload
-    def records(self, start: int | None = ..., stop: int | None = ..., *, mode: Mode) -> Iterator[R | Damage]: ...
-
-    def records(
-        self, start: int | None = None, stop: int | None = None, *, mode: Mode = "failfast"
-    ) -> Iterator[R | Damage]:
-        """The records with `start` <= number < `stop`; without `start` from the first one."""
+    def _records(self, start: int | None, stop: int | None, mode: Mode) -> Iterator[R | Damage]:
         return chain.from_iterable(self._lists(start, stop, mode))
 
     def _lists(self, start: int | None, stop: int | None, mode: Mode) -> Iterator[Sequence[R | Damage]]:
@@ -139,30 +151,9 @@ class ChunkReader(Reader, Generic[C, R]):
         for item in self.chunks(start, stop, mode=mode):
             yield [item] if isinstance(item, Damage) else self.decoded(item)
 
-    @overload
-    def scan(
-        self,
-        start: int | None = ...,
-        stop: int | None = ...,
-        *,
-        mode: RecordsOnly = ...,
-        progress: Progress | None = ...,
-    ) -> Iterator[Located]: ...
-
-    @overload
-    def scan(
-        self, start: int | None = ..., stop: int | None = ..., *, mode: Mode, progress: Progress | None = ...
-    ) -> Iterator[Located | Damage]: ...
-
-    def scan(
-        self,
-        start: int | None = None,
-        stop: int | None = None,
-        *,
-        mode: Mode = "failfast",
-        progress: Progress | None = None,
+    def _scan(
+        self, start: int | None, stop: int | None, mode: Mode, progress: Progress | None
     ) -> Iterator[Located | Damage]:
-        """Every record with the place of its bytes."""
         for item in self.chunks(start, stop, mode=mode, progress=progress):
             if isinstance(item, Damage):
                 yield item
@@ -189,7 +180,6 @@ class ChunkReader(Reader, Generic[C, R]):
         progress: Progress | None = None,
         on_damage: Callable[[Damage], None] | None = None,
     ) -> int:
-        """The number of whole records in a range of numbers; `on_damage` is called with damage."""
         records = 0
         for item in self.chunks(start, stop, mode="permissive", progress=progress, **self.counted_by):
             if not isinstance(item, Damage):
@@ -217,10 +207,21 @@ class ChunkReader(Reader, Generic[C, R]):
         if damage is not None:
             yield from self.report(damage, mode)
 
+    def missing(self) -> list[Damage]:
+        """The files that are missing and leave no gap between records that exist, as far as other files show it."""
+        return []
+
+    def whole_damage(self, *, resumed: bool) -> list[Damage]:
+        """Damage of the journal as a whole, which a plan of splits reports: see `report_first`.
+
+        `resumed` says that missing files were reported earlier.
+        """
+        half_done = half_done_damage(self.path, disk=self.disk)
+        return [*([] if half_done is None else [half_done]), *([] if resumed else self.missing())]
+
     # --- what it is -------------------------------------------------------------------------------------------------
 
     def total_bytes(self) -> int:
-        """How large the files are together."""
         return sum(self.disk.file_size(file.path) for file in self.files())
 
     def summary(self) -> Summary:
@@ -232,7 +233,7 @@ class ChunkReader(Reader, Generic[C, R]):
         except LogwrightError as error:
             found.damaged, found.health = True, str(error)
         else:
-            if half_done is not None and half_done.concerns(self.part):
+            if half_done is not None and concerns(half_done, self.part):
                 found.damaged, found.health = True, half_done.describe()
         if found.losses and found.health == SOUND_SO_FAR:
             found.health = f"{SOUND_SO_FAR}, with known losses"
@@ -253,7 +254,6 @@ class ChunkReader(Reader, Generic[C, R]):
         return ""
 
     def losses(self) -> list[Loss]:
-        """What the journal is known to have lost, by its account; see `core/repair/losses.py`."""
         return read_losses(self.disk, self.directory, self.part)
 
 
@@ -288,12 +288,10 @@ class FilesReader(ChunkReader[C, R], Generic[C, F, R]):
         raise NotImplementedError
 
     def files(self) -> list[F]:
-        """The files of the journal, oldest first."""
         raise NotImplementedError
 
     @property
     def is_single_file(self) -> bool:
-        """Whether this is a single file, opened by its name."""
         return self._single
 
     @property
@@ -439,7 +437,6 @@ class FilesReader(ChunkReader[C, R], Generic[C, F, R]):
         return list(found)
 
     def number_of(self, located: Located) -> tuple[str, int]:
-        """The part that a record belongs to, and its number there."""
         for source in self.files():
             if source.name == located.file:
                 return self.part, source.first_number + located.span.start

@@ -6,11 +6,16 @@ A problem in one file never hides the next file: a file that cannot be read is a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from ...errors import LogwrightError, is_refusal
+from ...errors import DamagedJournal, LogwrightError, is_refusal
 from ..bytes.outcome import Damage
-from ..io.disk import File
+from ..format import concerns
+from ..io.disk import Disk, File
+from ..io.quarantine import DIRECTORY
+from ..repair.losses import ACCOUNT_NAME, read_losses
+from ..repair.plan import find_interrupted
 from .chunk_reader import Shares
 from .report import Problem, Progress, Report
 from .snapshot import Listed, Snapshot
@@ -83,3 +88,19 @@ def note_more(report: Report, unlisted: int) -> None:
     if unlisted > 0:
         last = report.anomalies[-1]
         report.anomalies.append(Problem(last.file, last.position, last.kind, f"{unlisted} more of these follow"))
+
+
+def report_repairs(disk: Disk, home: Path, report: Report, part: str = "") -> None:
+    """Add the losses of a journal to a report, and a problem for a repair of it that was not finished."""
+    try:
+        report.losses += read_losses(disk, home, part or None)
+    except LogwrightError as error:
+        position, reason = (error.position, error.reason) if isinstance(error, DamagedJournal) else (0, str(error))
+        report.problems.append(Problem(f"{DIRECTORY}/{ACCOUNT_NAME}", position, "unreadable", reason))
+    try:
+        repair = find_interrupted(disk, home)
+    except LogwrightError as error:
+        report.anomalies.append(Problem("", 0, "repair", str(error)))
+        return
+    if repair is not None and concerns(repair, part):
+        report.problems.append(Problem(repair.log.relative_to(home).as_posix(), 0, "repair", repair.describe()))

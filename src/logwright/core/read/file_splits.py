@@ -8,18 +8,17 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias
 
 from ...errors import NotFound
 from ..bytes.outcome import Damage, Mode
-from ..format import half_done_damage
-from .chunk import POSITION_BITS, NumberedFile
+from .chunk import POSITION_BITS, Bound, NumberedFile
 from .chunk_reader import FilesReader
 from .parts import SideBySideReader, bound_of
-from .splits import TARGET_BYTES, Bound, FileEntry, Inventory, Split, Splits, Times, report_first
+from .splits import TARGET_BYTES, FileEntry, Inventory, Split, Splits, Times, report_first
 
 AnyReader: TypeAlias = FilesReader[Any, Any, Any] | SideBySideReader[Any, Any]
 
@@ -57,8 +56,8 @@ class FileSplits(Splits[AnyReader]):
                 continue
             wanted = Wanted(target_bytes, bound_of(name, start), bound_of(name, stop), resumed, times)
             with suppress(NotFound):
-                half_done = half_done_damage(journal.path, disk=journal.disk)
-                planned = report_first(self.plan_part(journal, wanted), half_done, is_all=is_all)
+                damages = journal.whole_damage(resumed=resumed)
+                planned = report_first(self.plan_part(journal, wanted), damages, is_all=is_all)
                 found += [replace(split, part=name) for split in planned]
         return found
 
@@ -66,17 +65,23 @@ class FileSplits(Splits[AnyReader]):
     def plan_part(self, reader: Any, wanted: Wanted) -> list[Split]:
         """The splits of one part."""
 
-    def extent(self, reader: AnyReader) -> dict[str, tuple[int, int]]:
+    def extent(self, reader: AnyReader, named: Collection[str] | None = None) -> dict[str, tuple[int, int]]:
         found = {}
-        for name, journal in parts(reader):
+        for name, journal in parts(reader, named):
             with suppress(NotFound):  # removed meanwhile
                 found[name] = (journal.first, journal.next)
         return found
 
+    def aligned(self, reader: AnyReader, part: str, number: int) -> int:
+        journal = part_of(reader, part)
+        for item in journal.chunks(number, mode="dropmalformed", **journal.skimmed_by):
+            return int(item.first_number)
+        return max(number, int(journal.next))
+
     def reach(self, reader: AnyReader, part: str, start: int, stop: int, max_bytes: int) -> tuple[int, int]:
         journal = part_of(reader, part)
         number, used = start, 0
-        for item in journal.chunks(start, stop, mode="permissive", **journal.skimmed_by):
+        for item in journal.chunks(start, stop, mode="permissive", **journal.skimmed_by, **journal.resumed_by):
             if isinstance(item, Damage):
                 used += item.size
                 continue
@@ -94,18 +99,23 @@ class FileSplits(Splits[AnyReader]):
     def advance(self, reader: AnyReader, part: str, start: int, stop: int, most: int) -> tuple[int, int]:
         journal = part_of(reader, part)
         count = 0
-        for item in journal.chunks(start, stop, mode="dropmalformed", **journal.skimmed_by):
+        for item in journal.chunks(start, stop, mode="dropmalformed", **journal.skimmed_by, **journal.resumed_by):
             if count + item.count >= most:
                 return item.source.first_number + item.starts()[most - count], most
             count += item.count
         return stop, count
 
-    def inventory(self, reader: AnyReader) -> Inventory:
+    def inventory(
+        self,
+        reader: AnyReader,
+        named: Collection[str] | None = None,
+        extents: Mapping[str, tuple[int, int]] | None = None,
+    ) -> Inventory:
         """The files of all parts; there are no consumers."""
         found = Inventory()
-        for name, journal in parts(reader):
+        for name, journal in parts(reader, named):
             with suppress(NotFound):
-                found.files += _entries(name, journal)
+                found.files += _entries(name, journal, (extents or {}).get(name))
         return found
 
     def file_of(self, part: str, file: str) -> str:
@@ -113,13 +123,13 @@ class FileSplits(Splits[AnyReader]):
         return file
 
 
-def parts(reader: AnyReader, named: Iterable[str] | None = None) -> Iterator[tuple[str, Any]]:
+def parts(reader: AnyReader, named: Collection[str] | None = None) -> Iterator[tuple[str, Any]]:
     """The existing parts, or those of them that are named, each with its reader."""
     if isinstance(reader, SideBySideReader):
         for name in reader.names() if named is None else named:
             with suppress(NotFound):
                 yield name, reader.open(name)
-    else:
+    elif named is None or reader.part in named:
         yield reader.part, reader
 
 
@@ -203,9 +213,12 @@ def split_items(journal: FilesReader[Any, Any, Any], split: Split, items: Iterab
         yield from journal.report(split.after, mode)
 
 
-def _entries(part: str, reader: FilesReader[Any, Any, Any]) -> Iterator[FileEntry]:
+def _entries(part: str, reader: FilesReader[Any, Any, Any], extent: tuple[int, int] | None) -> Iterator[FileEntry]:
     for source in reader.files():
         with suppress(NotFound):
             size = reader.disk.file_size(source.path)
-            following = reader.next if source.timestamp is None else source.timestamp << POSITION_BITS
+            if source.timestamp is not None:
+                following = source.timestamp << POSITION_BITS
+            else:
+                following = reader.next if extent is None else extent[1]
             yield FileEntry(part, source.name, size, source.first_number, following)

@@ -2,6 +2,9 @@
 
 A scanner returns the existing records and then waits for more, until its timeout. It follows one journal, or all
 journals of a directory including those that appear later. A format implements `follow`, which returns a `Followed`.
+
+The type of what a scanner returns depends on its mode. Its constructor says so with two overloads: one with the options
+`FollowingRecords` for a scanner of records, the other with `FollowingAll` for one of records and damage.
 """
 
 from __future__ import annotations
@@ -9,14 +12,15 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Final, Generic, Protocol, TypedDict, TypeVar
+from typing import Any, ClassVar, Final, Generic, Protocol, Required, TypedDict, TypeVar
 
 from ...errors import Closed, DamagedJournal, NotFound
-from ..bytes.outcome import Damage, Mode, check_mode
+from ..bytes.outcome import Damage, Mode, RecordsOnly, check_mode
 from ..format import Located, half_done_damage
 from ..io.disk import REAL_DISK, Disk
 from ..io.watch import POLL_SECONDS
 from ..write.closing import Closing
+from .chunk import Bound
 
 DEFAULT_TIMEOUT_SECONDS: Final = 1.0
 Item = TypeVar("Item")
@@ -28,11 +32,29 @@ class Followed(Protocol):
     def read(self, mode: Mode) -> Iterator[Located | Damage]: ...
 
 
-class Following(TypedDict, total=False):
-    """The options of a scanner beside its mode."""
+class Waiting(TypedDict, total=False):
+    """The options of a scanner apart from its mode."""
 
     timeout: float | None
     disk: Disk
+
+
+class Following(Waiting, total=False):
+    """The options of a scanner."""
+
+    mode: Mode
+
+
+class FollowingRecords(Waiting, total=False):
+    """The options of a scanner that returns only records."""
+
+    mode: RecordsOnly
+
+
+class FollowingAll(Waiting, total=False):
+    """The options of a scanner that may return damage as well."""
+
+    mode: Required[Mode]
 
 
 class FilesScanner(Closing, Generic[Item]):
@@ -50,7 +72,7 @@ class FilesScanner(Closing, Generic[Item]):
     def __init__(
         self,
         path: Path | str,
-        start: int | Mapping[str, int] | None = None,
+        start: Bound = None,
         *,
         timeout: float | None = DEFAULT_TIMEOUT_SECONDS,
         mode: Mode = "failfast",

@@ -13,21 +13,21 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, Generic, Self, TypeAlias, TypeVar, overload
+from typing import Any, Generic, Self, TypeVar
 
 from ...errors import DamagedJournal, WrongUse
-from ..bytes.outcome import Damage, Mode, RecordsOnly, check_mode
-from ..format import Located, Reader, find_half_done
+from ..bytes.outcome import Damage, Mode, check_mode
+from ..format import Located, concerns, find_half_done
 from ..repair.losses import Loss
-from .chunk_reader import FilesReader
+from .chunk import Bound
+from .chunk_reader import FilesReader, RecordsReader
 from .report import SOUND_SO_FAR, Progress, Report, Summary
 
-Bound: TypeAlias = int | Mapping[str, int] | None
 Record = TypeVar("Record")
 Part = TypeVar("Part", bound=FilesReader[Any, Any, Any])
 
 
-class PartsReader(Reader, Generic[Record]):
+class PartsReader(RecordsReader[Record]):
     """The journals under one path. A subclass lists them in `parts`, and says in `part_name` what a part is called."""
 
     part_name: str
@@ -67,31 +67,21 @@ class PartsReader(Reader, Generic[Record]):
             with self._naming(part):
                 yield from reader
 
+    def _records(self, start: Bound, stop: Bound, mode: Mode) -> Iterator[Record | Damage]:
+        for part, reader in self._each():
+            with self._naming(part):
+                found = reader.records(bound_of(part, start), bound_of(part, stop), mode=mode)
+                if mode == "permissive":
+                    found = (self._seen(part, item) if isinstance(item, Damage) else item for item in found)
+                yield from found
+
     def refuse_missing(self) -> None:
         """Raise `DamagedJournal` if an interrupted repair has moved all files of a part away."""
         half_done = find_half_done(self.path, disk=self.disk, format=self.format)
-        if half_done is not None and not any(half_done.concerns(part) for part, _ in self.parts()):
+        if half_done is not None and not any(concerns(half_done, part) for part, _ in self.parts()):
             raise half_done.with_file_away()
 
-    @overload
-    def scan(
-        self, start: Bound = ..., stop: Bound = ..., *, mode: RecordsOnly = ..., progress: Progress | None = ...
-    ) -> Iterator[Located]: ...
-
-    @overload
-    def scan(
-        self, start: Bound = ..., stop: Bound = ..., *, mode: Mode, progress: Progress | None = ...
-    ) -> Iterator[Located | Damage]: ...
-
-    def scan(
-        self,
-        start: Bound = None,
-        stop: Bound = None,
-        *,
-        mode: Mode = "failfast",
-        progress: Progress | None = None,
-    ) -> Iterator[Located | Damage]:
-        """Every record of every part with the place of its bytes."""
+    def _scan(self, start: Bound, stop: Bound, mode: Mode, progress: Progress | None) -> Iterator[Located | Damage]:
         check_mode(mode)
         self.refuse_missing()
         share = self._shares(progress)
@@ -111,7 +101,7 @@ class PartsReader(Reader, Generic[Record]):
     def _seen(self, part: str, item: Any) -> Any:
         """A `Located`, `Damage` or `Problem` of a part, with its file relative to the path."""
         file = self.within(part, item.file)
-        return item if file == item.file else _with_file(item, file)
+        return item if file == item.file else replace(item, file=file)
 
     @contextlib.contextmanager
     def _naming(self, part: str) -> Iterator[None]:
@@ -136,7 +126,6 @@ class PartsReader(Reader, Generic[Record]):
         return lambda part: lambda done, _: progress(before.get(part, total) + done, total)
 
     def total_bytes(self) -> int:
-        """How large the files of all parts are together."""
         total: int = sum(reader.total_bytes() for _, reader in self.parts())
         return total
 
@@ -148,7 +137,6 @@ class PartsReader(Reader, Generic[Record]):
         progress: Progress | None = None,
         on_damage: Callable[[Damage], None] | None = None,
     ) -> int:
-        """The number of whole records of all parts in a range of numbers; `on_damage` is called with damage."""
         share = self._shares(progress)
         records = 0
         for part, reader in self._each():
@@ -161,7 +149,6 @@ class PartsReader(Reader, Generic[Record]):
         on_damage(self._seen(part, damage))
 
     def find_time(self, timestamp: int) -> dict[str, int]:
-        """For each part the number of its first record that is not earlier than `timestamp`."""
         return {part: reader.find_time(timestamp) for part, reader in self._each()}
 
     # --- what they are ----------------------------------------------------------------------------------------------
@@ -198,7 +185,6 @@ class PartsReader(Reader, Generic[Record]):
         return None if not there else there[0] if choose is min else there[-1]
 
     def verify(self, *, progress: Progress | None = None) -> Report:
-        """Check every part."""
         share = self._shares(progress)
         whole = Report(self.format)
         losses: list[tuple[str, list[Loss]]] = []
@@ -213,7 +199,6 @@ class PartsReader(Reader, Generic[Record]):
         return whole
 
     def losses(self) -> list[Loss]:
-        """What the parts are known to have lost."""
         return self._together((part, reader.losses()) for part, reader in self._each())
 
     def _together(self, losses: Iterable[tuple[str, list[Loss]]]) -> list[Loss]:
@@ -232,10 +217,6 @@ class PartsReader(Reader, Generic[Record]):
 def bound_of(part: str, bound: Bound) -> int | None:
     """The bound of one part."""
     return bound.get(part) if isinstance(bound, Mapping) else bound
-
-
-def _with_file(item: Any, file: str) -> Any:
-    return replace(item, file=file)
 
 
 def worst_health(healths: list[tuple[str, str]]) -> str:
@@ -287,7 +268,6 @@ class SideBySideReader(PartsReader[Record], Generic[Record, Part]):
         return {part: self.open(part).find_place(text)}
 
     def number_of(self, located: Located) -> tuple[str, int]:
-        """The part that a record belongs to, and its number there."""
         return self.open(self.part_of(located.file) or located.file).number_of(located)
 
     def one_or_all(self) -> Part | Self:

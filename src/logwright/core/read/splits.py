@@ -11,21 +11,19 @@ overrides `mark` and `resume`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Final, Generic, TypeAlias, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from ...errors import DamagedJournal
 from ..bytes.outcome import Damage, Mode
+from .chunk import Bound
 
 T = TypeVar("T")
 R = TypeVar("R", contravariant=True)
 
 TARGET_BYTES: Final = 128 << 20
 """The default size of a task on Spark. Starting a task costs as much as reading about 16 MiB."""
-
-Bound: TypeAlias = int | Mapping[str, int] | None
-"""A bound of record numbers: one for all parts of a journal, or one for each by its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,19 +77,17 @@ def pack(items: Iterable[T], target_bytes: int, bytes_of: Callable[[T], int]) ->
     return groups
 
 
-def report_first(splits: list[Split], damage: Damage | None, *, is_all: bool) -> list[Split]:
-    """The splits of a part, the first of which reports damage that concerns all of the part.
+def report_first(splits: list[Split], damages: Sequence[Damage], *, is_all: bool) -> list[Split]:
+    """The splits of a part, the first of which report damage that concerns all of the part.
 
     If there are none, and none were left out, `DamagedJournal` is raised.
     """
-    if damage is not None and not splits and is_all:
-        raise DamagedJournal(damage.file, damage.start, damage.reason)
-    if damage is None or not splits:
+    if not damages or not (splits or is_all):
         return splits
-    first, *others = splits
-    if first.before is None:
-        return [replace(first, before=damage), *others]
-    return [replace(first, stop=first.start, bytes=0, before=damage, after=None), *splits]
+    if not splits:
+        raise DamagedJournal(damages[0].file, damages[0].start, damages[0].reason)
+    empty = replace(splits[0], stop=splits[0].start, bytes=0, after=None, mark=None)  # a mark is of records
+    return [*(replace(empty, before=damage) for damage in damages), *splits]
 
 
 class Splits(ABC, Generic[R]):
@@ -133,8 +129,12 @@ class Splits(ABC, Generic[R]):
         """
 
     @abstractmethod
-    def extent(self, reader: R) -> dict[str, tuple[int, int]]:
-        """The first record number and the next one of every part. Only whole records count."""
+    def extent(self, reader: R, named: Collection[str] | None = None) -> dict[str, tuple[int, int]]:
+        """The first record number and the next one of every part, or of those named. Only whole records count."""
+
+    def aligned(self, reader: R, part: str, number: int) -> int:
+        """The number of the first record that has this number or a later one, or of the next record."""
+        return number
 
     @abstractmethod
     def reach(self, reader: R, part: str, start: int, stop: int, max_bytes: int) -> tuple[int, int]:
@@ -144,8 +144,12 @@ class Splits(ABC, Generic[R]):
         """
 
     @abstractmethod
-    def inventory(self, reader: R) -> Inventory:
-        """The files of a journal and its consumers, without reading its records.
+    def inventory(
+        self, reader: R, named: Collection[str] | None = None, extents: Mapping[str, tuple[int, int]] | None = None
+    ) -> Inventory:
+        """The files of a journal and its consumers, or of the parts named, without reading its records.
+
+        `extents` are results of `extent` that are to be used; those of other parts are looked up.
 
         Files are named as in the column `file` of tables: relative to the journal, including the name of the part.
         Temporary files are left out, and so is what is removed during the call. Damage is not reported.

@@ -58,10 +58,7 @@ class Survey:
             self.note_damage(Damage(file, 0, 0, str(error), "unreadable"))
 
     def go_through(
-        self,
-        files: Snapshot[Any],
-        items: Callable[[Any, File], Iterator[Any]],
-        note: Callable[[Any], None],
+        self, files: Snapshot[Any], items: Callable[[Any, File], Iterator[Any]], note: Callable[[Any], None]
     ) -> None:
         """Record the damage and the chunks that `items` returns for each file, up to `MOST_READ_BYTES`."""
         done = 0

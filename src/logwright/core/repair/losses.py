@@ -16,6 +16,7 @@ import contextlib
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
@@ -181,14 +182,11 @@ def read_losses(disk: Disk, home: Path, part: str | None = None) -> list[Loss]:
 def _read_lines(disk: Disk, path: Path) -> list[bytes]:
     if not disk.exists(path):
         return []
-    file = disk.open(path, "read")
-    try:
+    with closing(disk.open(path, "read")) as file:
         size = file.size()
         if size > _MOST_ACCOUNT_BYTES:
             raise DamagedJournal(path, 0, f"an account of losses has at most {_MOST_ACCOUNT_BYTES} bytes, not {size}")
         return file.read_at(0, size).splitlines(keepends=True)
-    finally:
-        file.close()
 
 
 def _parsed(line: bytes) -> Loss:

@@ -32,14 +32,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from ...errors import DamagedJournal, LogwrightError, NotFound, StorageFailed, WrongUse
+from ...errors import DamagedJournal, NotFound, StorageFailed, WrongUse
 from ..bytes.outcome import Span
 from ..bytes.text import why_invalid
 from ..io.disk import REAL_DISK, Disk, File, replace_file, write_all
 from ..io.lock import Lock
-from ..io.quarantine import DIRECTORY, cut_directory, keep_range, make_cut_directory
-from ..read.report import Problem, Report
-from .losses import ACCOUNT_NAME, Loss, add_losses, read_losses, remove_losses
+from ..io.quarantine import cut_directory, keep_range, make_cut_directory
+from .losses import Loss, add_losses, remove_losses
 from .steps import Create, Cut, Patch, Remove, Rename, Step, Zeros, check_steps, step_from_json
 
 __all__ = ["Create", "Cut", "Patch", "Plan", "Remove", "Rename", "Repair", "Repairs", "Step", "Zeros"]
@@ -50,6 +49,9 @@ _MOST_CHECKED_BYTES: Final = 1 << 30
 _LOG_NAME: Final = re.compile(r"repair-([0-9]{1,20})\.json")
 TEMPORARY_SUFFIX: Final = ".repairing"
 """The suffix of a file that is being written; a leftover has no meaning."""
+
+_TEXTS: Final = ("left", "locks", "derived", "accounts", "guarded")
+"""The fields of a plan that are tuples of texts."""
 
 APPLYING, DONE, UNDOING, UNDONE = "applying", "done", "undoing", "undone"
 _STATES: Final = (APPLYING, DONE, UNDOING, UNDONE)
@@ -137,29 +139,15 @@ class Plan:
     def __add__(self, other: Plan) -> Plan:
         """Both plans as one, for journals of one format in one directory."""
         locks = self.locks + other.locks if self.empty == other.empty else (other if self.empty else self).locks
-        return replace(
-            self,
-            steps=self.steps + other.steps,
-            left=self.left + other.left,
-            locks=locks,
-            derived=self.derived + other.derived,
-            losses=self.losses + other.losses,
-            accounts=self.accounts + other.accounts,
-            guarded=self.guarded + other.guarded,
-        )
+        joined = {name: getattr(self, name) + getattr(other, name) for name in ("steps", "losses", *_TEXTS)}
+        return replace(self, **{**joined, "locks": locks})
 
     def within(self, directory: str) -> Plan:
         """The same plan, relative to the parent directory."""
-        return replace(
-            self,
-            steps=tuple(_step_within(step, directory) for step in self.steps),
-            left=tuple(f"{directory}/{line}" for line in self.left),
-            locks=tuple(f"{directory}/{name}" for name in self.locks),
-            derived=tuple(f"{directory}/{name}" for name in self.derived),
-            losses=tuple(replace(loss, file=f"{directory}/{loss.file}") for loss in self.losses),
-            accounts=(directory,),
-            guarded=tuple(f"{directory}/{name}" for name in self.guarded),
-        )
+        texts: dict[str, Any] = {name: tuple(f"{directory}/{text}" for text in getattr(self, name)) for name in _TEXTS}
+        steps = tuple(_step_within(step, directory) for step in self.steps)
+        losses = tuple(replace(loss, file=f"{directory}/{loss.file}") for loss in self.losses)
+        return replace(self, **{**texts, "steps": steps, "losses": losses, "accounts": (directory,)})
 
     def losses_by_account(self) -> dict[str, list[Loss]]:
         """The losses by the directory of their account, empty for this one, with files relative to it."""
@@ -242,10 +230,6 @@ class Repair:
             self.log, 0, f"{self.describe()}, and a file of the journal is missing until then; {self.ways_on()}"
         )
 
-    def concerns(self, part: str) -> bool:
-        """Whether it changes files of a part; an empty part is all files."""
-        return not part or any(_is_of(part, step.file) for step in self.plan.steps)
-
     def as_json(self) -> dict[str, Any]:
         return {**self._progress(), "steps": [entry.as_json() for entry in self.entries]}
 
@@ -255,12 +239,8 @@ class Repair:
             "format": self.plan.format,
             "state": self.state,
             "done": self.done,
-            "locks": list(self.plan.locks),
-            "derived": list(self.plan.derived),
-            "left": list(self.plan.left),
+            **{name: list(getattr(self.plan, name)) for name in _TEXTS},
             "losses": [loss.as_json() for loss in self.plan.losses],
-            "accounts": list(self.plan.accounts),
-            "guarded": list(self.plan.guarded),
             "after": self.after,
         }
 
@@ -274,11 +254,8 @@ class Repair:
     @classmethod
     def load(cls, disk: Disk, path: Path) -> Repair:
         """The repair that a log describes. `DamagedJournal` if the log is damaged."""
-        file = disk.open(path, "read")
-        try:
+        with closing(disk.open(path, "read")) as file:
             text = file.read_at(0, file.size())
-        finally:
-            file.close()
         try:
             return cls._from_json(path, json.loads(text))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -290,16 +267,11 @@ class Repair:
         if content["version"] != 1 or content["state"] not in _STATES:
             raise ValueError("its version or state is not known here")
         entries = [_Entry.from_json(item) for item in content["steps"]]
-        plan = Plan(
-            str(content["format"]),
-            tuple(entry.step for entry in entries),
-            left=tuple(map(str, content["left"])),
-            locks=tuple(map(str, content["locks"])),
-            derived=tuple(map(str, content["derived"])),
-            losses=tuple(map(Loss.from_json, content.get("losses", ()))),
-            accounts=tuple(map(str, content.get("accounts", ()))),
-            guarded=tuple(map(str, content.get("guarded", ()))),
-        )
+        steps = tuple(entry.step for entry in entries)
+        losses = tuple(map(Loss.from_json, content.get("losses", ())))
+        content = {"accounts": (), "guarded": (), **content}  # which the first logs did not have
+        texts: dict[str, Any] = {name: tuple(map(str, content[name])) for name in _TEXTS}
+        plan = Plan(str(content["format"]), steps, losses=losses, **texts)
         done = int(content["done"])
         if not 0 <= done <= len(entries):
             raise ValueError(f"{done} of {len(entries)} steps cannot have been done")
@@ -335,32 +307,6 @@ def find_interrupted(disk: Disk, home: Path) -> Repair | None:
     """The repair or undo that was begun and not finished."""
     latest = _latest(disk, home)
     return latest if latest is not None and latest.state in (APPLYING, UNDOING) else None
-
-
-def _is_of(part: str, file: str) -> bool:
-    """Whether a file is one of a part: `part`, `part/…` or `part.…`, but not one of the part `part.other`.
-
-    The files of that one have a folder or the suffix of journals later in their name.
-    """
-    rest = file.removeprefix(f"{part}.")
-    is_other = rest == file or "/" in rest or ".jrn" in rest
-    return file == part or file.startswith(f"{part}/") or not is_other
-
-
-def report_repairs(disk: Disk, home: Path, report: Report, part: str | None = None) -> None:
-    """Add the losses of a journal to a report, and a problem for a repair of it that was not finished."""
-    try:
-        report.losses += read_losses(disk, home, part)
-    except LogwrightError as error:
-        position, reason = (error.position, error.reason) if isinstance(error, DamagedJournal) else (0, str(error))
-        report.problems.append(Problem(f"{DIRECTORY}/{ACCOUNT_NAME}", position, "unreadable", reason))
-    try:
-        repair = find_interrupted(disk, home)
-    except LogwrightError as error:
-        report.anomalies.append(Problem("", 0, "repair", str(error)))
-        return
-    if repair is not None and repair.concerns(part or ""):
-        report.problems.append(Problem(repair.log.relative_to(home).as_posix(), 0, "repair", repair.describe()))
 
 
 def resume_plan(disk: Disk, home: Path) -> Plan | None:
@@ -569,11 +515,8 @@ def _size(disk: Disk, home: Path, name: str) -> int:
 
 
 def _holds(disk: Disk, path: Path, position: int, expected: bytes) -> bool:
-    file = disk.open(path, "read")
-    try:
+    with closing(disk.open(path, "read")) as file:
         return file.read_at(position, len(expected)) == expected
-    finally:
-        file.close()
 
 
 def _prepare(disk: Disk, home: Path, plan: Plan) -> Repair:
@@ -594,22 +537,18 @@ def _prepare_step(disk: Disk, home: Path, step: Step) -> _Entry:
             size, crc = size + len(data), zlib.crc32(data, crc)
         return _Entry(step, size=size, crc=crc)
     if isinstance(step, Cut | Remove):
-        file = disk.open(_at(home, step.file), "read")
-        try:
+        with closing(disk.open(_at(home, step.file), "read")) as file:
             start, end = (step.start, step.end) if isinstance(step, Cut) else (0, file.size())
             kept = keep_range(disk, home, file, start, end)
             mark = _mark(disk, kept) if end - start <= _MOST_CHECKED_BYTES else None
             return _Entry(step, kept.name, end - start, mark[1] if mark is not None else 0)
-        finally:
-            file.close()
     return _Entry(step)
 
 
 def _contents(disk: Disk, home: Path, step: Create) -> Generator[bytes, None, None]:
     """The bytes of a file to create, in pieces."""
     if step.spans:
-        file = disk.open(_at(home, step.source), "read")
-        try:
+        with closing(disk.open(_at(home, step.source), "read")) as file:
             for number, span in enumerate(step.spans):
                 yield from (data for before, data in step.inserts if before == number)
                 if isinstance(span, Span):
@@ -617,8 +556,6 @@ def _contents(disk: Disk, home: Path, step: Create) -> Generator[bytes, None, No
                     continue
                 for at in range(0, span.size, _COPY_BYTES):
                     yield bytes(min(_COPY_BYTES, span.size - at))
-        finally:
-            file.close()
     if step.data:
         yield step.data
 
@@ -690,16 +627,13 @@ def _put(disk: Disk, path: Path, pieces: Generator[bytes, None, None]) -> None:
     """Create a file with these bytes, atomically and durably."""
     temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
     disk.remove(temporary)
-    file = disk.open(temporary, "create")
-    try:
+    with closing(disk.open(temporary, "create")) as file:
         position = 0
         with closing(pieces):
             for data in pieces:
                 write_all(file, position, data)
                 position += len(data)
         file.sync()
-    finally:
-        file.close()
     disk.rename(temporary, path)
     disk.sync_directory(path.parent)
 
@@ -709,25 +643,19 @@ def _opened(disk: Disk, path: Path) -> Iterator[File]:
     """An existing file of the journal, opened for changes."""
     if not disk.exists(path):
         raise _changed(path, "it is gone")
-    file = disk.open(path, "update")
-    try:
+    with closing(disk.open(path, "update")) as file:
         yield file
-    finally:
-        file.close()
 
 
 def _is_kept(disk: Disk, home: Path, entry: _Entry, file: File, start: int, end: int) -> bool:
     """Whether a range of a file equals the beginning of the copy of a step."""
-    copy = disk.open(cut_directory(home) / entry.kept, "read")
-    try:
+    with closing(disk.open(cut_directory(home) / entry.kept, "read")) as copy:
         position = 0
         for data in _pieces(file, start, end):
             if copy.read_at(position, len(data)) != data:
                 return False
             position += len(data)
         return position == end - start
-    finally:
-        copy.close()
 
 
 # --- one step back --------------------------------------------------------------------------------------------------
@@ -782,19 +710,15 @@ def _rejoined(disk: Disk, home: Path, entry: _Entry, file: File, end: int) -> Ge
 
 
 def _kept_pieces(disk: Disk, home: Path, entry: _Entry) -> Generator[bytes, None, None]:
-    copy = disk.open(cut_directory(home) / entry.kept, "read")
-    try:
+    with closing(disk.open(cut_directory(home) / entry.kept, "read")) as copy:
         if copy.size() != entry.size:
             raise DamagedJournal(copy.path, copy.size(), f"this copy had {entry.size} bytes when it was made")
         yield from _pieces(copy, 0, entry.size)
-    finally:
-        copy.close()
 
 
 def _same_contents(disk: Disk, home: Path, path: Path, step: Create) -> bool:
     """Whether a file that a step created still has the contents of that step."""
-    file = disk.open(path, "read")
-    try:
+    with closing(disk.open(path, "read")) as file:
         position = 0
         with closing(_contents(disk, home, step)) as pieces:
             for data in pieces:
@@ -802,8 +726,6 @@ def _same_contents(disk: Disk, home: Path, path: Path, step: Create) -> bool:
                     return False
                 position += len(data)
         return position == file.size()
-    finally:
-        file.close()
 
 
 # --- has it changed since? ------------------------------------------------------------------------------------------
@@ -813,15 +735,12 @@ def _mark(disk: Disk, path: Path, most: int | None = None) -> tuple[int, int] | 
     """Size and CRC-32 of a file, or of its first `most` bytes; None if it does not exist."""
     if not disk.exists(path):
         return None
-    file = disk.open(path, "read")
-    try:
+    with closing(disk.open(path, "read")) as file:
         size = file.size() if most is None else min(most, file.size())
         crc = 0
         for data in _pieces(file, 0, size):
             crc = zlib.crc32(data, crc)
         return size, crc
-    finally:
-        file.close()
 
 
 def _look(disk: Disk, home: Path, repair: Repair) -> dict[str, tuple[int, int] | None]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import pairwise
 from typing import Any, TypeAlias
 
@@ -17,7 +17,16 @@ from ..bytes.outcome import Span
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class _Step:
+    """The base of the steps: what is done to a file."""
+
+    def as_json(self) -> dict[str, Any]:
+        """The name of the step and its fields."""
+        return {"do": type(self).__name__.lower(), **{each.name: getattr(self, each.name) for each in fields(self)}}
+
+
+@dataclass(frozen=True, slots=True)
+class Cut(_Step):
     """Shorten a file from `end` bytes to `start`."""
 
     file: str
@@ -28,12 +37,9 @@ class Cut:
     def describe(self) -> str:
         return f"{self.file} @ {self.start}: cut off {self.end - self.start} bytes: {self.reason}"
 
-    def as_json(self) -> dict[str, Any]:
-        return {"do": "cut", "file": self.file, "start": self.start, "end": self.end, "reason": self.reason}
-
 
 @dataclass(frozen=True, slots=True)
-class Patch:
+class Patch(_Step):
     """Replace the `old` bytes at a position by `new` ones of the same length. Patches of a plan do not overlap."""
 
     file: str
@@ -46,14 +52,7 @@ class Patch:
         return f"{self.file} @ {self.position}: change {self.old.hex()} to {self.new.hex()}: {self.reason}"
 
     def as_json(self) -> dict[str, Any]:
-        return {
-            "do": "patch",
-            "file": self.file,
-            "position": self.position,
-            "old": self.old.hex(),
-            "new": self.new.hex(),
-            "reason": self.reason,
-        }
+        return {**_Step.as_json(self), "old": self.old.hex(), "new": self.new.hex()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +63,7 @@ class Zeros:
 
 
 @dataclass(frozen=True, slots=True)
-class Create:
+class Create(_Step):
     """Create a file from ranges of another file and zeros, in their order, followed by `data`.
 
     `inserts` are bytes to insert, each with the number of the range that it precedes.
@@ -91,18 +90,15 @@ class Create:
 
     def as_json(self) -> dict[str, Any]:
         return {
-            "do": "create",
-            "file": self.file,
-            "source": self.source,
+            **_Step.as_json(self),
             "spans": [[span.start, span.end] if isinstance(span, Span) else [span.size] for span in self.spans],
             "data": base64.b64encode(self.data).decode(),
             "inserts": [[number, base64.b64encode(data).decode()] for number, data in self.inserts],
-            "reason": self.reason,
         }
 
 
 @dataclass(frozen=True, slots=True)
-class Remove:
+class Remove(_Step):
     """Remove a file after copying all of it."""
 
     file: str
@@ -111,12 +107,9 @@ class Remove:
     def describe(self) -> str:
         return f"{self.file}: move away: {self.reason}"
 
-    def as_json(self) -> dict[str, Any]:
-        return {"do": "remove", "file": self.file, "reason": self.reason}
-
 
 @dataclass(frozen=True, slots=True)
-class Rename:
+class Rename(_Step):
     """Rename a file within its directory. No file may have the new name."""
 
     file: str
@@ -125,9 +118,6 @@ class Rename:
 
     def describe(self) -> str:
         return f"{self.file}: rename to {self.target}: {self.reason}"
-
-    def as_json(self) -> dict[str, Any]:
-        return {"do": "rename", "file": self.file, "target": self.target, "reason": self.reason}
 
 
 Step: TypeAlias = Cut | Patch | Create | Remove | Rename

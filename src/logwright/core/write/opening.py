@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from ...errors import Locked, WrongUse
+from ..format import concerns
 from ..io.disk import Disk
 from ..io.lock import Lock
 from ..publish.manifest import is_waiting
 from ..publish.staging import complete
-from ..repair.plan import Plan, find_interrupted
+from ..repair.plan import find_interrupted
 
 logger = logging.getLogger("logwright.opening")
 
@@ -34,8 +35,8 @@ class JournalToWrite:
     """A journal that is to be opened for writing.
 
     `places` are the directories whose batches and repairs may concern it, each with the name of the journal there,
-    which is empty if the directory is the journal. `is_own` says whether a file of a place belongs to the journal of
-    that name. `what` is the journal in messages. A format without a sink has no `batches`.
+    which is empty if the directory is the journal. `what` is the journal in messages. A format without a sink has no
+    `batches`.
     """
 
     disk: Disk
@@ -43,7 +44,6 @@ class JournalToWrite:
     path: Path
     lock_path: Path
     places: tuple[tuple[Path, str], ...]
-    is_own: Callable[[str, str], bool]
     what: str = "journal"
     batches: bool = True
 
@@ -80,7 +80,7 @@ class JournalToWrite:
         """Step 3."""
         for directory, name in self.places:
             repair = find_interrupted(self.disk, directory)
-            if repair is not None and self._is_changed_by(repair.plan, name):
+            if repair is not None and repair.plan.format == self.format and concerns(repair, name):
                 reason = f"a repair of this {self.what} was interrupted; `logwright repair` finishes it"
                 raise WrongUse(f"{repair.log}: {reason}")
 
@@ -88,9 +88,6 @@ class JournalToWrite:
         """The root of a committed batch for this journal that is not yet complete; None if there is none."""
         places = self.places if self.batches else ()
         return next((root for root, name in places if is_waiting(self.disk, root, self.format, name)), None)
-
-    def _is_changed_by(self, plan: Plan, name: str) -> bool:
-        return plan.format == self.format and (not name or any(self.is_own(name, step.file) for step in plan.steps))
 
 
 def open_for_writing(

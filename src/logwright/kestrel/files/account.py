@@ -9,6 +9,8 @@ be delivered again.
 What is known of a gap decides what is said of it:
 
     exactly one damaged item    it is lost, and one placeholder keeps all others as they were
+    only missing bytes          (see `note.py`) at least one operation is lost, and at most one for each byte, anywhere
+                                in the file. For the items it is as below, from the beginning of the file on
     anything else               it is not known how many operations are lost, nor which. Any live item may be
                                 finished already, the first ones most likely; any item that was finished after the gap
                                 may be live, as an operation that closes a transaction may have closed another one, and
@@ -180,7 +182,7 @@ class Account:
                 if number < len(salvage.gaps):
                     following -= 1
                     placed = self.placed[following]
-                    room = 1 if placed.gap.is_one_item else placed.gap.damage.size // least
+                    room = 1 if placed.gap.is_one_item else placed.gap.most_bytes // least
                     placed.room = min(room, takes)
                 for chunk in salvage.chunks(salvage.stretches[number]):
                     kinds = chunk.turns()[0]
@@ -191,6 +193,7 @@ class Account:
         gap = 0
         for file, salvage in enumerate(self.salvages):
             ledger.begin_file(file)
+            ledger.is_noting = ledger.is_noting or any(one.missing for one in salvage.gaps)
             for number, stretch in enumerate(salvage.stretches):
                 for chunk in salvage.chunks(stretch):
                     ledger.add(*chunk.turns())
@@ -212,6 +215,11 @@ class Account:
             at_most: int | None = 1
             what = f"the item {self._damaged_item(placed)}, which was {placed.state}"
             fields["item"] = {"place": f"{name}@{gap.start}", "added": gap.added, "xid": gap.xid, "state": placed.state}
+        elif gap.missing:
+            at_most = gap.most_bytes if gap.missing > 0 and len(placed.salvage.gaps) == 1 else None
+            what = f"operations in {gap.missing} missing bytes: {_room_of(gap.most_bytes)}"
+            if gap.missing < 0:
+                what = f"an unknown number of operations: {-gap.missing} bytes too many are in the file"
         else:
             at_most = None
             bad = gap.damage.size
@@ -220,7 +228,7 @@ class Account:
             if gap.size == placed.salvage.size and placed.salvage.is_zeros():
                 what += "; all of it is zeros: if the file was never synced, as before a crash, nothing durable is lost"
         what += self._suspect(placed.salvage, gap.suspect, fields)
-        at_least = 1 if gap.is_one_item else 0
+        at_least = 1 if gap.is_one_item or at_most is not None else 0
         return Loss(name, gap.start, gap.size, at_least, at_most, what, gap.damage.reason, fields=fields)
 
     def _damaged_item(self, placed: _Placed) -> str:
@@ -240,7 +248,7 @@ class Account:
         """A loss with the items that it may concern."""
         live = [item for item in (*ledger.open(), *ledger.items()) if item.position >= 0]
         unsure = [placed for placed in self.placed if not placed.is_exact]
-        removals = sum(placed.gap.damage.size + placed.gap.doubted + placed.used for placed in unsure)
+        removals = sum(one.gap.damage.size + abs(one.gap.missing) + one.gap.doubted + one.used for one in unsure)
         likely = live[: min(len(live), removals + len(ledger.open()))]
         texts = [loss.what]
         if likely:

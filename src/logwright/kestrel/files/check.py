@@ -3,7 +3,7 @@
 A problem is something that costs operations: bytes that are none, a file that cannot be read. An anomaly is odd and
 costs nothing: the journal stays sound. What is wrong in one place never hides the next: reading continues after it.
 
-    problems    torn_tail malformed unreadable doubled_name empty_pack missing_file
+    problems    torn_tail malformed unreadable doubled_name empty_pack changed_pack missing_file truncated changed_file
     anomalies   empty_queue not_open open_already behind_state_dump dialect dead_file temporary_file pack foreign_file
                 repair
 """
@@ -17,20 +17,19 @@ from ...core.bytes.outcome import Damage, Span
 from ...core.format import Located
 from ...core.io.disk import File
 from ...core.io.quarantine import kept_bytes
-from ...core.read.file_check import FileCheck, OnPosition, each_file, note_more, torn_message
+from ...core.read.file_check import FileCheck, OnPosition, each_file, note_more, report_repairs, torn_message
 from ...core.read.report import Problem, Progress, Report, Summary
 from ...core.read.survey import MOST_SHOWN_BYTES, Survey
-from ...core.repair.plan import report_repairs
 from ..bytes import codec, kernel
 from ..bytes.layout import TEMPORARY, UNDECIDED, parse_name
 from ..model.replay import ANOMALIES, Replay
 from .cursor import Chunk
-from .files import JournalFile, Listing, OpenFiles, known_dead, lost_files
+from .files import BAD_PACKS, JournalFile, Listing, OpenFiles, known_dead, lost_files
 
 if TYPE_CHECKING:
     from .reader import Reader
 
-_OF_NAMES: Final = ("doubled_name", "empty_pack")
+_OF_NAMES: Final = ("doubled_name", *BAD_PACKS)
 """What is wrong with a name, and not with bytes at a position."""
 
 
@@ -43,6 +42,7 @@ def verify(reader: Reader, *, progress: Progress | None = None) -> Report:
     Whatever is there, the answer is a report; where we may not look there is none (`StorageFailed`).
     """
     report = Report("kestrel")
+    reader.verdict.skips_unreadable = True
     with reader.snapshot() as files:
         replay = Replay()
         for number, source, on_position in each_file(files, report, progress):
@@ -99,9 +99,8 @@ def _check_names(reader: Reader, report: Report) -> None:
     """What is stored beside the files that count."""
     odd = report.odd_file
     listing = reader.listing()
-    for name, size in lost_files(reader.disk, reader.directory, reader.queue, listing).items():
-        message = f"this rotated file of {size} bytes is missing: put it back, or accept its loss by a repair"
-        report.problems.append(Problem(name, 0, "missing_file", message))
+    for lost in lost_files(reader.disk, reader.directory, reader.queue):
+        report.problems.append(Problem(lost.name, lost.size or 0, lost.kind, f"{lost.reason}; {lost.consequence}"))
     if listing.pack is not None and listing.pack.flaw is not None:  # then no writer opens the queue
         for name in listing.dead:
             odd(name, "dead_file", f"it does not count as long as {listing.pack.name} is there")
@@ -139,6 +138,7 @@ def summarize(reader: Reader) -> Summary:
     The data of a first or last operation of more than `MOST_SHOWN_BYTES` is not read, and None in its place.
     """
     listing = reader.listing()
+    reader.verdict.skips_unreadable = True
     with reader.snapshot() as files:
         look = _look(reader, files)
         details = _details(reader, listing, look)

@@ -93,7 +93,7 @@ class Cursor:
         self.reason = ""
         self._settle = settle
         self._end = end
-        self._chunk_start = position
+        self._chunk_start: int | None = None
         self._seen: int | None = None
         self._buffer = memoryview(bytearray(READ_BYTES))
 
@@ -136,10 +136,13 @@ class Cursor:
         return chunk
 
     def last_start(self) -> int:
-        """Where the last operation that was read begins; the current position if none was."""
-        before = Cursor(self.file, self.source, self._chunk_start, dialect=self.dialect, end=self.position)
-        chunk = before.read(load=False)
-        return self.position if chunk is None else int(chunk.starts()[-2])
+        """Where the last operation before the current position begins; that position if there is none."""
+        start = self._chunk_start or 0  # if none was read, the operations before it are found from the first one on
+        before = Cursor(self.file, self.source, start, dialect=self.dialect, settle=self._settle, end=self.position)
+        last = self.position
+        while (chunk := before.read(load=False)) is not None:
+            last = int(chunk.starts()[-2])
+        return last
 
     def seen_size(self) -> int:
         """How large the file was when `read` came to its end: a writer may be adding to it at this moment."""

@@ -19,7 +19,7 @@ from typing import Final
 
 from ...core.bytes.outcome import Malformed
 from ...core.io.disk import Disk, File
-from ...errors import NotFound
+from ...errors import NotFound, StorageFailed, is_refusal
 from ..bytes import codec
 from ..bytes.layout import (
     ADD_XID,
@@ -46,7 +46,8 @@ _NAMES: Final = {number: name for name, number in DIALECTS.items()}
 class Verdict:
     """The dialect of a journal as far as it is known: `dialect` may be UNDECIDED. `settle` finds it out.
 
-    `both_fit` says that there is an 8, and that either reading of the journal would do.
+    `both_fit` says that there is an 8, and that either reading of the journal would do. With `skips_unreadable` a file
+    that cannot be read does not count: `verify` reports it when it comes to it.
     """
 
     dialect: int
@@ -55,15 +56,27 @@ class Verdict:
     both_fit: bool = False
     is_settled: bool = False
     """Whether something in the journal has settled it."""
+    skips_unreadable: bool = False
 
     def settle(self) -> int:
         """The dialect; from now on it is known."""
         if self.dialect == UNDECIDED:
-            self.dialect, self.both_fit = examine(self.disk, self.files())
+            self.dialect, self.both_fit = self._examine()
             self.is_settled = self.dialect != UNDECIDED
             if self.dialect == UNDECIDED:
                 self.dialect = DOCUMENTED
         return self.dialect
+
+    def _examine(self) -> tuple[int, bool]:
+        files = self.files()
+        while True:
+            try:
+                return examine(self.disk, files)
+            except StorageFailed as error:
+                readable = [file for file in files if file.path != error.path]
+                if not self.skips_unreadable or is_refusal(error) or len(readable) == len(files):
+                    raise
+                files = readable
 
     @property
     def name(self) -> Dialect:

@@ -9,9 +9,11 @@ pack replaces, durably, before the pack gets its name. Files that the note names
 
 There is one note for each queue, that of its latest pack. One that is missing, or cannot be read, names nothing.
 
-A rotated file that is gone leaves no trace in the others. So writers note the rotated files with their sizes. One that
-is missing, and that no pack of ours has replaced, is lost, unless another program has changed the queue since: then a
-file of a greater number is not noted, or has another size.
+A rotated file that is gone leaves no trace in the others, and one that is cut between two operations looks whole. So
+writers note the rotated files with their sizes, after the next newest file was created. A noted file that is missing
+or has another size is damage, unless a pack has replaced it. A pack of another program is the first rotated file that
+is left: it has a number that is not noted, or another size than the noted file, and all files of lower numbers are
+gone.
 
     .logwright/cars.rotated     {"cars.904": 4711, "cars.950": 120}
 """
@@ -20,13 +22,21 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ...core.io.disk import Disk, make_directories, replace_file
 from ...errors import LogwrightError
-from ..bytes.layout import HOME_DIRECTORY, TEMPORARY, note_name, parse_name, rotated_note_name
+from ..bytes.layout import (
+    HOME_DIRECTORY,
+    ROTATED_SUFFIX,
+    TEMPORARY,
+    note_name,
+    parse_name,
+    rotated_name,
+    rotated_note_name,
+)
 
 _MOST_BYTES: Final = 64 << 20
 
@@ -43,20 +53,26 @@ def write_note(disk: Disk, directory: Path, queue: str, timestamp: int, size: in
     """
     make_directories(disk, directory / HOME_DIRECTORY)
     path = directory / note_name(queue)
-    gone = _replaced(disk, path) & rotated_files(disk, directory, queue).keys()
+    gone = pack_note(disk, directory, queue).replaces & rotated_files(disk, directory, queue).keys()
     note = {"pack": timestamp, "bytes": size, "replaces": sorted(gone.union(replaces), key=_number)}
     replace_file(disk, path, json.dumps(note).encode(), path.with_name(path.name + TEMPORARY))
 
 
-def replaced_files(disk: Disk, directory: Path, queue: str, timestamp: int, pack: Path) -> frozenset[str]:
-    """The files that a pack is known to replace: none, unless it is the one that was noted, and as large."""
+class PackNote(NamedTuple):
+    """The note of the latest pack: its number, its size, and the files that it replaces."""
+
+    timestamp: int = -1
+    size: int = 0
+    replaces: frozenset[str] = frozenset()
+
+
+def pack_note(disk: Disk, directory: Path, queue: str) -> PackNote:
+    """The note of the latest pack; that of no pack if there is none."""
     try:
         note = _read(disk, directory / note_name(queue))
-        if note["pack"] == timestamp and note["bytes"] == disk.file_size(pack):
-            return frozenset(map(str, note["replaces"]))
+        return PackNote(int(note["pack"]), int(note["bytes"]), frozenset(map(str, note["replaces"])))
     except (LogwrightError, ValueError, KeyError, TypeError, RecursionError):
-        pass
-    return frozenset()
+        return PackNote()
 
 
 def note_rotated(disk: Disk, directory: Path, queue: str, name: str, size: int, upto: int = -1) -> None:
@@ -64,8 +80,7 @@ def note_rotated(disk: Disk, directory: Path, queue: str, name: str, size: int, 
     path = directory / rotated_note_name(queue)
     with _CHANGING:
         noted = {one: bytes_ for one, bytes_ in rotated_files(disk, directory, queue).items() if _number(one) > upto}
-        text = json.dumps({**noted, name: size})
-        replace_file(disk, path, text.encode(), path.with_name(path.name + TEMPORARY))
+        replace_file(disk, path, packed_note({**noted, name: size}), path.with_name(path.name + TEMPORARY))
 
 
 def rotated_files(disk: Disk, directory: Path, queue: str) -> dict[str, int]:
@@ -77,23 +92,41 @@ def rotated_files(disk: Disk, directory: Path, queue: str) -> dict[str, int]:
         return {}
 
 
-def missing_files(disk: Disk, directory: Path, queue: str, present: dict[str, int]) -> dict[str, int]:
-    """The rotated files that are lost, with their sizes, given those that are there with theirs."""
-    noted = rotated_files(disk, directory, queue)
-    missing = {name: size for name, size in noted.items() if name not in present}
-    if not missing:
-        return {}
-    replaced = _replaced(disk, directory / note_name(queue))
-    foreign = max((_number(name) for name, size in present.items() if noted.get(name) != size), default=-1)
-    return {name: size for name, size in missing.items() if name not in replaced and _number(name) > foreign}
+def noted_queues(disk: Disk, directory: Path) -> set[str]:
+    """The queues of which rotated files were noted in a directory."""
+    home = directory / HOME_DIRECTORY
+    names = disk.list_directory(home) if disk.is_directory(home) else []
+    queues = {name.removesuffix(ROTATED_SUFFIX) for name in names if name.endswith(ROTATED_SUFFIX)}
+    return {queue for queue in queues if rotated_files(disk, directory, queue)}
 
 
-def _replaced(disk: Disk, path: Path) -> set[str]:
-    """The files that a note says a pack has replaced."""
-    try:
-        return set(map(str, _read(disk, path).get("replaces", ())))
-    except (LogwrightError, ValueError, TypeError, RecursionError):
-        return set()
+def note_present(disk: Disk, directory: Path, queue: str, present: Mapping[str, int]) -> None:
+    """Note exactly these rotated files, with their sizes: another program, or a crash, may have left some unnoted."""
+    path = directory / rotated_note_name(queue)
+    with _CHANGING:
+        if rotated_files(disk, directory, queue) != present:
+            replace_file(disk, path, packed_note(present), path.with_name(path.name + TEMPORARY))
+
+
+def packed_note(files: Mapping[str, int]) -> bytes:
+    """The contents of a note of rotated files."""
+    return json.dumps({**files}).encode()
+
+
+def contradicted(
+    disk: Disk, directory: Path, queue: str, noted: Mapping[str, int], present: Mapping[str, int]
+) -> dict[str, int]:
+    """The noted files that are missing or have another size, with the noted sizes, given the rotated ones there are."""
+    packed = pack_note(disk, directory, queue)
+    replaced = packed.replaces - {rotated_name(queue, packed.timestamp)}  # the pack has this name
+    missing = {name for name in noted if name not in present and name not in replaced}
+    changed = {name for name in noted if present.get(name, noted[name]) != noted[name]}
+    changed -= {name for name in changed if (_number(name), present[name]) == packed[:2]}  # it is about to be noted
+    first = min(present, key=_number, default="")
+    if first and (first not in noted or (first in changed and any(_number(name) < _number(first) for name in missing))):
+        changed.discard(first)  # it may be a pack of another program
+        missing = {name for name in missing if _number(name) > _number(first)}
+    return {name: size for name, size in noted.items() if name in missing or name in changed}
 
 
 def _number(name: str) -> int:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
-from ...core.bytes.outcome import Damage, Mode, RecordsOnly
 from ...core.format import Located
 from ...core.io.disk import REAL_DISK, Disk
-from ...core.read.parts import Bound, SideBySideReader, bound_of
+from ...core.read.parts import SideBySideReader
 from ...core.write.closing import Closing
 from ...errors import NotFound
 from ..bytes.layout import check_queue_name, parse_name
@@ -55,18 +53,7 @@ class QueuesReader(SideBySideReader[Operation, Reader]):
         parsed = parse_name(file)
         return None if parsed is None else parsed[0]
 
-    @overload
-    def operations(self, start: Bound = ..., stop: Bound = ..., *, mode: RecordsOnly = ...) -> Iterator[Operation]: ...
-
-    @overload
-    def operations(self, start: Bound = ..., stop: Bound = ..., *, mode: Mode) -> Iterator[Operation | Damage]: ...
-
-    def operations(
-        self, start: Bound = None, stop: Bound = None, *, mode: Mode = "failfast"
-    ) -> Iterator[Operation | Damage]:
-        """The operations of every queue with `start` <= number < `stop`."""
-        for queue, reader in self._each():
-            yield from reader.operations(bound_of(queue, start), bound_of(queue, stop), mode=mode)
+    operations = SideBySideReader.records
 
     def history(self, key: str) -> list[dict[str, Any]]:
         """What happened to the item that was added at a place; see `Reader.history`."""

@@ -11,9 +11,9 @@ import base64
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, ClassVar, Final, overload
+from typing import Any, ClassVar, Final
 
-from ...core.bytes.outcome import Damage, Mode, RecordsOnly
+from ...core.bytes.outcome import Damage, Mode
 from ...core.format import Located
 from ...core.io.disk import REAL_DISK, Disk, File
 from ...core.read.chunk_reader import FilesReader
@@ -27,7 +27,8 @@ from ..model.replay import EVENTS, QueueItem, QueueState, difference
 from .boundary import judge
 from .cursor import Chunk, Cursor
 from .dialect import Verdict
-from .files import POSITION_BITS, JournalFile, Listing, OpenFiles, list_files
+from .files import POSITION_BITS, JournalFile, Listing, OpenFiles, list_files, lost_files
+from .note import rotated_files
 from .survey import Survey, read_operation
 
 ROW_FIELDS: Final = ("op", "xid", "count", "added", "expires", "data")
@@ -47,6 +48,7 @@ class Reader(FilesReader[Chunk, JournalFile, Operation]):
     row_fields = ROW_FIELDS
     counted_by: ClassVar = {"load": False}
     skimmed_by: ClassVar = counted_by
+    resumed_by: ClassVar = {"resumed": True}
 
     def summarize(self) -> Summary:
         from .check import summarize
@@ -66,7 +68,7 @@ class Reader(FilesReader[Chunk, JournalFile, Operation]):
         self._timestamp = None if parsed is None else parsed[1]
         self.queue = self.path.name if parsed is None else parsed[0]
         self._verdict = Verdict(DIALECTS[check_dialect(dialect)], self.files, disk)
-        if not self.files():
+        if not self.files() and (self._single or not rotated_files(disk, self.directory, self.queue)):
             raise NotFound(f"{self.path}: no journal of a queue is here")
 
     @property
@@ -84,9 +86,14 @@ class Reader(FilesReader[Chunk, JournalFile, Operation]):
             listing = list_files(self.disk, self.directory, self.queue)
         except NotFound:
             return Listing()
-        if self.disk.is_directory(self.path):
+        if self.disk.is_directory(self.path) and not self._had_newest(listing):
             listing.files = [file for file in listing.files if not file.is_newest]
         return listing
+
+    def _had_newest(self, listing: Listing) -> bool:
+        """Whether the note shows that there was a newest file: then a directory is in its place."""
+        names = [file.name for file in listing.files if not file.is_newest]
+        return bool(names) and names[-1] in rotated_files(self.disk, self.directory, self.queue)
 
     def files(self) -> list[JournalFile]:
         """The files that count, oldest first."""
@@ -104,21 +111,18 @@ class Reader(FilesReader[Chunk, JournalFile, Operation]):
 
     # --- going through it -------------------------------------------------------------------------------------------
 
-    @overload
-    def operations(
-        self, start: int | None = ..., stop: int | None = ..., *, mode: RecordsOnly = ...
-    ) -> Iterator[Operation]: ...
+    operations = FilesReader.records
 
-    @overload
-    def operations(
-        self, start: int | None = ..., stop: int | None = ..., *, mode: Mode
-    ) -> Iterator[Operation | Damage]: ...
+    def half_repaired(self, mode: Mode) -> Iterator[Damage]:
+        """An interrupted repair, and files that the note contradicts: operations are missing."""
+        yield from super().half_repaired(mode)
+        for damage in self.missing():
+            yield from self.report(damage, mode)
 
-    def operations(
-        self, start: int | None = None, stop: int | None = None, *, mode: Mode = "failfast"
-    ) -> Iterator[Operation | Damage]:
-        """The operations with `start` <= number < `stop`; without `start` from the first there is."""
-        return self.records(start, stop, mode=mode)
+    def missing(self) -> list[Damage]:
+        """The files that the note contradicts: they are missing, or have another size."""
+        found = [] if self._single else lost_files(self.disk, self.directory, self.queue)
+        return [Damage(lost.name, lost.size or 0, lost.size or 0, lost.reason, lost.kind) for lost in found]
 
     def decoded(self, chunk: Chunk) -> list[Operation]:
         """The operations of a chunk."""
@@ -134,13 +138,16 @@ class Reader(FilesReader[Chunk, JournalFile, Operation]):
         report: Callable[[int], None] | None = None,
         *,
         at: int = 0,
+        resumed: bool = False,
         load: bool = True,
     ) -> Iterator[Chunk | Damage]:
         """The chunks of one file; `at` is where an operation is known to begin, not behind `start`.
 
-        Without `load` the data of very large operations is not read: their chunks are hollow.
+        With `resumed` one is known to begin at `start`. Without `load` the data of very large operations is not read:
+        their chunks are hollow.
         """
         low, high = source.positions(start, stop)
+        at = low if resumed else at
         if source.flaw is not None and low == at == 0:
             yield from self.report(source.flaw, mode)
         cursor = Cursor(file, source, at, dialect=self._verdict.dialect, settle=self._verdict.settle)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice, takewhile
 from typing import Any, Final, NamedTuple
 
@@ -42,7 +42,7 @@ from ..bytes.layout import (
 )
 from .boundary import MOST_DOUBTED, evidence_to_end, has_times, items_between, judge, leads_to_end, next_item, own_end
 from .cursor import Chunk, Cursor
-from .files import JournalFile
+from .files import JournalFile, Lost
 
 _MOST_TRIES: Final = 16
 _READ_BYTES: Final = 1 << 20
@@ -71,7 +71,8 @@ class Gap:
     """A range that is taken out of a file. `damage` is what cannot be read of it.
 
     `is_one_item` says that exactly one item is damaged; `xid` and `added` are its id and time, as far as they show.
-    `suspect` is where the item before the range begins.
+    `suspect` is where the item before the range begins. `missing` bytes were anywhere in the file and are not there any
+    more; it is negative if there are too many.
     """
 
     start: int
@@ -82,10 +83,16 @@ class Gap:
     is_one_item: bool = False
     xid: int | None = None
     added: int | None = None
+    missing: int = 0
 
     @property
     def size(self) -> int:
         return self.end - self.start
+
+    @property
+    def most_bytes(self) -> int:
+        """How many bytes of operations are lost at most, as far as is known."""
+        return self.damage.size + max(0, self.missing)
 
 
 @dataclass(slots=True)
@@ -130,8 +137,23 @@ class FileSalvage:
         """The dialect to search for operations in: where nothing shows it, the one that has all of them."""
         return KESTREL2 if self.verdict.dialect == UNDECIDED else int(self.verdict.dialect)
 
-    def walk(self) -> None:
-        """Go through the file."""
+    def walk(self, lost: Lost | None = None) -> None:
+        """Go through the file. `lost` says that it had another size."""
+        self._walk()
+        if lost is None or lost.noted is None:
+            return
+        missing = lost.noted - self.size
+        if self.gaps and self.gaps[-1].end == self.size > self.gaps[-1].start and not self.gaps[-1].is_one_item:
+            last = self.gaps.pop()
+            damage = replace(last.damage, reason=f"{last.damage.reason}; {lost.reason}")
+            self.gaps.append(replace(last, damage=damage, missing=missing))
+            return
+        if len(self.gaps) == len(self.stretches):
+            self.stretches.append(Span(self.size, self.size))
+        damage = Damage(self.source.name, self.size, self.size, lost.reason)
+        self.gaps.append(Gap(self.size, self.size, damage, missing=missing))
+
+    def _walk(self) -> None:
         position = 0
         while True:
             cursor = self._cursor(position, self.size)

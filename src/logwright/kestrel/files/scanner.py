@@ -15,13 +15,14 @@ read of them is a `Gap`: a pack holds the state of a queue, not how it came ther
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Unpack, overload
 
-from ...core.bytes.outcome import Damage, Mode, RecordsOnly
+from ...core.bytes.outcome import Damage, Mode
 from ...core.format import Located
-from ...core.read.files_scanner import FilesScanner, Following, Item
+from ...core.read.chunk import Bound
+from ...core.read.files_scanner import FilesScanner, Following, FollowingAll, FollowingRecords, Item
 from ...errors import Truncated
 from ..bytes.records import Operation
 from .boundary import judge
@@ -42,33 +43,16 @@ class Scanner(FilesScanner[Item]):
 
     @overload
     def __init__(
-        self: Scanner[Operation],
-        path: Path | str,
-        start: int | Mapping[str, int] | None = ...,
-        *,
-        mode: RecordsOnly = ...,
-        **options: Unpack[Following],
+        self: Scanner[Operation], path: Path | str, start: Bound = ..., **options: Unpack[FollowingRecords]
     ) -> None: ...
 
     @overload
     def __init__(
-        self: Scanner[Operation | Damage],
-        path: Path | str,
-        start: int | Mapping[str, int] | None = ...,
-        *,
-        mode: Mode,
-        **options: Unpack[Following],
+        self: Scanner[Operation | Damage], path: Path | str, start: Bound = ..., **options: Unpack[FollowingAll]
     ) -> None: ...
 
-    def __init__(
-        self,
-        path: Path | str,
-        start: int | Mapping[str, int] | None = None,
-        *,
-        mode: Mode = "failfast",
-        **options: Unpack[Following],
-    ) -> None:
-        super().__init__(path, start, mode=mode, **options)
+    def __init__(self, path: Path | str, start: Bound = None, **options: Unpack[Following]) -> None:
+        super().__init__(path, start, **options)
 
     def names(self) -> list[str]:
         """The queues that the directory has now."""

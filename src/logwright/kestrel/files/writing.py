@@ -40,8 +40,8 @@ from ..bytes.records import DIALECTS, Dialect, check_dialect
 from ..model.packing import finish_pack, next_timestamp, pack, remove_temporary, write_temporary
 from .boundary import judge
 from .cursor import Cursor
-from .files import JournalFile, Listing, list_files, lost_files
-from .note import note_rotated
+from .files import BAD_PACKS, JournalFile, Listing, is_plain, list_files, lost_files, present_files
+from .note import note_present, note_rotated
 from .reader import Reader
 
 logger = logging.getLogger("logwright.kestrel")
@@ -107,7 +107,7 @@ class QueueFiles(Appending):
         disk, directory = self._disk, self.directory
         listing = list_files(disk, directory, self.queue)
         self._check_names(listing)
-        self._check_missing(listing)
+        self._check_lost()
         self._check_pack(listing)
         remove_temporary(disk, directory, listing)
         finish_pack(disk, directory, listing)
@@ -127,6 +127,7 @@ class QueueFiles(Appending):
         else:
             self._file.sync()  # its writer may have been killed before that
         disk.sync_directory(directory)  # and before it synced the directory
+        note_present(disk, directory, self.queue, present_files(disk, directory, listing))
         self._file_size = self._file.size()
         return is_ended
 
@@ -141,17 +142,20 @@ class QueueFiles(Appending):
         self._check_files([file for file in listing.files if not file.is_newest])
 
     def _check_names(self, listing: Listing) -> None:
-        """Raise what is wrong with a file by its name alone."""
+        """Raise what is wrong with a file by its name alone, or because it is a directory or a link."""
+        for path in (file.path for file in listing.files):
+            if not is_plain(self._disk, path):
+                self._disk.open(path, "read").close()
         for flaw in (file.flaw for file in listing.files if file.flaw is not None):
             damage = DamagedJournal(flaw.file, flaw.start, flaw.reason)
-            if flaw.kind == "empty_pack":
+            if flaw.kind in BAD_PACKS:
                 raise self._explained(damage, _hint_at(listing))
             raise DamagedJournal(self.directory / flaw.file, flaw.start, f"{flaw.reason}; nothing was changed")
 
-    def _check_missing(self, listing: Listing) -> None:
-        """Raise if a rotated file is lost: what follows it would be replayed on another queue."""
-        for name in lost_files(self._disk, self.directory, self.queue, listing):
-            raise self._explained(DamagedJournal(name, 0, "this file is missing"))
+    def _check_lost(self) -> None:
+        """Raise if a file, or a part of it, is lost: what follows it would be replayed on another queue."""
+        for lost in lost_files(self._disk, self.directory, self.queue):
+            raise self._explained(DamagedJournal(lost.name, lost.size or 0, lost.reason))
 
     def _check_pack(self, listing: Listing) -> None:
         """Raise what is wrong with a pack that is not finished, or with a file after it, before it is finished.
@@ -373,9 +377,4 @@ def journal_to_write(disk: Disk, path: Path) -> JournalToWrite:
     """The journal of a queue for `open_for_writing`."""
     directory, queue = path.parent, path.name
     places = ((directory, queue),)
-    return JournalToWrite(disk, "kestrel", path, directory / lock_name(queue), places, _is_of, "queue")
-
-
-def _is_of(queue: str, name: str) -> bool:
-    """Whether a file is one of a queue's."""
-    return name == queue or name.startswith((queue + ".", queue + "~~"))
+    return JournalToWrite(disk, "kestrel", path, directory / lock_name(queue), places, "queue")

@@ -23,7 +23,6 @@ from contextlib import suppress
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Generic, NamedTuple, NoReturn, Self, TypeVar, Unpack
 
 from ...core.bytes.buffers import Buffer, as_bytes
@@ -408,9 +407,7 @@ class Reserving(Coroutine[Any, Any, Item]):
         self._item = await self._call
         return self._item
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if self._item is not None:
             await self._queue.settle(self._item, is_done=error is None)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Protocol, Self
 
 from ...errors import WrongUse
@@ -42,9 +41,7 @@ class Item:
             raise WrongUse("only an item that Queue.reserve or reserve_many has returned can be used in a with block")
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if self._owner is not None:
             self._owner.settle(self, error)
 

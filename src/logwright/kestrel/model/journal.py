@@ -14,6 +14,7 @@ from ..bytes import codec, kernel
 from ..bytes.layout import DOCUMENTED, KESTREL2, TEMPORARY, lock_name, parse_name
 from ..bytes.records import Dialect, Operation
 from ..files.files import list_files, list_queues
+from ..files.note import rotated_files
 from ..files.queues import QueuesReader
 from ..files.reader import Reader
 from ..files.scanner import Scanner
@@ -86,7 +87,7 @@ def _file_looks_like(disk: Disk, path: Path) -> Evidence | None:
 
 
 def names_journal(disk: Disk, path: Path) -> bool:
-    """Whether a path is the name of a queue that has rotated files, whether or not its newest one is there."""
+    """Whether a path is the name of a queue that has rotated files or had them, whether or not the newest is there."""
     parsed = parse_name(path.name)
     if parsed is None or parsed[1] is not None:
         return False
@@ -94,7 +95,8 @@ def names_journal(disk: Disk, path: Path) -> bool:
         listed = list_files(disk, path.parent, parsed[0]).files
     except NotFound:
         return False
-    return any(_operations_in(disk, file.path) is not None for file in listed if not file.is_newest)
+    is_rotated = any(_operations_in(disk, file.path) is not None for file in listed if not file.is_newest)
+    return is_rotated or bool(rotated_files(disk, path.parent, parsed[0]))
 
 
 def _has_neighbours(disk: Disk, path: Path, queue: str) -> bool:

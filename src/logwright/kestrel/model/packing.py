@@ -139,6 +139,9 @@ def finish_pack(disk: Disk, directory: Path, listing: Listing) -> None:
     disk.sync_directory(directory)
     size = disk.file_size(pack.path)
     disk.rename(pack.path, directory / name)
+    if not disk.exists(directory / pack.queue):  # a crash within a rotation; where a file is noted the newest is there
+        disk.open(directory / pack.queue, "create").close()
+    disk.sync_directory(directory)  # what is noted has its name
     note_rotated(disk, directory, pack.queue, name, size, upto=pack.timestamp)
 
 

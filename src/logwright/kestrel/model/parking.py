@@ -15,9 +15,9 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
+from ...core.format import Unparked
 from ...core.io.disk import REAL_DISK, Disk
 from ...errors import NotFound, WrongUse
 from ..bytes.layout import is_queue_name, parked_name
@@ -28,23 +28,6 @@ from .engine import Engine
 from .handles import Handle, Settings
 from .limits import Limits, check_count
 from .shelf import Entry
-
-
-@dataclass(frozen=True, slots=True)
-class Unparked:
-    """What was, or would be, put back.
-
-    source, target      the queues, by the paths of their newest files
-    items               how many items
-    left                how many stay parked
-    doubled             how many of the items were in the other queue already: a crash had interrupted the one before
-    """
-
-    source: Path
-    target: Path
-    items: int
-    left: int
-    doubled: int = 0
 
 
 def unpark(path: Path | str, to: str | None = None, *, most: int | None = None, disk: Disk = REAL_DISK) -> Unparked:

@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ...core.io.disk import REAL_DISK, Disk
-from ...core.publish.restore import Restore
-from ...core.publish.restored_file import RestoredFile
+from ...core.publish.restore import Restore, RestoredFile
 from ...errors import WrongUse
 from ..bytes import kernel
 from ..bytes.codec import Columns

@@ -13,7 +13,6 @@ also those that were read before their file was rotated and got another name. It
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Final
 
@@ -62,11 +61,6 @@ _SOURCES: Final = {
 }
 """From which of the format's own columns a column is made, where those have other names."""
 _OWN: Final = ("queue", "op", "xid", "count", "added", "expires", "data", "file", "position", "size", "before")
-_DETAILS: Final = pa.struct(
-    [("queue", pa.string()), ("xid", pa.int32()), ("count", pa.int32()), ("expires", pa.int64()), ("added", pa.int64())]
-)
-
-
 _WRITTEN: Final = ("queue", "data", "added", "expires")
 """What becomes an item of a queue, by a sink."""
 _TIMED: Final = pa.array([op for op, fields in FIELDS.items() if "added" in fields], pa.string())
@@ -148,8 +142,11 @@ def _lost(exact: pa.Array, kept: pa.Array) -> pa.Array:
     return pc.if_else(pc.is_null(kept), exact.view(pa.int64()), pa.scalar(None, pa.int64()))
 
 
-def recorded_operations(rows: pa.RecordBatch) -> list[Columns]:
+def operations(rows: pa.RecordBatch) -> list[Columns]:
     """Rows of the table `queue_operations` as operations again."""
+    for name in ("op", "position", "size"):
+        if rows.column(name).null_count:
+            raise WrongUse(f"column {name} is null in a row that is to become an operation")
     times = {}
     for name in ("added", "expires"):
         exact = pc.divide(rows.column(name).view(pa.int64()), 1000)
@@ -160,47 +157,6 @@ def recorded_operations(rows: pa.RecordBatch) -> list[Columns]:
     names = ("op", "xid", "count", "added", "expires", "data")
     arrays = [times.get(name, rows.column(name)) for name in names]
     return from_arrow(pa.RecordBatch.from_arrays(arrays, names=names))
-
-
-# --- restoring ------------------------------------------------------------------------------------------------------
-
-
-def operations(batch: pa.RecordBatch) -> list[Columns]:
-    """The rows of a batch in the columns that all formats share, as operations again."""
-    for name in ("op", "position", "size", "detail"):
-        if batch.column(name).null_count:
-            raise WrongUse(f"column {name} is null in a row that is to become an operation")
-    found = parsed(batch.column("detail"))
-    exact = pc.divide(batch.column("timestamp_ns"), 1_000_000)
-    added = pc.coalesce(found.field("added"), exact)
-    # What has no time of its own is given any; an item that needs one must have it.
-    missing = pc.and_(pc.is_null(added), pc.is_in(batch.column("op"), _TIMED))
-    if pc.any(missing).as_py():
-        raise WrongUse(f"row {pc.index(missing, True).as_py()} does not say when its item was added")
-    return from_arrow(
-        pa.RecordBatch.from_arrays(
-            [
-                batch.column("op"),
-                found.field("xid"),
-                found.field("count"),
-                added,
-                found.field("expires"),
-                batch.column("value"),
-            ],
-            names=["op", "xid", "count", "added", "expires", "data"],
-        )
-    )
-
-
-def parsed(column: pa.Array) -> pa.StructArray:
-    """What the column `detail` says, as `_detail` has written it."""
-    try:
-        found = [json.loads(text) for text in column.to_pylist()]
-        if any(type(each) is not dict or type(each.get("queue")) is not str for each in found):
-            raise ValueError("there is one that does not name a queue")
-        return pa.array(found, _DETAILS)
-    except (ValueError, TypeError, pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        raise WrongUse(f"the details of these rows are none of operations: {error}") from None
 
 
 # --- writing ------------------------------------------------------------------------------------------------------

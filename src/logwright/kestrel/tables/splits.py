@@ -85,7 +85,7 @@ class QueueSplits(FileSplits):
                 file = files.file(source)
                 planned = whole_file(source, file.size(), target_bytes, start, stop) if source.flaw is None else None
                 if planned is None:
-                    items = reader.file_chunks(source, file, start, stop, "permissive", load=False)
+                    items = reader.file_chunks(source, file, start, stop, "permissive", resumed=resumed, load=False)
                     planned = cut_file(source, items, target_bytes, start, resumed=resumed)
                 found += [replace(split, mark=_split_mark(file, split)) for split in planned]
         return found

@@ -9,11 +9,11 @@ from typing import Final
 from ...core.options import suggest
 from ...errors import WrongUse
 from .parquet import ParquetPublisher
-from .publisher import Batch, Checkpoint, Publisher, TableFile, part_name
+from .publisher import Batch, Checkpoint, Publisher, TableFile, batch_of, part_name
 from .store import S3_OPTIONS, LocalStore, S3Store, Store
 from .transactions import Tables, TransactionPublisher
 
-__all__ = ["FORMATS", "Batch", "Checkpoint", "Publisher", "TableFile", "open_publisher", "part_name"]
+__all__ = ["FORMATS", "Batch", "Checkpoint", "Publisher", "TableFile", "batch_of", "open_publisher", "part_name"]
 
 FORMATS: Final = ("parquet", "delta", "iceberg")
 _OPTIONS: Final = {

@@ -84,17 +84,17 @@ class ParquetPublisher(Publisher):
     filesystem: fs.FileSystem = fs.LocalFileSystem()
 
     def __init__(self, out: Path | str, *, disk: Disk = REAL_DISK) -> None:
-        self.path = Path(out)
+        self.out = Path(out)
         self._disk = disk
-        self._commit = commit_of(disk, self.path)
+        self._commit = commit_of(disk, self.out)
         self._run = secrets.token_hex(8)
-        refuse_others(disk, self.path)
-        refuse_format(str(out), NAME, read_format(disk, self.path) or NAME)
-        make_directories(disk, self.path / HOME)
-        self._lock = lock_output(disk, self.path)
+        refuse_others(disk, self.out)
+        refuse_format(str(out), NAME, read_format(disk, self.out) or NAME)
+        make_directories(disk, self.out / HOME)
+        self._lock = lock_output(disk, self.out)
         try:
-            self.completed = recover(disk, self.path, self._commit)
-            self.checkpoint = read_checkpoint(self.path, disk=disk)
+            self.completed = recover(disk, self.out, self._commit)
+            self.checkpoint = read_checkpoint(self.out, disk=disk)
             self._files = self._read_files()
         except BaseException:
             self._lock.release()
@@ -103,11 +103,16 @@ class ParquetPublisher(Publisher):
     def where(self, table: str) -> str:
         check_table(table)
         path = self._staging / table
-        make_directories(self._disk, path)
+        for folder in (path.parent.parent, path.parent, path):  # publishing syncs them
+            if not self._disk.is_directory(folder):
+                self._disk.make_directory(folder)
         return str(path)
 
     def files(self, table: str) -> list[TableFile]:
         return list(self._files.get(table, ()))
+
+    def path(self, file: TableFile) -> str:
+        return str(self.out / file.table / file.name)
 
     def publish(self, batch: Batch) -> Checkpoint:
         self._begin(batch)
@@ -122,14 +127,21 @@ class ParquetPublisher(Publisher):
         if moves:
             sync_staged(self._disk, self._staging, moves)
         try:
-            self._commit.publish(asdict(manifest), partial(put, self._disk, self.path, manifest))
+            self._commit.publish(asdict(manifest), partial(put, self._disk, self.out, manifest))
         except BaseException:
-            self._end(f"{self.path}: publishing batch {batch.number} failed; open the directory again to complete it")
+            self._end(f"{self.out}: publishing batch {batch.number} failed; open the directory again to complete it")
             raise
         self._run = secrets.token_hex(8)
         self._files = after
         self.checkpoint = Checkpoint(batch.number, manifest.state)
         return self.checkpoint
+
+    def note(self, state: Mapping[str, Any]) -> None:
+        checkpoint = self._noting(state)
+        files = {table: [as_json(file) for file in found] for table, found in self._files.items()}
+        contents = {"batch": checkpoint.batch, "state": checkpoint.state, "files": files}
+        replace_json(self._disk, self.out / HOME / CHECKPOINT, contents)
+        self.checkpoint = checkpoint
 
     def discard(self) -> None:
         self._commit.discard()
@@ -144,7 +156,7 @@ class ParquetPublisher(Publisher):
 
     @property
     def _staging(self) -> Path:
-        return self.path / HOME / STAGING / self._run
+        return self.out / HOME / STAGING / self._run
 
     def _stage_report(self, report: Path) -> Move:
         data = report.read_bytes()
@@ -159,15 +171,15 @@ class ParquetPublisher(Publisher):
                 return None
             return {table: [parse_file(table, file) for file in files] for table, files in known.items()}
 
-        path = self.path / HOME / CHECKPOINT
+        path = self.out / HOME / CHECKPOINT
         known = read_json(self._disk, path, parse, "checkpoint of the pipeline", CHECKPOINT_HINT)
         if known is not None:
             return known
         if self.checkpoint is None:
             return {}
-        tables = [name for name in self._disk.list_directory(self.path) if name not in (HOME, REPORT)]
-        names = (name for table in tables for name in table_files(self.path, table, disk=self._disk))
-        return by_table(_described(self._disk, self.path, name) for name in names)
+        tables = [name for name in self._disk.list_directory(self.out) if name not in (HOME, REPORT)]
+        names = (name for table in tables for name in table_files(self.out, table, disk=self._disk))
+        return by_table(_described(self._disk, self.out, name) for name in names)
 
 
 # --- looking --------------------------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ REPORT: Final = "report.html"
 RETENTION: Final = datetime.timedelta(days=7)
 """How long files that are no longer in a table are kept for readers of earlier versions, unless the caller says."""
 _PART: Final = re.compile(r"part-(\d{8,})-[0-9a-f]{5,}\.[A-Za-z0-9_.]+")
-_TABLE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+_TABLE: Final = re.compile(r"(?!_logwright)_?[A-Za-z][A-Za-z0-9_]*")
 
 
 def part_name(batch: int, token: str | None = None) -> str:
@@ -121,8 +121,24 @@ class Publisher(Closing, ABC):
         """The data files that a table has now; none if there is no such table."""
 
     @abstractmethod
+    def path(self, file: TableFile) -> str:
+        """Where a data file that a table has is on `filesystem`."""
+
+    @abstractmethod
     def publish(self, batch: Batch) -> Checkpoint:
         """Make a batch visible. If this fails, the batch is published by the next opening or not at all."""
+
+    @abstractmethod
+    def note(self, state: Mapping[str, Any]) -> None:
+        """Replace the state that the last batch has saved. No table changes."""
+
+    def _noting(self, state: Mapping[str, Any]) -> Checkpoint:
+        """The checkpoint with another state. It fails if there is none, or a batch is not completed."""
+        if self._unusable is not None:
+            raise Poisoned(self._unusable)
+        if self.checkpoint is None:
+            raise WrongUse("there is no batch yet whose state could be replaced")
+        return Checkpoint(self.checkpoint.batch, dict(state))
 
     @abstractmethod
     def discard(self) -> None:

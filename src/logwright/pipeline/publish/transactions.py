@@ -136,6 +136,9 @@ class TransactionPublisher(Publisher):
     def files(self, table: str) -> list[TableFile]:
         return self._tables.files(table)
 
+    def path(self, file: TableFile) -> str:
+        return self._store.path(f"{file.table}/{file.name}")
+
     def publish(self, batch: Batch) -> Checkpoint:
         self._begin(batch)
         changes = self._changes(batch)
@@ -148,6 +151,11 @@ class TransactionPublisher(Publisher):
         self._commit(intent)
         with self._noted(batch.number):
             return self._complete(intent, changes)
+
+    def note(self, state: Mapping[str, Any]) -> None:
+        checkpoint = self._noting(state)
+        self._write(CHECKPOINT, {"batch": checkpoint.batch, "state": checkpoint.state, "tables": self._versions})
+        self.checkpoint = checkpoint
 
     def discard(self) -> None:
         if self._unusable is None:

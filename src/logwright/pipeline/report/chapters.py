@@ -40,6 +40,18 @@ def _queue_row(columns: _Columns, queue: QueueFigures, highest: int) -> Markup:
     )
 
 
+def expectations(figures: Figures) -> Markup:
+    if not figures.expectations:
+        return NOTHING
+    columns = [("Expectation", "name"), ("Table", ""), ("Condition", "name"), ("Action", "")]
+    columns += [("Rows that do not meet it", "number")]
+    rows = [
+        row(columns, label(each.name), each.table, label(each.condition), each.action, _warned(each.failed))
+        for each in figures.expectations
+    ]
+    return section("Expectations", "Conditions on the rows of tables.", table(columns, rows))
+
+
 def stores(figures: Figures) -> Markup:
     if not figures.stores:
         return NOTHING

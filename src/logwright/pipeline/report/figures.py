@@ -12,31 +12,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from .reducing import (
-    MOST_ROWS,
-    ActivityRow,
-    DamageRow,
+    Counts,
     PageRow,
     QueueRow,
-    Rows,
     SegmentRow,
     StoreRow,
-    activity_rows,
-    damage_rows,
     page_rows,
     queue_rows,
     segment_rows,
-    small,
     store_rows,
 )
-
-SHOWN: Final = (
-    *("activity", "files", "damage", "consumers", "queue_items", "kv_history", "kv_state"),
-    *("segments", "transactions", "page_versions"),
-)
-"""The tables that the report shows."""
+from .summary import ActivitySummary, DamageSummary, merged
 
 MOST_JOURNALS: Final = 40
 MOST_CONSUMERS: Final = 30
@@ -60,6 +49,9 @@ _WIDTHS: Final = (
 _ENOUGH_OF_RECORDS: Final = 0.99
 _SMALL_PART_OF_TIME: Final = 0.1
 _MOST_ZOOMS: Final = 8
+
+
+Row: TypeAlias = Mapping[str, Any]
 
 
 # --- what is shown --------------------------------------------------------------------------------------------------
@@ -189,6 +181,21 @@ class DamageFigures:
         return sum(size for _, size in self.kinds.values())
 
 
+@dataclass(frozen=True, slots=True)
+class ExpectationFigures:
+    """An expectation: how many rows do not meet it of all that were checked, and of those that this run has written.
+
+    Live rows are checked again whenever they are written.
+    """
+
+    name: str
+    table: str
+    condition: str
+    action: str
+    failed: int
+    new: int
+
+
 @dataclass(slots=True)
 class Figures:
     """Everything that the report shows. Parts that are None are omitted."""
@@ -223,6 +230,7 @@ class Figures:
     paged: list[PageRow] | None = None
     """Files of pages; those with the most transactions, then versions, first."""
     paged_count: int = 0
+    expectations: list[ExpectationFigures] = field(default_factory=list)
     tails: list[str] = field(default_factory=list)
     """Journals that end with bytes that are not a complete record yet and were not read, one sentence each."""
 
@@ -231,47 +239,48 @@ class Figures:
 
 
 def gather(
-    frames: Mapping[str, Rows],
+    activity: ActivitySummary | None,
+    damage: DamageSummary | None,
+    lists: Mapping[str, Sequence[Row]],
+    counts: Mapping[str, Counts],
     *,
     source: str,
     out: str,
     made_at: float,
     seconds: float | None = None,
     tables: Sequence[TableFigures] = (),
+    expectations: Sequence[ExpectationFigures] = (),
     notes: Sequence[str] = (),
     tails: Sequence[str] = (),
-    most_rows: int = MOST_ROWS,
 ) -> Figures:
-    """The figures of the tables, given by name as DataFrames or Arrow tables.
-
-    Only tables in `SHOWN` are used, and any may be missing. Spark aggregates tables of more than `most_rows` rows.
+    """The figures of the tables: summaries of `activity` and `damage`, the rows of `files` and `consumers`, and the
+    numbers of rows of others. What is None or missing is not shown.
     """
     found = Figures(source, out, made_at, seconds, tables=list(tables), notes=list(notes), tails=list(tails))
-    active = activity_rows(frames["activity"], most=most_rows) if "activity" in frames else []
-    files = small(frames["files"]).to_pylist() if "files" in frames else []
-    damaged = damage_rows(frames["damage"], most=most_rows) if "damage" in frames else []
-    _gather_journals(found, active, files, damaged)
-    if "activity" in frames:
-        found.activity = _activity(active, found)
-    if "damage" in frames:
-        found.damage = _damage(damaged, {(row["journal"], row["file"]): row["bytes"] for row in files})
-    if "consumers" in frames:
-        rows = small(frames["consumers"]).to_pylist()
+    found.expectations = list(expectations)
+    files = lists.get("files", ())
+    _gather_journals(found, activity, files, damage)
+    if activity is not None:
+        found.activity = _activity(_moments(activity, found), found)
+    if damage is not None:
+        found.damage = _damage(damage, {(row["journal"], row["file"]): row["bytes"] for row in files})
+    if "consumers" in lists:
+        rows = lists["consumers"]
         found.statuses = dict(sorted(Counter(row["status"] for row in rows).items()))
         found.consumers = _consumers(rows)
-    if "queue_items" in frames:
-        queues = _queues(queue_rows(frames["queue_items"]))
+    if "queue_items" in counts:
+        queues = _queues(queue_rows(counts["queue_items"]))
         found.queues, found.queue_count = queues[:MOST_QUEUES], len(queues)
-    if "kv_history" in frames or "kv_state" in frames:
-        stores = store_rows(frames.get("kv_history"), frames.get("kv_state"))
+    if "kv_history" in counts or "kv_state" in counts:
+        stores = store_rows(counts.get("kv_history"), counts.get("kv_state"))
         stores.sort(key=lambda one: (-(one.keys or 0), -(one.changes or 0), one.journal, one.store))
         found.stores, found.store_count = stores[:MOST_STORES], len(stores)
-    if "segments" in frames:
-        segmented = segment_rows(frames["segments"])
+    if "segments" in counts:
+        segmented = segment_rows(counts["segments"])
         segmented.sort(key=lambda one: (one.checked - one.segments, -one.segments, one.journal))
         found.segmented, found.segmented_count = segmented[:MOST_SEGMENTED], len(segmented)
-    if "transactions" in frames or "page_versions" in frames:
-        paged = page_rows(frames.get("transactions"), frames.get("page_versions"))
+    if "transactions" in counts or "page_versions" in counts:
+        paged = page_rows(counts.get("transactions"), counts.get("page_versions"))
         paged.sort(key=lambda one: (-sum(one.outcomes.values()), -(one.versions or 0), one.journal, one.file))
         found.paged, found.paged_count = paged[:MOST_PAGED], len(paged)
     return found
@@ -281,35 +290,29 @@ def gather(
 
 
 def _gather_journals(
-    found: Figures, active: Iterable[ActivityRow], files: Iterable[dict[str, Any]], damaged: Iterable[DamageRow]
+    found: Figures, activity: ActivitySummary | None, files: Iterable[Row], damage: DamageSummary | None
 ) -> None:
     """Fill in the largest journals, the number of all journals, and their total."""
-    journals: dict[tuple[str, str | None], JournalFigures] = {}
-    unnamed = 0
+    journals: dict[tuple[str, str], JournalFigures] = {}
 
-    def journal_of(format: str, name: str | None) -> JournalFigures:
-        return journals.setdefault((format, name), JournalFigures(format, name or ""))
+    def journal_of(format: str, name: str) -> JournalFigures:
+        return journals.setdefault((format, name), JournalFigures(format, name))
 
-    for row in active:
-        journal = journal_of(row.format, row.journal)
-        journal.records += row.records
-        journal.bytes += row.bytes
-        journal.untimed += row.records if row.first is None else 0
-        journal.first = _earlier(journal.first, row.first)
-        journal.last = _later(journal.last, row.last)
-        unnamed = max(unnamed, 0 if row.journal is not None else row.journals)
+    for name, one in {} if activity is None else activity.journals.items():
+        journal = journal_of(one.format, name)
+        journal.records, journal.bytes, journal.untimed = one.records, one.bytes, one.untimed
+        journal.first, journal.last = one.first, one.last
     for file in files:
         journal = journal_of(file["format"], file["journal"])
         journal.files += 1
         journal.file_bytes += file["bytes"]
-    for wrong in damaged:
-        journal = journal_of(wrong.format, wrong.journal)
-        journal.damaged += wrong.count
-        journal.damaged_bytes += wrong.bytes
+    for (format, name, _), (count, size) in {} if damage is None else damage.kinds.items():
+        journal = journal_of(format, name)
+        journal.damaged += count
+        journal.damaged_bytes += size
     _add_up(found.total, journals.values())
-    named = [journal for (_, name), journal in journals.items() if name is not None]
-    found.journal_count = max(len(named), unnamed + sum(1 for journal in named if journal.records))
-    found.journals = sorted(named, key=lambda one: (-one.size, one.name))[:MOST_JOURNALS]
+    found.journal_count = len(journals)
+    found.journals = sorted(journals.values(), key=lambda one: (-one.size, one.name))[:MOST_JOURNALS]
 
 
 def _add_up(total: JournalFigures, journals: Iterable[JournalFigures]) -> None:
@@ -357,7 +360,23 @@ def densest(counts: Sequence[int]) -> tuple[int, int]:
     return best
 
 
-def _activity(rows: Sequence[ActivityRow], figures: Figures) -> Activity:
+class Moment(NamedTuple):
+    """Records of a journal at about a time, in seconds since 1970; without a name, of several journals."""
+
+    journal: str | None
+    at: int
+    records: int
+    bytes: int
+
+
+def _moments(activity: ActivitySummary, figures: Figures) -> list[Moment]:
+    first = figures.total.first or 0  # a period may begin before its first record
+    found = [Moment(name, *row) for name, series in activity.series.items() for row in series.rows()]
+    found += [Moment(None, *row) for row in activity.others.rows()]
+    return [each._replace(at=max(each.at, first)) for each in found]
+
+
+def _activity(rows: Sequence[Moment], figures: Figures) -> Activity:
     found = Activity(untimed=figures.total.untimed)
     first, last = figures.total.first, figures.total.last
     if first is None or last is None:
@@ -366,10 +385,9 @@ def _activity(rows: Sequence[ActivityRow], figures: Figures) -> Activity:
         found.width = bucket_width(last - first)
         found.start = first // found.width * found.width
         found.buckets = (last - found.start) // found.width + 1
-        rows = [row for row in rows if row.at is not None and first <= row.at <= last]
+        rows = [row for row in rows if first <= row.at <= last]
         counts = [0] * found.buckets
         for row in rows:
-            assert row.at is not None
             counts[(row.at - found.start) // found.width] += row.records
         low, high = densest(counts)
         if found.width == _MINUTE or high - low + 1 > _SMALL_PART_OF_TIME * found.buckets:
@@ -384,11 +402,10 @@ def _activity(rows: Sequence[ActivityRow], figures: Figures) -> Activity:
     return found
 
 
-def _fill(found: Activity, rows: Iterable[ActivityRow], names: Sequence[str]) -> None:
+def _fill(found: Activity, rows: Iterable[Moment], names: Sequence[str]) -> None:
     """Put rows into their buckets."""
     by_name: dict[str | None, Series] = {}
     for row in rows:
-        assert row.at is not None
         bucket = (row.at - found.start) // found.width
         if not 0 <= bucket < found.buckets:
             continue
@@ -403,51 +420,29 @@ def _fill(found: Activity, rows: Iterable[ActivityRow], names: Sequence[str]) ->
 # --- damage and consumers -------------------------------------------------------------------------------------------
 
 
-def _damage(rows: Iterable[DamageRow], sizes: Mapping[tuple[str, str], int]) -> DamageFigures:
-    found = DamageFigures()
-    files: dict[tuple[str, str], DamagedFile] = {}
+def _damage(damage: DamageSummary, sizes: Mapping[tuple[str, str], int]) -> DamageFigures:
+    found = DamageFigures(unreadable_count=damage.unreadable_count, file_count=len(damage.files) + damage.uncounted)
     kinds: dict[str, tuple[int, int]] = {}
-    for row in rows:
-        count, size = kinds.get(row.kind, (0, 0))
-        kinds[row.kind] = (count + row.count, size + row.bytes)
-        if row.is_rest:
-            found.file_count += row.files
-        elif row.file is None:
-            found.unreadable_count += row.count
-            found.unreadable.append((row.journal, row.reason))
-        else:
-            place = (row.journal, row.file)
-            file = files.setdefault(place, DamagedFile(*place, sizes.get(place, 0), 0, 0))
-            file.size = max(file.size, row.end)
-            file.count += row.count
-            file.bytes += row.bytes
-            file.ranges.append(Range(row.start, row.end, row.kind, row.reason, row.count, row.bytes))
+    for (_, _, kind), (count, size) in damage.kinds.items():
+        before = kinds.get(kind, (0, 0))
+        kinds[kind] = (before[0] + count, before[1] + size)
     found.kinds = dict(sorted(kinds.items()))
-    found.file_count += len(files)
-    found.unreadable = sorted(found.unreadable)[:MOST_UNREADABLE]
-    worst = sorted(files.values(), key=lambda one: (-one.count, -one.bytes, one.journal, one.file))
+    found.unreadable = sorted(damage.unreadable)[:MOST_UNREADABLE]
+    files = []
+    for place, ranges in damage.files.items():
+        size = max(sizes.get(place, 0), *(end for _, end, *_ in ranges))
+        count, total = sum(each[5] for each in ranges), sum(each[2] for each in ranges)
+        drawn = [
+            Range(start, end, kind, reason, number, inside)
+            for start, end, inside, kind, reason, number in merged(ranges, size, MOST_RANGES_OF_A_FILE)
+        ]
+        files.append(DamagedFile(*place, size, count, total, drawn))
+    worst = sorted(files, key=lambda one: (-one.count, -one.bytes, one.journal, one.file))
     found.files = worst[:MOST_DAMAGED_FILES]
-    for file in found.files:
-        file.ranges = _drawn_together(file)
     return found
 
 
-def _drawn_together(file: DamagedFile) -> list[Range]:
-    """The ranges of a file in order; ranges that would overlap when drawn are merged."""
-    cells: dict[tuple[str, int], Range] = {}
-    for one in sorted(file.ranges, key=lambda one: one.start):
-        place = (one.kind, one.start * MOST_RANGES_OF_A_FILE // max(1, file.size))
-        if place not in cells:
-            cells[place] = one
-        else:
-            before = cells[place]
-            before.end = max(before.end, one.end)
-            before.count += one.count
-            before.bytes += one.bytes
-    return list(cells.values())
-
-
-def _consumers(rows: Iterable[dict[str, Any]]) -> list[ConsumerFigures]:
+def _consumers(rows: Iterable[Row]) -> list[ConsumerFigures]:
     names = [column.name for column in fields(ConsumerFigures)]
     found = [ConsumerFigures(*(row[name] for name in names)) for row in rows]
     found.sort(

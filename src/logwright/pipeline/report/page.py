@@ -3,19 +3,19 @@
 The page contains its style and drawings. It loads nothing, runs no scripts, and is readable in dark mode and on paper.
 Names of journals and files are always escaped.
 
-    figures = gather({name: spark.read.parquet(f"tables/{name}") for name in ("activity", "files", …)}, …)
+    figures = gather(activity, damage, {"files": …, "consumers": …}, counts, …)
     write_report(Path("tables/report.html"), figures)
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from ... import __version__
 from ...core.io.disk import REAL_DISK, Disk, replace_file
+from ...location import without_secrets
 from . import chapters, plots, units
 from .figures import Activity, ConsumerFigures, DamagedFile, DamageFigures, Figures, JournalFigures
 from .markup import DASH, NOTHING, Content, Markup, element, empty, join, label, row, section, shown, table
@@ -32,8 +32,6 @@ _STATUSES: Final = {
     "unreadable": "bad",
 }
 """The statuses of consumers, and their CSS classes."""
-_SECRETS: Final = re.compile(r"(?<=://)[^/@]*@|\?.*$")
-"""The secret parts of a URI: user, password and options."""
 
 
 def write_report(path: Path, figures: Figures, *, disk: Disk = REAL_DISK) -> int:
@@ -45,7 +43,7 @@ def write_report(path: Path, figures: Figures, *, disk: Disk = REAL_DISK) -> int
 
 def render_report(figures: Figures) -> str:
     """The report as HTML."""
-    heading = f"Journal report: {shown(_place(figures.source))}"
+    heading = f"Journal report: {shown(without_secrets(figures.source))}"
     head = element(
         "head",
         element("meta", charset="utf-8"),
@@ -66,6 +64,7 @@ def render_report(figures: Figures) -> str:
         chapters.stores(figures),
         chapters.segments(figures),
         chapters.pages(figures),
+        chapters.expectations(figures),
         _damage(figures),
         _tables(figures),
         _notes(figures),
@@ -75,15 +74,11 @@ def render_report(figures: Figures) -> str:
     return "<!DOCTYPE html>\n" + element("html", head, body, lang="en") + "\n"
 
 
-def _place(location: str) -> str:
-    return _SECRETS.sub("", location)
-
-
 # --- the top --------------------------------------------------------------------------------------------------------
 
 
 def _header(figures: Figures) -> Markup:
-    source, out = _place(figures.source), _place(figures.out)
+    source, out = without_secrets(figures.source), without_secrets(figures.out)
     took = "" if figures.seconds is None else f" in {units.duration(figures.seconds)}"
     return join(
         element("h1", "Journal report"),

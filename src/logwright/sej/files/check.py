@@ -23,9 +23,10 @@ from ...core.bytes.outcome import Damage, Span
 from ...core.format import Located
 from ...core.io.disk import Disk, File
 from ...core.io.quarantine import kept_bytes
+from ...core.read.file_check import report_repairs
 from ...core.read.report import Problem, Progress, Report, Summary
 from ...core.read.survey import MOST_SHOWN_BYTES, Survey
-from ...core.repair.plan import TEMPORARY_SUFFIX, report_repairs
+from ...core.repair.plan import TEMPORARY_SUFFIX
 from ...errors import DamagedJournal, LogwrightError, NotFound, StorageFailed, is_refusal
 from ..bytes import codec, kernel
 from ..bytes.layout import (
@@ -39,14 +40,15 @@ from ..bytes.layout import (
     OFFSET_DIRECTORY,
     OFFSET_LOCK_SUFFIX,
     OFFSET_SUFFIX,
+    OVERHEAD,
     SEGMENT_DIRECTORY,
     VALUE_SIZE,
 )
 from ..bytes.records import Message
 from .checksums import CheckedFile, checksum_path
-from .ending import End, find_end, plausible_last
+from .ending import End, damage_of_last_block, find_end, plausible_last
 from .index import ENTRY_BYTES, HEADER_BYTES, Entry, Index, Stretch, header_of, index_path, last_timestamp
-from .missing import find_missing
+from .missing import find_following, find_missing
 from .offset_file import passed_from, read_consumers, stored_offset
 from .segment import Chunk, Cursor, Segment, find_truncation, judge, message_span, open_segment, step_back, unchecked
 
@@ -69,13 +71,15 @@ def verify(reader: Reader, *, progress: Progress | None = None) -> Report:
     expected: int | None = None
     ends: dict[str, int] = {}
     times = _Times(report)
+    after_last = None if reader.is_single_file else find_following(reader.disk, reader.directory, segments)
     for number, segment in enumerate(segments):
-        following = segments[number + 1] if number + 1 < len(segments) else None
+        is_last = number + 1 == len(segments)
+        following = after_last if is_last else segments[number + 1]
         _check_transition(reader, report, segments, number, expected)
-        if following is not None and sizes[number] == 0:
+        if not is_last and sizes[number] == 0:
             message = "no message is in it, and another segment follows"
             report.anomalies.append(Problem(segment.name, 0, "empty_segment", message))
-        check = _SegmentCheck(reader, report, times, segment, following)
+        check = _SegmentCheck(reader, report, times, segment, following, is_last)
         expected = ends[segment.name] = check.run(progress, sum(sizes[:number]), report.bytes)
     if not reader.is_single_file:
         _check_missing(reader, report, segments, ends)
@@ -136,13 +140,14 @@ class _SegmentCheck:
     """One segment: its messages, its index, its checksums."""
 
     def __init__(
-        self, reader: Reader, report: Report, times: _Times, segment: Segment, following: Segment | None
+        self, reader: Reader, report: Report, times: _Times, segment: Segment, following: Segment | None, is_last: bool
     ) -> None:
         self._reader = reader
         self._report = report
         self._times = times
         self._segment = segment
         self._following = following
+        self._is_last = is_last
 
     def run(self, progress: Progress | None, before: int, total: int) -> int:
         """Check it; the offset that the next segment should begin with."""
@@ -173,8 +178,9 @@ class _SegmentCheck:
         except (StorageFailed, NotFound) as error:
             if is_refusal(error):
                 raise
-            self._problem(position, "unreadable", f"{error}; its messages were not checked")
-            expected = self._following.first_offset if self._following is not None else expected
+            self._problem(position, "unreadable", str(error))
+            most = expected + _size_or_nothing(self._reader, segment) // OVERHEAD
+            expected = self._following.first_offset if self._following is not None else most
         self._times.finish(segment)
         return expected
 
@@ -182,7 +188,7 @@ class _SegmentCheck:
         """Report why the cursor stopped; whether it continues, and the offset that is expected next."""
         expected = cursor.expected
         if cursor.ending == codec.CLEAN:
-            truncation = find_truncation(cursor) if self._following is None else None
+            truncation = find_truncation(cursor, self._following) if self._is_last else None
             if truncation is not None:
                 self._problem(truncation.start, truncation.kind, f"{truncation.reason}; {self._rest_lost(expected)}")
             return False, expected
@@ -203,7 +209,7 @@ class _SegmentCheck:
 
     def _rest_lost(self, expected: int) -> str:
         """Report what is lost if the rest of this segment cannot be read."""
-        if self._following is None:
+        if self._following is None or expected > self._following.first_offset:
             return f"whatever comes from offset {expected} on is missing"
         return f"nothing whole follows in this file: {_lost(expected, self._following.first_offset)}"
 
@@ -413,7 +419,8 @@ def _look_at(reader: Reader, look: _Survey, segment: Segment, following: Segment
         head = file.read_at(0, HEAD.size)
         if following is None:
             end = find_end(reader.disk, segment, file)
-            look.torn, look.damage = end.torn, look.damage or end.damage
+            bad_block = damage_of_last_block(reader.disk, segment, file, end)
+            look.torn, look.damage = end.torn, look.damage or end.damage or bad_block
             reader.torn_tail = end.torn
         else:
             last = plausible_last(file, size, segment)

@@ -1,10 +1,11 @@
 """The end of the messages of a segment: found backwards in constant time, or by walking.
 
 The end of the last segment of a journal is one of these:
-- the last message is whole: writing can continue after it, even if there is damage before it;
+- the last message is whole: writing can continue after it, even if there is damage before it, unless that is in a block
+  with a checksum that would cover new messages as well;
 - nothing valid follows the last whole message: a torn tail, which a writer cuts off and keeps;
 - valid messages or a copy of earlier ones follow bad bytes, the file is text, or the end is before the end of what
-  checksums cover, which was synced: damage, which is never cut.
+  checksums cover, or of what the index says of a finished segment, which was synced: damage, which is never cut.
 
 The last message is found by its trailing size. A value may contain the bytes of a message, and the tail may be torn
 right after these; so the preceding messages must also be consistent when stepping back. If they are not, the segment is
@@ -17,13 +18,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ...core.bytes.outcome import Damage
+from ...core.bytes.outcome import Damage, Span
 from ...core.io.disk import Disk, File
 from ..bytes.codec import CLEAN
 from ..bytes.layout import MAX_TIMESTAMP, NO_TIMESTAMP, OVERHEAD
 from .checksums import Checksums, checksum_path
-from .index import Index
-from .segment import Cursor, Segment, damage_of_synced, is_in_value, judge, step_back
+from .index import Index, indexed_end
+from .segment import Cursor, Segment, damage_of_synced, is_in_value, judge, mismatch, step_back
 
 STEPS_BACK: Final = 16
 """How many messages must go back in step before the last one is believed."""
@@ -42,7 +43,7 @@ class Walked:
 class End:
     """Where to continue writing. `torn` is the tail to cut first; with `damage` the segment must not be written.
 
-    `was_synced` says that the damage is at this end, where checksums show that more was synced. `walked` is set if the
+    `was_synced` says that the damage is at this end, where side files show that more was synced. `walked` is set if the
     segment was walked and no damage was found, `passed` if it was walked over damage.
     """
 
@@ -60,14 +61,37 @@ def find_end(disk: Disk, segment: Segment, file: File, *, walk_bytes: int = 0) -
 
     `walk_bytes` is the size up to which a segment is walked instead: no value can deceive a walk.
     """
-    sums = Checksums.load(disk, checksum_path(segment.path))  # first: a writer may append and sync meanwhile
-    covered_end = 0 if sums is None else sums.covered_end
+    covered_end = synced_end(disk, segment, file)  # first: a writer may append and sync meanwhile
     end = _find_end(disk, segment, file, walk_bytes)
     least = 1 if end.torn is not None else OVERHEAD  # if less is missing, bytes were deleted elsewhere
     if end.damage is not None or covered_end - end.position < least:
         return end
     damage = damage_of_synced(segment.name, end.position, end.torn, covered_end)
     return replace(end, torn=None, damage=damage, was_synced=True)
+
+
+def damage_of_last_block(disk: Disk, segment: Segment, file: File, end: End) -> Damage | None:
+    """The damage of the block in which the messages of the last segment end, None if its checksum matches.
+
+    A writer would extend this checksum over its new messages, and readers would then not return them. If the file is
+    shorter than what the checksum covers, nothing can be compared, and damage that was passed shows why.
+    """
+    sums = Checksums.load(disk, checksum_path(segment.path))
+    if sums is None:
+        return None
+    index, have = divmod(end.position, sums.block_bytes)
+    start, covered = index * sums.block_bytes, sums.entry(index)[1]
+    if covered > have:
+        return end.passed
+    if sums.check(index, file.read_at(start, covered)) is not False:
+        return None
+    return Damage(segment.name, start, start + covered, mismatch(Span(start, start + covered)), "checksum")
+
+
+def synced_end(disk: Disk, segment: Segment, file: File) -> int:
+    """Up to where a segment was synced, as far as its checksums and its index show. Ask before its end is read."""
+    sums = Checksums.load(disk, checksum_path(segment.path))
+    return max(0 if sums is None else sums.covered_end, indexed_end(disk, segment, file))
 
 
 def _find_end(disk: Disk, segment: Segment, file: File, walk_bytes: int) -> End:

@@ -19,6 +19,8 @@ The file overrides the index. An entry is valid only if its checksum is right an
 offset and timestamp at that position (or, for an end entry, ends there with the preceding message). A missing, short,
 foreign or outdated index only means a longer walk, so it needs no sync, and other programs may ignore or delete it. The
 times of a stretch are used only if the file confirms the entry at its end.
+
+An end entry is written after the segment was synced. So if the segment ends before it, messages are lost.
 """
 
 from __future__ import annotations
@@ -174,6 +176,51 @@ def read_entries(disk: Disk, segment: Segment, most_bytes: int, most_position: i
         entries.append(entry)
         since = entry.position
     return entries
+
+
+def read_end(disk: Disk, segment: Segment, file: File) -> Entry | None:
+    """The end entry of the index of a segment: the segment was synced up to there. None if it has none.
+
+    Ask before the end of the segment is read: a writer may add to both. An index of an earlier file of the same name
+    does not count: the first message has a time that this one does not have.
+    """
+    try:
+        index = disk.open(index_path(segment), "read")
+    except LogwrightError:
+        return None
+    try:
+        count = (index.size() - _HEADER.size) // _ENTRY.size
+        first = index.read_at(_HEADER.size, _ENTRY.size)
+        last = index.read_at(_HEADER.size + _ENTRY.size * max(0, count - 2), 2 * _ENTRY.size)[: count * _ENTRY.size]
+        head = file.read_at(0, HEAD.size)
+    except LogwrightError:
+        return None
+    finally:
+        index.close()
+    if len(last) < _ENTRY.size:
+        return None
+    since = _ENTRY.unpack_from(last)[1] if count > 1 else 0
+    beginning = Entry.unpack(first, segment.first_offset, 0)
+    end = Entry.unpack(last[-_ENTRY.size :], segment.first_offset, since)
+    if beginning is None or end is None or not end.is_end or not _can_begin(head, segment, beginning):
+        return None
+    return end
+
+
+def indexed_end(disk: Disk, segment: Segment, file: File) -> int:
+    """Up to where the index of a segment shows that it was synced; 0 if it does not."""
+    entry = read_end(disk, segment, file)
+    return 0 if entry is None else entry.position
+
+
+def _can_begin(head: bytes, segment: Segment, entry: Entry) -> bool:
+    """Whether the stretch of the first entry of an index can begin with this head of a message."""
+    if len(head) < HEAD.size:
+        return True
+    offset, timestamp, _, _ = HEAD.unpack(head)
+    if offset != segment.first_offset or timestamp == NO_TIMESTAMP:  # it is damaged, or has no time
+        return True
+    return bool(entry.smallest <= timestamp <= entry.largest)
 
 
 def _rises(entries: list[Entry], entry: Entry) -> bool:

@@ -3,14 +3,15 @@
 The `fields` of an entry, for programs:
 
     lost        first, next     the offsets that are lost: first <= offset < next; next is None at the end of the
-                                journal, where their number is unknown and the offsets are reused
+                                journal, where the offsets are reused
                 after, before   the timestamps (ns) of the whole messages on both sides, None if there is none
                 suspect         the offset of the message before them, if it may have been changed: see below
     restored    offset, field   a field of one message, inferred from the bytes around it
                 first, next     messages that are kept without proof that they are what was written;
                                 proven is False
 
-The number of lost messages is exact, except at the end of the journal: each offset is one message. A message is suspect
+The number of lost messages is exact, except at the end of the journal, where it is only if an index or a missing
+segment shows it: each offset is one message. A message is suspect
 if messages are missing after it and no byte is bad: the missing bytes may begin in one message and end in another of
 the same size.
 """
@@ -18,6 +19,7 @@ the same size.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from ...core.repair.losses import Loss
@@ -59,6 +61,20 @@ def lost_messages(
         what += may_have_changed(suspect)
         fields["suspect"] = suspect
     return Loss(file, start, end - start, after - first, after - first, what, reason, fields=fields)
+
+
+def open_ended(losses: list[Loss]) -> list[Loss]:
+    """The losses with no bound for the last one at the end of the journal.
+
+    A segment is finished when the next one begins: nothing shows how far the journal went after the last that is known.
+    """
+    at_end = [number for number, loss in enumerate(losses) if loss.kind == "lost" and loss.fields["next"] is None]
+    last = max(at_end, key=lambda number: losses[number].fields["first"], default=None)
+    if last is None or losses[last].at_most is None:
+        return losses
+    loss = losses[last]
+    changed = replace(loss, at_most=None, what=f"{loss.what}, and whatever came after it")
+    return [*losses[:last], changed, *losses[last + 1 :]]
 
 
 def restored(file: str, position: int, size: int, what: str, reason: str, **fields: Any) -> Loss:

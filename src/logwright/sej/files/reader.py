@@ -11,9 +11,9 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
-from ...core.bytes.outcome import Damage, Mode, RecordsOnly, Span, check_mode
+from ...core.bytes.outcome import Damage, Mode, Span, check_mode
 from ...core.format import Located
 from ...core.io.disk import REAL_DISK, Disk, File
 from ...core.read.chunk_reader import ChunkReader, Shares
@@ -25,8 +25,9 @@ from ..bytes.layout import CHECKSUM_SUFFIX, HEAD, NO_TIMESTAMP, OVERHEAD, SEGMEN
 from ..bytes.records import Message
 from .checksums import CheckedFile, Checksums
 from .ending import End, find_end, plausible_last
-from .index import Index, build_entries
+from .index import Index, build_entries, indexed_end
 from .lost import are_known, messages_between
+from .missing import MissingSegment, missing_after
 from .segment import (
     Chunk,
     Cursor,
@@ -107,21 +108,7 @@ class Reader(ChunkReader[Chunk, Message]):
 
     # --- going through it -------------------------------------------------------------------------------------------
 
-    @overload
-    def messages(
-        self, start: int | None = ..., stop: int | None = ..., *, mode: RecordsOnly = ...
-    ) -> Iterator[Message]: ...
-
-    @overload
-    def messages(
-        self, start: int | None = ..., stop: int | None = ..., *, mode: Mode
-    ) -> Iterator[Message | Damage]: ...
-
-    def messages(
-        self, start: int | None = None, stop: int | None = None, *, mode: Mode = "failfast"
-    ) -> Iterator[Message | Damage]:
-        """The messages with `start` <= offset < `stop`; without `start` from the first one."""
-        return self.records(start, stop, mode=mode)
+    messages = ChunkReader.records
 
     def decoded(self, chunk: Chunk) -> list[Message]:
         """The messages of a chunk."""
@@ -151,6 +138,16 @@ class Reader(ChunkReader[Chunk, Message]):
             if expected is not None and expected != segment.first_offset:
                 yield from self.report(self.gap_before(segment, expected), mode)
             expected = yield from self.segment_chunks(segment, following, start, stop, mode, shares.of(number))
+        for missing in self._missing_after(segments):
+            if stop is None or missing.first_offset < stop:
+                yield from self.report(missing.damage, mode)
+
+    def missing(self) -> list[Damage]:
+        """The segments after the last one that other files show."""
+        return [missing.damage for missing in self._missing_after(self.segments())]
+
+    def _missing_after(self, segments: list[Segment]) -> list[MissingSegment]:
+        return [] if self.is_single_file else missing_after(self.disk, self.directory, segments)
 
     def segment_chunks(
         self,
@@ -172,6 +169,8 @@ class Reader(ChunkReader[Chunk, Message]):
         try:
             cursor = self._cursor_at(file, segment, start, at)
             cursor.near = near
+            if following is None and not self.is_single_file:
+                cursor.covered_end = max(cursor.covered_end, indexed_end(self.disk, segment, cursor.file))
             while True:
                 if stop is not None and cursor.expected >= stop:
                     return cursor.expected

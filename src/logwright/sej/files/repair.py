@@ -9,10 +9,12 @@
     a block that does not match     gets a new checksum if another program has cut the segment there and appended, or
       its checksum                  if the caller accepts it; otherwise it is left
     messages missing between files  nothing is changed: they are lost
-    a last segment that is missing  its messages are lost; its index and checksums, which show it, are moved away
+    a last segment that is missing  its messages are lost, and those that the one before it lacks; its index and
+                                    checksums, which show it, are moved away
     a damaged offset file           is moved away: the consumer begins again at its default
     wrong indexes, orphaned ones    are moved away, and rebuilt
     a file with messages of another is left: only its owner knows the right name
+    a segment that cannot be read   is left, and so are missing segments and what shows them
 
 Every byte that is removed is kept in `.logwright/cut/`. Lost messages leave a gap, and the account of losses has their
 offsets, so that readers and consumers skip it (see `lost`). Restored fields are in the account too.
@@ -27,6 +29,7 @@ from pathlib import Path
 from typing import Final
 
 from ...core.bytes.outcome import Span
+from ...core.format import concerns
 from ...core.io.disk import REAL_DISK, Disk
 from ...core.io.lock import Lock
 from ...core.read.report import Problem, Report
@@ -48,8 +51,8 @@ from ..bytes.layout import (
 from .checksums import ENTRY, HEADER, checksum_path
 from .ending import find_end
 from .index import Index, build_entries, index_path, write_index
-from .lost import lost_messages, messages_between, restored
-from .missing import find_missing
+from .lost import lost_messages, messages_between, open_ended, restored
+from .missing import find_following, find_missing
 from .reader import Reader
 from .salvage import Piece, Salvage, find_other_beginning
 from .segment import Segment, list_segments, open_segment
@@ -108,7 +111,7 @@ def undo(path: Path | str, *, disk: Disk = REAL_DISK) -> Repair:
 def _refuse_half_done_root(disk: Disk, home: Path) -> None:
     """A repair of the root whose shard this is must be finished there first."""
     half_done = core.find_interrupted(disk, home.parent) if parse_shard_name(home.name) is not None else None
-    if half_done is not None and half_done.concerns(home.name):
+    if half_done is not None and concerns(half_done, home.name):
         raise WrongUse(f"{half_done.log}: {half_done.describe()}; {half_done.ways_on()}")
 
 
@@ -177,12 +180,18 @@ class _Planner:
         self._locks: list[str] = [] if reader.is_single_file else [LOCK_NAME]
         self._derived: list[str] = []
         self._guarded: list[str] = []
+        self._after_last: Segment | None = None
+        self._unreadable: set[str] = set()
 
     def plan(self) -> Plan:
         report = self._reader.verify()
         segments = self._reader.segments()
+        self._unreadable = {problem.file for problem in report.problems if problem.kind == "unreadable"}
+        self._unreadable &= {segment.name for segment in segments}
+        if not self._reader.is_single_file:
+            self._after_last = find_following(self._disk, self._reader.directory, segments)
         for number, segment in enumerate(segments):
-            following = segments[number + 1] if number + 1 < len(segments) else None
+            following = segments[number + 1] if number + 1 < len(segments) else self._after_last
             found = [problem for problem in report.problems if problem.file == segment.name]
             if found:
                 preceding = segments[number - 1] if number else None
@@ -211,7 +220,7 @@ class _Planner:
                 self._leave(segment.name, problem.message, problem.position)
             elif problem.kind == "gap" and problem.position == 0 and preceding is not None:
                 self._lose_between(preceding, segment, problem.message)
-        if any(problem.kind == "unreadable" for problem in problems):
+        if segment.name in self._unreadable:
             return
         if following is not None and following.first_offset == segment.first_offset:
             self._leave(segment.name, f"{following.name} has the same first offset: keep one of them")
@@ -224,7 +233,7 @@ class _Planner:
                 reason = f"it begins with message {other}, which belongs elsewhere: its name may be another file's"
                 self._leave(segment.name, reason)
                 return
-            salvage = Salvage(self._disk, file, segment, following)
+            salvage = Salvage(self._disk, file, segment, following, following is self._after_last)
             salvage.flip_back()
             salvage.walk()
             self._split(salvage)
@@ -237,6 +246,8 @@ class _Planner:
 
     def _lose_between(self, preceding: Segment, segment: Segment, message: str) -> None:
         """Messages between two segments are missing, and so is the file that they were in."""
+        if preceding.name in self._unreadable:
+            return
         file = open_segment(self._disk, preceding)
         try:
             end = find_end(self._disk, preceding, file)
@@ -246,7 +257,7 @@ class _Planner:
         if is_whole and end.next_offset < segment.first_offset:
             lost = {"first": end.next_offset, "after": segment.first_offset}
             self._losses.append(
-                lost_messages(segment.name, 0, 0, f"{message}; the file that contained them is missing too", **lost)
+                lost_messages(segment.name, 0, 0, f"{message}; so is the file that had them, or its end", **lost)
             )
 
     # --- the steps for one segment ----------------------------------------------------------------------------------
@@ -328,6 +339,10 @@ class _Planner:
             self._steps.append(Cut(side, entries_end, side_bytes, "they cover bytes that are removed"))
 
     def _leave_checksums(self, salvage: Salvage) -> None:
+        short = salvage.short_block()
+        if short is not None:
+            reason = "the end of the block is missing, so that nothing can be compared with its checksum"
+            self._name_unproven(salvage, short, "kept as they are, without a checksum", reason)
         rewritten = salvage.rewritten_blocks()
         for block in salvage.bad_blocks:
             if block in rewritten:
@@ -358,13 +373,6 @@ class _Planner:
     # --- around the segments ----------------------------------------------------------------------------------------
 
     def _plan_surroundings(self, report: Report) -> None:
-        lost = {problem.file for problem in report.problems if problem.kind == "missing_segment"}
-        if lost:
-            segments = self._reader.segments()
-            missing = find_missing(self._disk, self._reader.directory, segments)
-            self._losses += [one.as_loss() for one in missing if one.name in lost]
-            # New messages get the lost offsets: after an undo the journal would not open with both.
-            self._guarded.append(segments[-1].name if segments else f"{SEGMENT_DIRECTORY}/{segment_name(0)}")
         for problem in report.problems:
             if problem.kind == "offset_file":
                 self._steps.append(Remove(problem.file, problem.message))
@@ -374,8 +382,27 @@ class _Planner:
         for anomaly in report.anomalies:
             if anomaly.kind == "index":
                 self._remove_derived(anomaly.file, anomaly.message)
-            elif anomaly.kind == "side_file":
-                self._steps.append(Remove(anomaly.file, anomaly.message))
+        self._plan_missing(report)
+
+    def _plan_missing(self, report: Report) -> None:
+        """Account for missing segments, and remove what is left of them.
+
+        That stays if a segment cannot be read: it may be all that shows what this one led up to.
+        """
+        lost = {problem.file: problem.message for problem in report.problems if problem.kind == "missing_segment"}
+        orphans = [anomaly for anomaly in report.anomalies if anomaly.kind == "side_file"]
+        if self._unreadable:
+            for name, message in lost.items():
+                self._leave(name, f"{message}; another segment cannot be read")
+            lost, orphans = {}, []
+        if lost or self._after_last is not None:
+            segments = self._reader.segments()
+            missing = find_missing(self._disk, self._reader.directory, segments) if lost else []
+            self._losses += [one.as_loss() for one in missing if one.name in lost]
+            self._losses = open_ended(self._losses)
+            # New messages get the lost offsets: after an undo the journal would not open with both.
+            self._guarded.append(segments[-1].name if segments else f"{SEGMENT_DIRECTORY}/{segment_name(0)}")
+        self._steps += [Remove(orphan.file, orphan.message) for orphan in orphans]
 
 
 @dataclass(frozen=True)

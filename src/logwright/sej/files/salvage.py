@@ -80,6 +80,8 @@ class Salvage:
     file: File
     segment: Segment
     following: Segment | None
+    is_last: bool = False
+    """Whether `following` is not there: other files show it, and new messages get the offsets that are lost."""
     bad_blocks: list[Span] = field(default_factory=list)
     fixes: list[Fix] = field(default_factory=list)
     pieces: list[Piece] = field(default_factory=list)
@@ -109,7 +111,8 @@ class Salvage:
             position, expected = cursor.position, cursor.expected
             if cursor.ending == codec.CLEAN or self._overlaps(position, expected):
                 self._end_piece(piece, self.size, expected)
-                truncation = find_truncation(cursor) if self.following is None else None
+                is_at_end = self.following is None or self.is_last
+                truncation = find_truncation(cursor, self.following) if is_at_end else None
                 if truncation is not None:
                     self._note(truncation, expected, None)
                 break
@@ -230,12 +233,13 @@ class Salvage:
         before = step_back(self.view, damage.start)
         earlier = self._timestamp(before[1].start) if before is not None else None
         suspect = expected - 1 if damage.start == damage.end and damage.start else None
-        self.losses.append(
-            lost_messages(
-                self.segment.name, damage.start, damage.end, damage.reason,
-                first=expected, after=after, earlier=earlier, later=later, suspect=suspect,
-            )
+        loss = lost_messages(
+            self.segment.name, damage.start, damage.end, damage.reason,
+            first=expected, after=after, earlier=earlier, later=later, suspect=suspect,
         )  # fmt: skip
+        if goes_on_at is None and self.is_last:
+            loss = replace(loss, fields={**loss.fields, "next": None})
+        self.losses.append(loss)
 
     def _note_dropped(self) -> None:
         """Which messages may be lost at the end of the journal if whole ones were removed for others."""
@@ -385,6 +389,13 @@ class Salvage:
             touched = [offset for start, end, offset in self._places(piece) if end > span.start and start < span.end]
             if touched:
                 yield touched[0], touched[-1] + 1
+
+    def short_block(self) -> Span | None:
+        """What is left of the block at the end of the file, if its checksum covers bytes that are missing."""
+        if self.sums is None:
+            return None
+        block = self._block(self.size // self.sums.block_bytes)
+        return Span(block.start, self.size) if block.start < self.size < block.end else None
 
     def rewritten_blocks(self) -> list[Span]:
         """The bad blocks at the end of what is covered, if another program has cut the segment there and appended.

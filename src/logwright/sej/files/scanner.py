@@ -17,23 +17,23 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, Generic, TypeVar, cast, overload
+from typing import Final, Generic, TypeVar, Unpack, cast, overload
 
-from ...core.bytes.outcome import Damage, Mode, RecordsOnly, check_mode
+from ...core.bytes.outcome import Damage, Mode, check_mode
 from ...core.format import Located
 from ...core.io.disk import REAL_DISK, Disk, File
 from ...core.io.watch import Watch
+from ...core.read.files_scanner import DEFAULT_TIMEOUT_SECONDS, FollowingAll, FollowingRecords, Waiting
 from ...core.write.closing import Closing
 from ...errors import Closed, DamagedJournal, NotFound, Truncated
 from ..bytes import codec, kernel
 from ..bytes.layout import SEGMENT_DIRECTORY
 from ..bytes.records import Message
-from .checksums import Checksums, checksum_path
-from .ending import find_end
+from .ending import find_end, synced_end
+from .index import indexed_end
 from .reader import Reader, located
 from .segment import Chunk, Cursor, Segment, find_truncation, judge, step_back, unchecked
 
-DEFAULT_TIMEOUT_SECONDS: Final = 1.0
 _NEAR_MESSAGES: Final = 1000
 """How many messages are stepped back from the end to find the first one."""
 _STALLED_SECONDS: Final = 1.0
@@ -53,10 +53,8 @@ class Scanner(Closing, Generic[T]):
         directory: Path | str,
         offset: int | None = ...,
         *,
-        timeout: float | None = ...,
-        mode: RecordsOnly = ...,
-        disk: Disk = ...,
         watch: Watch | None = ...,
+        **options: Unpack[FollowingRecords],
     ) -> None: ...
 
     @overload
@@ -65,10 +63,8 @@ class Scanner(Closing, Generic[T]):
         directory: Path | str,
         offset: int | None = ...,
         *,
-        timeout: float | None = ...,
-        mode: Mode,
-        disk: Disk = ...,
         watch: Watch | None = ...,
+        **options: Unpack[FollowingAll],
     ) -> None: ...
 
     def __init__(
@@ -99,40 +95,22 @@ class Scanner(Closing, Generic[T]):
     @overload
     @classmethod
     def from_time(
-        cls,
-        directory: Path | str,
-        timestamp: int,
-        *,
-        timeout: float | None = ...,
-        mode: RecordsOnly = ...,
-        disk: Disk = ...,
+        cls, directory: Path | str, timestamp: int, **options: Unpack[FollowingRecords]
     ) -> Scanner[Message]: ...
 
     @overload
     @classmethod
     def from_time(
-        cls,
-        directory: Path | str,
-        timestamp: int,
-        *,
-        timeout: float | None = ...,
-        mode: Mode,
-        disk: Disk = ...,
+        cls, directory: Path | str, timestamp: int, **options: Unpack[FollowingAll]
     ) -> Scanner[Message | Damage]: ...
 
     @classmethod
     def from_time(
-        cls,
-        directory: Path | str,
-        timestamp: int,
-        *,
-        timeout: float | None = DEFAULT_TIMEOUT_SECONDS,
-        mode: Mode = "failfast",
-        disk: Disk = REAL_DISK,
+        cls, directory: Path | str, timestamp: int, *, mode: Mode = "failfast", **options: Unpack[Waiting]
     ) -> Scanner[Message] | Scanner[Message | Damage]:
         """A scanner from the first message on that is not earlier than `timestamp` (nanoseconds since the epoch)."""
-        offset = Reader(directory, disk=disk).find_time(timestamp)
-        return cls(directory, offset, timeout=timeout, mode=mode, disk=disk)
+        offset = Reader(directory, disk=options.get("disk", REAL_DISK)).find_time(timestamp)
+        return cls(directory, offset, mode=mode, **options)
 
     @property
     def offset(self) -> int:
@@ -236,7 +214,7 @@ class Scanner(Closing, Generic[T]):
                 continue  # removed since it was listed
             try:
                 from_end = self._cursor_from_end(file, segment) if segment is segments[-1] else None
-                self._cursor = from_end or self._reader._cursor_at(file, segment, self._start)
+                self._read_on(from_end or self._reader._cursor_at(file, segment, self._start))
             except BaseException:
                 file.close()
                 raise
@@ -280,8 +258,8 @@ class Scanner(Closing, Generic[T]):
             return None
         before = cursor.position, cursor.expected
         if cursor.position < cursor.covered_end:  # unless it has been repaired meanwhile
-            sums = Checksums.load(self.disk, checksum_path(cursor.segment.path))
-            cursor.covered_end = min(cursor.covered_end, 0 if sums is None else sums.covered_end)
+            now = synced_end(self.disk, cursor.segment, cursor.file)
+            cursor.covered_end = min(cursor.covered_end, now)
         if cursor.ending == codec.CLEAN:
             damage, goes_on_at = find_truncation(cursor), None
         elif cursor.ending != codec.INCOMPLETE or stalled or self._has_stalled() or before[0] < cursor.covered_end:
@@ -322,9 +300,13 @@ class Scanner(Closing, Generic[T]):
         except NotFound:
             return False
         cursor.file.close()
-        self._cursor = Cursor(file, following, 0, following.first_offset)
+        self._read_on(Cursor(file, following, 0, following.first_offset))
         self._judged_size = -1
         return True
+
+    def _read_on(self, cursor: Cursor) -> None:
+        cursor.covered_end = max(cursor.covered_end, indexed_end(self.disk, cursor.segment, cursor.file))
+        self._cursor = cursor
 
     def _report(self, damage: Damage, cursor: Cursor, before: tuple[int, int]) -> Damage | None:
         if self.mode == "failfast":

@@ -5,7 +5,8 @@ and checks are all made from chunks, so validity is decided in one place. Files 
 mapped: if another process truncates a mapped file, this process gets SIGBUS.
 
 If a segment has checksums, messages that touch a block that does not match are not returned. A writer publishes a
-checksum only after it has synced the bytes, so a torn tail never begins before the end of what they cover.
+checksum, and the end of a segment in its index, only after it has synced the bytes. So a torn tail never begins before
+the end of what they cover.
 """
 
 from __future__ import annotations
@@ -112,8 +113,9 @@ class Cursor:
     """Reads one segment from a message boundary on. It can continue after the file has grown.
 
     A `CheckedFile` is read without raising: `ending` is `BAD_CHECKSUM` and `bad_block` the block that does not match.
-    `file` is always the plain file. Its checksums cover bytes up to `covered_end`, 0 if it has none. Set `near` to the
-    expected end of the requested messages: nothing after it is read unless the messages continue.
+    `file` is always the plain file. It is known to have been synced up to `covered_end`, by its checksums; `synced_end`
+    finds what its index shows as well. Set `near` to the expected end of the requested messages: nothing after it is
+    read unless the messages continue.
     """
 
     def __init__(self, file: File, segment: Segment, position: int, expected: int, *, end: int | None = None) -> None:
@@ -156,7 +158,7 @@ class Cursor:
                 continue
             if bad is not None and ending in (codec.CLEAN, codec.INCOMPLETE):
                 self.ending, self.bad_block = BAD_CHECKSUM, bad
-                self.reason = f"the checksum of the block of {bad.size} bytes at {bad.start} does not match"
+                self.reason = mismatch(bad)
                 return None
             if ending == codec.INCOMPLETE and have == len(room):
                 size = self._size_beyond(room, have)
@@ -212,6 +214,11 @@ class Cursor:
     def tail(self) -> Tail:
         """How the messages end here, after `read` has answered None."""
         return Tail(self.position, _ENDINGS[self.ending], self.reason)
+
+
+def mismatch(block: Span) -> str:
+    """The reason of the damage of a block."""
+    return f"the checksum of the block of {block.size} bytes at {block.start} does not match"
 
 
 def message_span(file: File, position: int, size_of_file: int) -> tuple[int, Span] | None:
@@ -375,12 +382,15 @@ def _find_copy(file: File, start: int, expected: int, size_of_file: int) -> tupl
     return find_valid(file, start, size_of_file, 0, expected - 1, accepts)
 
 
-def find_truncation(cursor: Cursor) -> Damage | None:
-    """The damage of a file that ends with a whole message, where a cursor stopped, but before what was synced.
+def find_truncation(cursor: Cursor, following: Segment | None = None) -> Damage | None:
+    """The damage of the last file that ends with a whole message, where a cursor stopped, but before what was synced.
 
-    If less than a message is missing, bytes were deleted elsewhere.
+    If less than a message is missing, bytes were deleted elsewhere. `following` is a segment that is missing as well.
     """
     at = cursor.position
+    if cursor.ending == codec.CLEAN and following is not None and cursor.expected < following.first_offset:
+        reason = f"the file ends here; it went on to message {following.first_offset - 1}"
+        return Damage(cursor.segment.name, at, at, reason, "truncated")
     if cursor.ending != codec.CLEAN or cursor.covered_end - at < OVERHEAD:
         return None
     return damage_of_synced(cursor.segment.name, at, None, cursor.covered_end)
@@ -388,7 +398,7 @@ def find_truncation(cursor: Cursor) -> Damage | None:
 
 def damage_of_synced(name: str, position: int, torn: Damage | None, covered_end: int) -> Damage:
     """The damage of a segment that ends at a position, cleanly or in what looks like a torn tail, but was synced."""
-    synced = f"by its checksums it was synced up to {covered_end}"
+    synced = f"it was synced up to {covered_end}"
     if torn is None:
         return Damage(name, position, position, f"the file ends here; {synced}", "truncated")
     return replace(torn, reason=f"{torn.reason}; {synced}", kind="malformed")

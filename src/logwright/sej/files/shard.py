@@ -20,12 +20,12 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, overload
+from typing import Any, Final
 
-from ...core.bytes.outcome import Damage, Mode, RecordsOnly
+from ...core.bytes.outcome import Damage
 from ...core.format import Located
 from ...core.io.disk import REAL_DISK, Buffer, Disk
-from ...core.read.parts import Bound, PartsReader, bound_of
+from ...core.read.parts import PartsReader
 from ...errors import DamagedJournal, NotFound, WrongUse
 from ..bytes.layout import NO_TIMESTAMP, SEGMENT_DIRECTORY
 from ..bytes.records import Message
@@ -183,20 +183,7 @@ class ShardedReader(PartsReader[Message]):
         """The shards, each with its reader."""
         return [(shard.name, self.open(shard)) for shard in self.shards()]
 
-    @overload
-    def messages(self, start: Bound = ..., stop: Bound = ..., *, mode: RecordsOnly = ...) -> Iterator[Message]: ...
-
-    @overload
-    def messages(self, start: Bound = ..., stop: Bound = ..., *, mode: Mode) -> Iterator[Message | Damage]: ...
-
-    def messages(
-        self, start: Bound = None, stop: Bound = None, *, mode: Mode = "failfast"
-    ) -> Iterator[Message | Damage]:
-        """The messages of every shard with `start` <= offset < `stop`."""
-        for shard, reader in self._each():
-            with self._naming(shard):
-                for item in reader.messages(bound_of(shard, start), bound_of(shard, stop), mode=mode):
-                    yield self._seen(shard, item) if isinstance(item, Damage) else item
+    messages = PartsReader.records
 
     def last(self, count: int) -> list[Located]:
         """The last messages of all shards together, by time, oldest first; each shard's own stay in their order.

@@ -12,7 +12,8 @@ torn. A committed batch that a killed publisher left incomplete is completed bef
 `core/publish/staging.py`.
 
 Opening reads the end of the last segment only. Damage before it does not prevent writing: nothing is cut, and the
-damage can be repaired later. If opening meets it, it is logged.
+damage can be repaired later. If opening meets it, it is logged. But a block with a checksum that does not match is
+never continued: that checksum would cover new messages as well, and readers would not return them.
 
 If the end of the journal was lost, consumers may have passed the offsets that new messages get: opening notes these
 consumers (see `offset_file.py`).
@@ -45,9 +46,9 @@ from ..bytes import kernel
 from ..bytes.layout import DEFAULT_SEGMENT_BYTES, HEAD, LOCK_NAME, MAX_OFFSET, SEGMENT_DIRECTORY, segment_name
 from ..bytes.records import NOW, Now
 from .checksums import ChecksumWriter, checksum_path
-from .ending import End, find_end
+from .ending import End, damage_of_last_block, find_end
 from .index import STRIDE_BYTES, Index, IndexWriter
-from .missing import find_missing
+from .missing import missing_after
 from .offset_file import note_ahead
 from .segment import Cursor, Segment, list_segments
 from .shard import parse_shard_name
@@ -122,10 +123,11 @@ class Writer(Buffering):
         segment = segments[-1]
         file = self._file = self._disk.open(segment.path, "update")
         end = find_end(self._disk, segment, file, walk_bytes=_WALK_BYTES)
-        if end.damage is not None:
-            follow = "valid messages follow, so " if end.position > end.damage.start else ""
-            reason = f"{end.damage.reason}; {follow}nothing is cut off (see logwright repair)"
-            raise DamagedJournal(segment.path, end.damage.start, reason)
+        damage = end.damage or damage_of_last_block(self._disk, segment, file, end)
+        if damage is not None:
+            follow = "valid messages follow, so " if end.position > damage.end else ""
+            reason = f"{damage.reason}; {follow}nothing is cut off (see logwright repair)"
+            raise DamagedJournal(segment.path, damage.start, reason)
         if end.passed is not None:
             logger.warning("%s: damage before the end of the journal; see logwright verify", end.passed)
         if end.next_offset > MAX_OFFSET:
@@ -144,9 +146,8 @@ class Writer(Buffering):
 
     def _refuse_missing(self, segments: list[Segment]) -> None:
         """A missing last segment is damage: new messages would get its offsets."""
-        for missing in find_missing(self._disk, self.directory, segments):
-            if not segments or missing.first_offset > segments[-1].first_offset:
-                raise DamagedJournal(self.directory / missing.name, 0, f"{missing.reason} (see logwright repair)")
+        for missing in missing_after(self._disk, self.directory, segments):
+            raise DamagedJournal(self.directory / missing.name, 0, f"{missing.reason} (see logwright repair)")
 
     def _resume_index(self, segment: Segment, file: File, end: End) -> None:
         """Go on with the segment's index where that takes a short walk only, over messages that are all whole."""
@@ -334,8 +335,4 @@ def journal_to_write(disk: Disk, directory: Path) -> JournalToWrite:
     places = [(directory, "")]
     if parse_shard_name(directory.name) is not None:
         places.append((directory.parent, directory.name))
-    return JournalToWrite(disk, "sej", directory, directory / LOCK_NAME, tuple(places), _is_own)
-
-
-def _is_own(shard: str, file: str) -> bool:
-    return file.startswith(f"{shard}/")
+    return JournalToWrite(disk, "sej", directory, directory / LOCK_NAME, tuple(places))

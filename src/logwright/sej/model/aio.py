@@ -26,34 +26,23 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Generic, Self, TypeVar, cast, overload
+from typing import Any, Final, Generic, Self, TypeVar, Unpack, cast, overload
 
 from ...core.bytes.buffers import Buffer
-from ...core.bytes.outcome import Damage, Mode, RecordsOnly
+from ...core.bytes.outcome import Damage, Mode
 from ...core.io.disk import REAL_DISK, Disk
-from ...core.io.durability import ALWAYS, NONE, AsyncGroupCommit, SyncLike, parse_sync
+from ...core.io.durability import ALWAYS, NONE, SyncLike, parse_sync
 from ...core.io.watch import POLL_SECONDS, Watch
-from ...core.write.aio import AsyncOpening, opened, to_the_end
-from ...core.write.closing import at_the_end_of_a_block
+from ...core.read.files_scanner import DEFAULT_TIMEOUT_SECONDS, FollowingAll, FollowingRecords, Waiting
+from ...core.write.aio import AsyncOpening, AsyncWrapper, in_thread, opened, to_the_end
 from ...errors import Closed, LogwrightError, WrongUse
 from ..bytes import kernel
 from ..bytes.layout import DEFAULT_SEGMENT_BYTES
 from ..bytes.records import NOW, Message, Now
 from ..files.reader import Reader
-from ..files.scanner import DEFAULT_TIMEOUT_SECONDS, Scanner, T
+from ..files.scanner import Scanner, T
 from ..files.writer import BUFFER_BYTES, Writer
-from .consumer import (
-    ATTEMPTS,
-    BACKOFF_MS,
-    COMMIT_MESSAGES,
-    COMMIT_MS,
-    MOST_BACKOFF_MS,
-    Delivery,
-    count_done,
-    not_done,
-)
-from .offset import Ahead, Default
+from .consumer import Delivery, DeliveryOptions, count_done, not_done
 
 _MOST_BUFFERED_BYTES: Final = 64 << 20
 """More than this is written at once, even in the loop, so that tasks that do not wait cannot fill the memory."""
@@ -67,11 +56,13 @@ Result = TypeVar("Result")
 # --- writing --------------------------------------------------------------------------------------------------------
 
 
-class AsyncWriter(AsyncOpening):
+class AsyncWriter(AsyncWrapper[Writer]):
     """A `Writer` for the tasks of one event loop; see there for the options and for what a sync policy guarantees.
 
     It is opened by `async with`, or by `await AsyncWriter.open(...)` and closed by `await writer.close()`.
     """
+
+    what = "writer"
 
     def __init__(
         self,
@@ -83,30 +74,21 @@ class AsyncWriter(AsyncOpening):
         disk: Disk = REAL_DISK,
     ) -> None:
         self.directory = Path(directory)
-        self.policy = parse_sync(sync)
-        self._open_writer = partial(
-            Writer,
-            directory,
-            sync=NONE if self.policy == ALWAYS else self.policy,
-            segment_size=segment_size,
-            checksums=checksums,
-            buffer_bytes=_MOST_BUFFERED_BYTES,
-            disk=disk,
-        )
-        self._writer: Writer | None = None
-        self._group: AsyncGroupCommit | None = None
+        policy = parse_sync(sync)
+        inner = NONE if policy == ALWAYS else policy
+        options: dict[str, Any] = {"segment_size": segment_size, "checksums": checksums, "disk": disk}
+        open_writer = partial(Writer, directory, sync=inner, buffer_bytes=_MOST_BUFFERED_BYTES, **options)
+        super().__init__(self.directory, policy, open_writer)
         self._making_room = asyncio.Lock()
 
     @property
     def writer(self) -> Writer:
         """The writer beneath: `next_offset`, `recovered`, `kept`. `Closed` unless this one is open."""
-        if self._writer is None:
-            raise Closed(f"{self.directory}: this writer is not open")
-        return self._writer
+        return self.inner
 
     async def append(self, value: Buffer, key: Buffer = b"", type: int = 0, timestamp: int | Now | None = NOW) -> int:
         """Add one message at the end; its offset. With `sync="always"` it is on the disk when this returns."""
-        writer = self.writer
+        writer = self.inner
         offset = writer.append(value, key, type, timestamp)
         if self._group is not None:
             await self._group.wait()
@@ -116,9 +98,8 @@ class AsyncWriter(AsyncOpening):
 
     async def append_batch(self, batch: Any) -> int:
         """Append the rows of an Arrow record batch or table; see `Writer.append_batch`."""
-        first = await asyncio.to_thread(self.writer.append_batch, batch)
-        if self._group is not None:
-            await self._group.wait()
+        first = await asyncio.to_thread(self.inner.append_batch, batch)
+        await self._commit()
         return first
 
     async def _make_room(self, writer: Writer) -> None:
@@ -126,42 +107,14 @@ class AsyncWriter(AsyncOpening):
             if writer.buffered_bytes >= BUFFER_BYTES:
                 await asyncio.to_thread(writer.flush)
 
-    async def flush(self) -> None:
-        """Give everything appended so far to the operating system."""
-        await asyncio.to_thread(self.writer.flush)
+    flush = in_thread(Writer.flush)
 
     async def sync(self) -> None:
         """Make everything appended so far durable."""
         if self._group is not None:
             await self._group.wait()
         else:
-            await asyncio.to_thread(self.writer.sync)
-
-    async def close(self) -> None:
-        """Flush, sync, and release the lock. A second call does nothing."""
-        writer, self._writer = self._writer, None
-        if writer is not None:
-            await to_the_end(self._close(writer))
-
-    async def _close(self, writer: Writer) -> None:
-        group, self._group = self._group, None
-        try:
-            if group is not None:
-                await group.close()
-        finally:
-            await asyncio.to_thread(writer.close)
-
-    async def __aenter__(self) -> Self:
-        if self._writer is None:
-            self._writer = await opened(self._open_writer)
-            self._group = AsyncGroupCommit(self._writer.sync) if self.policy == ALWAYS else None
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        with at_the_end_of_a_block(error):
-            await self.close()
+            await asyncio.to_thread(self.inner.sync)
 
 
 def _wake(woken: asyncio.Future[None]) -> None:
@@ -195,10 +148,7 @@ class AsyncScanner(AsyncOpening, Generic[T]):
         self: AsyncScanner[Message],
         directory: Path | str,
         offset: int | None = ...,
-        *,
-        timeout: float | None = ...,
-        mode: RecordsOnly = ...,
-        disk: Disk = ...,
+        **options: Unpack[FollowingRecords],
     ) -> None: ...
 
     @overload
@@ -206,10 +156,7 @@ class AsyncScanner(AsyncOpening, Generic[T]):
         self: AsyncScanner[Message | Damage],
         directory: Path | str,
         offset: int | None = ...,
-        *,
-        timeout: float | None = ...,
-        mode: Mode,
-        disk: Disk = ...,
+        **options: Unpack[FollowingAll],
     ) -> None: ...
 
     def __init__(
@@ -233,40 +180,23 @@ class AsyncScanner(AsyncOpening, Generic[T]):
     @overload
     @classmethod
     async def from_time(
-        cls,
-        directory: Path | str,
-        timestamp: int,
-        *,
-        timeout: float | None = ...,
-        mode: RecordsOnly = ...,
-        disk: Disk = ...,
+        cls, directory: Path | str, timestamp: int, **options: Unpack[FollowingRecords]
     ) -> AsyncScanner[Message]: ...
 
     @overload
     @classmethod
     async def from_time(
-        cls,
-        directory: Path | str,
-        timestamp: int,
-        *,
-        timeout: float | None = ...,
-        mode: Mode,
-        disk: Disk = ...,
+        cls, directory: Path | str, timestamp: int, **options: Unpack[FollowingAll]
     ) -> AsyncScanner[Message | Damage]: ...
 
     @classmethod
     async def from_time(
-        cls,
-        directory: Path | str,
-        timestamp: int,
-        *,
-        timeout: float | None = DEFAULT_TIMEOUT_SECONDS,
-        mode: Mode = "failfast",
-        disk: Disk = REAL_DISK,
+        cls, directory: Path | str, timestamp: int, *, mode: Mode = "failfast", **options: Unpack[Waiting]
     ) -> AsyncScanner[Message] | AsyncScanner[Message | Damage]:
         """A scanner from the first message on that is not earlier than `timestamp` (nanoseconds since the epoch)."""
+        disk = options.get("disk", REAL_DISK)
         offset = await asyncio.to_thread(lambda: Reader(directory, disk=disk).find_time(timestamp))
-        return cls(directory, offset, timeout=timeout, mode=mode, disk=disk)
+        return cls(directory, offset, mode=mode, **options)
 
     @property
     def offset(self) -> int:
@@ -342,18 +272,9 @@ class AsyncConsumer(AsyncOpening):
         name: str,
         handler: Callable[[Any], Awaitable[Any]],
         *,
-        default: Default = "first",
-        batch_messages: int | None = None,
-        commit_messages: int = COMMIT_MESSAGES,
-        commit_ms: float = COMMIT_MS,
-        attempts: int = ATTEMPTS,
-        backoff_ms: float = BACKOFF_MS,
-        most_backoff_ms: float = MOST_BACKOFF_MS,
         on_failure: Callable[[Message, Exception], Awaitable[object]] | None = None,
         timeout: float | None = DEFAULT_TIMEOUT_SECONDS,
-        mode: Mode = "failfast",
-        ahead: Ahead = "refuse",
-        disk: Disk = REAL_DISK,
+        **options: Unpack[DeliveryOptions],
     ) -> None:
         self.name = name
         self.timeout = timeout
@@ -364,22 +285,7 @@ class AsyncConsumer(AsyncOpening):
         self._runner: asyncio.Task[Any] | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="logwright-consume")
         self._delivery: Delivery | None = None
-        self._open_delivery = partial(
-            Delivery,
-            directory,
-            name,
-            default=default,
-            batch_messages=batch_messages,
-            commit_messages=commit_messages,
-            commit_ms=commit_ms,
-            attempts=attempts,
-            backoff_ms=backoff_ms,
-            most_backoff_ms=most_backoff_ms,
-            sets_aside=on_failure is not None,
-            mode=mode,
-            ahead=ahead,
-            disk=disk,
-        )
+        self._open_delivery = partial(Delivery, directory, name, sets_aside=on_failure is not None, **options)
 
     @property
     def delivery(self) -> Delivery:

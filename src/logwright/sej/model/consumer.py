@@ -27,17 +27,18 @@ from collections import deque
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypedDict, Unpack
 
 from ...core.bytes.outcome import Damage, Mode, check_mode
 from ...core.io.disk import REAL_DISK, Disk
 from ...core.io.watch import POLL_SECONDS
+from ...core.read.files_scanner import DEFAULT_TIMEOUT_SECONDS
 from ...core.write.closing import Closing
 from ...errors import Closed, HandlerFailed, LogwrightError, WrongUse
 from ..bytes import kernel
 from ..bytes.records import Message
 from ..files.reader import Reader
-from ..files.scanner import DEFAULT_TIMEOUT_SECONDS, Scanner
+from ..files.scanner import Scanner
 from .offset import Ahead, Default, Offset
 
 logger = logging.getLogger("logwright.sej")
@@ -52,6 +53,21 @@ MOST_BACKOFF_MS: Final = 10_000.0
 # --- what a plain and an asynchronous consumer share ----------------------------------------------------------------
 
 
+class DeliveryOptions(TypedDict, total=False):
+    """The options of a consumer for its `Delivery`, which has their defaults."""
+
+    default: Default
+    batch_messages: int | None
+    commit_messages: int
+    commit_ms: float
+    attempts: int
+    backoff_ms: float
+    most_backoff_ms: float
+    mode: Mode
+    ahead: Ahead
+    disk: Disk
+
+
 class Delivery:
     """The messages for a handler, and the commits of their offsets. It never waits."""
 
@@ -60,17 +76,17 @@ class Delivery:
         directory: Path | str,
         name: str,
         *,
-        default: Default,
-        batch_messages: int | None,
-        commit_messages: int,
-        commit_ms: float,
-        attempts: int,
-        backoff_ms: float,
-        most_backoff_ms: float,
         sets_aside: bool,
-        mode: Mode,
-        ahead: Ahead,
-        disk: Disk,
+        default: Default = "first",
+        batch_messages: int | None = None,
+        commit_messages: int = COMMIT_MESSAGES,
+        commit_ms: float = COMMIT_MS,
+        attempts: int = ATTEMPTS,
+        backoff_ms: float = BACKOFF_MS,
+        most_backoff_ms: float = MOST_BACKOFF_MS,
+        mode: Mode = "failfast",
+        ahead: Ahead = "refuse",
+        disk: Disk = REAL_DISK,
     ) -> None:
         # Everything is checked before the offset is opened, which registers the consumer.
         _check_numbers(batch_messages=batch_messages, commit_messages=commit_messages, attempts=attempts)
@@ -225,18 +241,9 @@ class Consumer(Closing):
         name: str,
         handler: Callable[[Any], Any],
         *,
-        default: Default = "first",
-        batch_messages: int | None = None,
-        commit_messages: int = COMMIT_MESSAGES,
-        commit_ms: float = COMMIT_MS,
-        attempts: int = ATTEMPTS,
-        backoff_ms: float = BACKOFF_MS,
-        most_backoff_ms: float = MOST_BACKOFF_MS,
         on_failure: Callable[[Message, Exception], object] | None = None,
         timeout: float | None = DEFAULT_TIMEOUT_SECONDS,
-        mode: Mode = "failfast",
-        ahead: Ahead = "refuse",
-        disk: Disk = REAL_DISK,
+        **options: Unpack[DeliveryOptions],
     ) -> None:
         self.name = name
         self.timeout = timeout
@@ -246,21 +253,7 @@ class Consumer(Closing):
         self._closed = False
         self._running = threading.Lock()
         self._runner: threading.Thread | None = None
-        self._delivery = Delivery(
-            directory,
-            name,
-            default=default,
-            batch_messages=batch_messages,
-            commit_messages=commit_messages,
-            commit_ms=commit_ms,
-            attempts=attempts,
-            backoff_ms=backoff_ms,
-            most_backoff_ms=most_backoff_ms,
-            sets_aside=on_failure is not None,
-            mode=mode,
-            ahead=ahead,
-            disk=disk,
-        )
+        self._delivery = Delivery(directory, name, sets_aside=on_failure is not None, **options)
 
     @property
     def next(self) -> int:

@@ -19,13 +19,14 @@ from ...core.bytes.outcome import Damage, Mode, check_mode
 from ...core.format import Located
 from ...core.io.disk import REAL_DISK, Disk
 from ...core.io.watch import POLL_SECONDS, Watch
+from ...core.read.files_scanner import DEFAULT_TIMEOUT_SECONDS
 from ...core.write.closing import Closing
 from ...errors import Closed, NotFound
 from ..bytes import kernel
 from ..bytes.layout import SEGMENT_DIRECTORY
 from ..bytes.records import Message
 from ..files.reader import located
-from ..files.scanner import DEFAULT_TIMEOUT_SECONDS, Scanner
+from ..files.scanner import Scanner
 from ..files.segment import Chunk
 from ..files.shard import Shard, check_bits, check_prefix, find_shards, in_shard, naming
 

@@ -84,7 +84,7 @@ class FileWriter:
         self._size = 0
 
     def append_batch(self, batch: object) -> None:
-        """Add rows of the table `events`, which must be of this segment and in the order of their positions."""
+        """Add rows of the table `messages`, which must be of this segment and in the order of their positions."""
         from .spark_columns import consecutive_messages
 
         for run in consecutive_messages(batch):

@@ -12,7 +12,6 @@ Written are `value`, and if present `key`, `type` and `timestamp_ns` or `timesta
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -145,18 +144,18 @@ class ConsecutiveMessages(NamedTuple):
 
 
 def consecutive_messages(batch: pa.RecordBatch) -> Iterator[ConsecutiveMessages]:
-    """The rows of a batch in the columns that all formats share, as messages again."""
-    for name in ("sequence", "position", "size", "detail"):
+    """The rows of a batch of the table `messages`, as messages again."""
+    for name in ("offset", "type", "position", "size"):
         if batch.column(name).null_count:
             raise WrongUse(f"column {name} is null in a row that is to become a message")
     columns = {
         "value": batch.column("value"),
         "key": batch.column("key"),
-        "type": _types(batch.column("detail")),
+        "type": _types(batch.column("type")),
         "timestamp": batch.column("timestamp_ns"),
     }
     messages = pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
-    offsets, sizes = batch.column("sequence"), batch.column("size")
+    offsets, sizes = batch.column("offset"), batch.column("size")
     jumps = pc.not_equal(pc.subtract(offsets.slice(1), offsets.slice(0, max(0, len(offsets) - 1))), 1)
     starts = [0, *(row + 1 for row in pc.indices_nonzero(jumps).to_pylist()), len(offsets)]
     for start, stop in itertools.pairwise(starts):
@@ -168,19 +167,11 @@ def consecutive_messages(batch: pa.RecordBatch) -> Iterator[ConsecutiveMessages]
         yield ConsecutiveMessages(*place, size, from_arrow(messages.slice(start, count)))
 
 
-def _types(detail: pa.Array) -> pa.Array:
-    """The types of messages out of what `column` has made of them."""
-    encoded = detail.dictionary_encode()
-    found = []
-    for text in encoded.dictionary.to_pylist():
-        try:
-            number = json.loads(text)["type"]
-        except (ValueError, KeyError, TypeError):
-            number = None
-        if type(number) is not int or not 0 <= number <= 255:
-            raise WrongUse(f"{text} does not say the type of a message")
-        found.append(number)
-    return pa.array(found, pa.uint8()).take(encoded.indices)
+def _types(types: pa.Array) -> pa.Array:
+    try:
+        return types.cast(pa.uint8())
+    except pa.ArrowInvalid as error:
+        raise WrongUse(f"column type has what is no type of a message: {error}") from None
 
 
 # --- writing ------------------------------------------------------------------------------------------------------

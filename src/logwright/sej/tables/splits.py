@@ -9,17 +9,16 @@ Streams use `extent`, the range of whole messages, and `reach`, how far a number
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import replace
 from typing import Final
 
 from ...core.bytes.outcome import Damage, Mode, check_mode
-from ...core.format import half_done_damage
 from ...core.io.disk import File
+from ...core.read.chunk import Bound
 from ...core.read.splits import (
     TARGET_BYTES,
-    Bound,
     ConsumerEntry,
     FileEntry,
     Inventory,
@@ -62,10 +61,10 @@ class MessageSplits(Splits[AnyReader]):
     prunes_numbers = True
     prunes_times = True
 
-    def extent(self, reader: AnyReader) -> dict[str, tuple[int, int]]:
+    def extent(self, reader: AnyReader, named: Collection[str] | None = None) -> dict[str, tuple[int, int]]:
         """The first offset and the next one of every part. A message that is not there as a whole is not counted."""
         found = {}
-        for part, journal in parts(reader):
+        for part, journal in parts(reader, named):
             with suppress(NotFound):  # the shard was removed while we looked
                 segments = journal.segments()
                 first = segments[0].first_offset if segments else 0
@@ -121,8 +120,8 @@ class MessageSplits(Splits[AnyReader]):
             low = start[part] if isinstance(start, Mapping) else start
             high = stop[part] if isinstance(stop, Mapping) else stop
             planned = _plan(journal, target_bytes, low, high, resumed, times)
-            half_done = half_done_damage(journal.path, disk=journal.disk)
-            planned = report_first(planned, half_done, is_all=start is None and stop is None and times is None)
+            damages = journal.whole_damage(resumed=resumed)
+            planned = report_first(planned, damages, is_all=start is None and stop is None and times is None)
             found.extend(replace(split, part=part) if part else split for split in planned)
         return found
 
@@ -152,28 +151,35 @@ class MessageSplits(Splits[AnyReader]):
         if split.after is not None and split.after.end > damaged_to:
             yield from reader.report(split.after, mode)
 
-    def inventory(self, reader: AnyReader) -> Inventory:
+    def inventory(
+        self,
+        reader: AnyReader,
+        named: Collection[str] | None = None,
+        extents: Mapping[str, tuple[int, int]] | None = None,
+    ) -> Inventory:
         """Files and consumers of a journal, or of all shards below a root.
 
         A segment holds the messages up to the first one of the segment after it, so only the end of the last one is
         looked up.
         """
         found = Inventory()
-        for part, journal in parts(reader):
+        for part, journal in parts(reader, named):
             with suppress(NotFound):  # the shard was removed meanwhile
-                for first, following in self.extent(journal).values():  # one, or none for the same reason
+                known = {part: extents[part]} if extents and part in extents else self.extent(journal)
+                for first, following in known.values():  # one, or none for the same reason
                     found.files += list_files(part, journal, following)
                     found.consumers += list_consumers(part, journal, first, following)
         return found
 
 
-def parts(reader: AnyReader) -> Iterator[tuple[str, Reader]]:
-    """Each shard below a root by its name; the journal itself, without a name, where there are none."""
+def parts(reader: AnyReader, named: Collection[str] | None = None) -> Iterator[tuple[str, Reader]]:
+    """Each shard below a root by its name, or those named; the journal itself, without a name, if there are none."""
     if isinstance(reader, ShardedReader):
         for shard in reader.shards():
             with suppress(NotFound):
-                yield shard.name, reader.open(shard)
-    else:
+                if named is None or shard.name in named:
+                    yield shard.name, reader.open(shard)
+    elif named is None or "" in named:
         yield "", reader
 
 

@@ -15,7 +15,6 @@ import contextlib
 import math
 import time
 from collections.abc import AsyncIterator, Awaitable
-from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 import grpc
@@ -56,9 +55,7 @@ class HubClient(NamedOptions):
         self._channel = self.access.channel()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._channel.close()
 
     # --- questions --------------------------------------------------------------------------------------------------

@@ -124,15 +124,20 @@ _PLACE: Final = re.compile(r"(.*?) @ (\d{1,20}): (.*)", re.DOTALL)
 """The message of a damage: file, position and reason."""
 _TOO_LARGE: Final = re.compile(r"larger than max \((\d+) vs\. (\d+)\)")
 """The part of gRPC's message with the size and the limit."""
-_REFUSALS: Final = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.FAILED_PRECONDITION)
-_PASSING: Final = (
-    grpc.StatusCode.OK,  # not an error, but the answers have ended
-    grpc.StatusCode.UNAVAILABLE,
-    grpc.StatusCode.DEADLINE_EXCEEDED,
-    grpc.StatusCode.CANCELLED,
-    grpc.StatusCode.RESOURCE_EXHAUSTED,
-)
-"""The codes of a broken connection, and of a hub with too many calls."""
+_MEANINGS: Final[dict[Any, type[LogwrightError]]] = {
+    grpc.StatusCode.NOT_FOUND: NotFound,
+    grpc.StatusCode.UNAUTHENTICATED: Barred,
+    grpc.StatusCode.PERMISSION_DENIED: Barred,
+    grpc.StatusCode.INVALID_ARGUMENT: Refused,
+    grpc.StatusCode.FAILED_PRECONDITION: Refused,
+    grpc.StatusCode.INTERNAL: Broken,
+    grpc.StatusCode.UNKNOWN: Unexplained,
+    grpc.StatusCode.OK: Unreachable,  # not an error, but the answers have ended
+    grpc.StatusCode.UNAVAILABLE: Unreachable,
+    grpc.StatusCode.DEADLINE_EXCEEDED: Unreachable,
+    grpc.StatusCode.CANCELLED: Unreachable,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: Unreachable,  # a hub with too many calls
+}
 
 
 def _printable(details: str) -> str:
@@ -150,8 +155,6 @@ def translated(address: Address, code: Any, details: str | None, metadata: Any =
         return OutOfStep(words, expected)
     if code == grpc.StatusCode.ALREADY_EXISTS:
         return Conflict(words, expected)
-    if code == grpc.StatusCode.NOT_FOUND:
-        return NotFound(words)
     if code == grpc.StatusCode.DATA_LOSS:
         place = _PLACE.fullmatch(words)
         return DamagedCopy(words, 0, "damage") if place is None else DamagedCopy(place[1], int(place[2]), place[3])
@@ -160,17 +163,9 @@ def translated(address: Address, code: Any, details: str | None, metadata: Any =
         return TooLargeForHub(f"{address}: {what}: restart the hub with a larger --max-request")
     if code == grpc.StatusCode.UNIMPLEMENTED:
         return Barred(f"{words}: this is not a hub, or a hub without this method")
-    if code in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
-        return Barred(words)
-    if code in _REFUSALS:
-        return Refused(words)
-    if code == grpc.StatusCode.INTERNAL:
-        return Broken(words)
     if code == grpc.StatusCode.UNAVAILABLE and text.startswith("failed to connect"):
         return NotConnected(words)
-    if code == grpc.StatusCode.UNKNOWN:
-        return Unexplained(words)
-    return Unreachable(words) if code in _PASSING else HubError(words)
+    return _MEANINGS.get(code, HubError)(words)
 
 
 # --- why no hub answers ---------------------------------------------------------------------------------------------

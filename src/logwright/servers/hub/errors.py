@@ -22,20 +22,20 @@ class HubError(LogwrightError):
     """The root of these errors."""
 
 
-class OutOfStep(HubError):
+class _Mismatch(HubError):
+    """The messages do not fit the copy, which continues with the offset `expected`."""
+
+    def __init__(self, message: str, expected: int | None) -> None:
+        super().__init__(message)
+        self.expected = expected
+
+
+class OutOfStep(_Mismatch):
     """The messages do not begin where the copy ends: some would be missing."""
 
-    def __init__(self, message: str, expected: int | None) -> None:
-        super().__init__(message)
-        self.expected = expected
 
-
-class Conflict(HubError):
+class Conflict(_Mismatch):
     """The copy has another message at the same offset: it is not a copy of this journal."""
-
-    def __init__(self, message: str, expected: int | None) -> None:
-        super().__init__(message)
-        self.expected = expected
 
 
 class DamagedCopy(HubError, DamagedJournal):

@@ -61,7 +61,6 @@ class Connection(Line, asyncio.Protocol):
         _keep_alive(transport.get_extra_info("socket"))
 
     def receive(self, data: bytes) -> None:
-        """Carry out the requests in these bytes, on the general path."""
         parser = self._parser
         was_within = parser.is_within
         requests = parser.feed(data)

@@ -26,7 +26,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 from ...core.options import NamedOptions
 from ...errors import WrongUse
@@ -46,49 +46,30 @@ _DEFAULTS: Final = {field.name: field.default for field in fields(Limits) if fie
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerLimits(NamedOptions):
-    """Sizes, numbers and times; printed at the start of a server, and in `stats settings`.
+    """Sizes, numbers and times; printed at the start of a server, and in `stats settings`."""
 
-    max_connections         clients at the same time; others get an error, and their connection is closed
-    max_queues              queues in the directory; clients cannot create more
-    max_line_bytes          a command without its data; the connection is closed after a longer one
-    max_key_bytes           the name of a queue with its options
-    max_item_bytes          the data of an item
-    max_arriving_bytes      data of partly received items, of all clients together
-    max_open_reads          items of a queue that a client may reserve by `get NAME/open`
-    max_monitored_items     items of a queue that a client may reserve by `monitor`
-    max_wait_seconds        the longest wait of a `get` or `monitor`
-    input_buffer_bytes      requests after one that waits; beyond it no more are read
-    output_buffer_bytes     answers that a client has not read; beyond it nothing more is read from it
-    handshake_seconds       time limit for the TLS handshake and the token
-    command_seconds         time limit for receiving a request
-    answer_seconds          time limit for a client that does not read its answers, once the buffer is full
-    idle_seconds            time limit for an idle client
-    stop_seconds            time limit for sending the last answers when the server stops
-    keep_free_bytes         free disk space below which no items are added: they need it for their removal. At
-                            most a sixteenth of the most that was free since the start
-    retry_seconds           how long a queue accepts nothing after its disk has failed
-    sweep_seconds           how often expired items are removed from the heads of idle queues
-    """
-
-    max_connections: int = 1024
-    max_queues: int = 1000
-    max_line_bytes: int = 2048
-    max_key_bytes: int = 250
-    max_item_bytes: int = 1 << 20
-    max_arriving_bytes: int = 256 << 20
-    max_open_reads: int = 1
-    max_monitored_items: int = 1000
-    max_wait_seconds: float = 3600.0
-    input_buffer_bytes: int = 1 << 18
-    output_buffer_bytes: int = 4 << 20
-    handshake_seconds: float = 10.0
-    command_seconds: float = 60.0
-    answer_seconds: float = 60.0
-    idle_seconds: float = 7200.0
-    stop_seconds: float = 10.0
-    keep_free_bytes: int = 16 << 20
-    retry_seconds: float = 1.0
-    sweep_seconds: float = 1.0
+    max_connections: Annotated[int, "Clients at the same time; others get an error and are disconnected."] = 1024
+    max_queues: Annotated[int, "Queues in the directory; clients cannot create more."] = 1000
+    max_line_bytes: Annotated[int, "The longest command, without its data; a longer one ends the connection."] = 2048
+    max_key_bytes: Annotated[int, "The longest name of a queue with its options."] = 250
+    max_item_bytes: Annotated[int, "The largest item."] = 1 << 20
+    max_arriving_bytes: Annotated[int, "Data of partly received items, of all clients together."] = 256 << 20
+    max_open_reads: Annotated[int, "Items of a queue that a client may reserve by /open."] = 1
+    max_monitored_items: Annotated[int, "Items of a queue that a client may reserve by monitor."] = 1000
+    max_wait_seconds: Annotated[float, "The longest wait of a get or monitor."] = 3600.0
+    input_buffer_bytes: Annotated[int, "Commands that are buffered for a client that waits."] = 1 << 18
+    output_buffer_bytes: Annotated[int, "Answers that are buffered for a client that does not read them."] = 4 << 20
+    handshake_seconds: Annotated[float, "Time limit for the TLS handshake and the token."] = 10.0
+    command_seconds: Annotated[float, "Time limit for receiving a command."] = 60.0
+    answer_seconds: Annotated[float, "Time limit for a client that does not read its answers."] = 60.0
+    idle_seconds: Annotated[float, "Time limit for an idle client."] = 7200.0
+    stop_seconds: Annotated[float, "Time limit for sending the last answers when the server stops."] = 10.0
+    keep_free_bytes: Annotated[
+        int, "Free disk space below which no items are accepted, at most a sixteenth of the free space."
+    ] = 16 << 20
+    """Removing items needs this space. The sixteenth is that of the most that was free since the start."""
+    retry_seconds: Annotated[float, "How long a queue accepts nothing after its disk has failed."] = 1.0
+    sweep_seconds: Annotated[float, "How often expired items are removed from idle queues."] = 1.0
 
     def __post_init__(self) -> None:
         check_limits(self)

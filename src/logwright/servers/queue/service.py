@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Annotated, Final, Protocol
 
 from ...core.io import quarantine as keep
 from ...core.io.disk import REAL_DISK, Disk, replace_file
@@ -30,8 +30,7 @@ from .commits import Commits
 from .limits import Named, QueueLimits, ServerLimits
 from .parser import Arriving
 from .queues import Queues, Served
-from .space import Space
-from .sweeper import Sweeper
+from .upkeep import Space, Sweeper
 
 DEFAULT_ADDRESS: Final = Address("127.0.0.1", 22133)
 """Kestrel's default port."""
@@ -71,22 +70,22 @@ class ServerSettings(NamedOptions):
 
 @dataclass(slots=True)
 class Counters:
-    """Counters since the start, or since `stats reset`; `stats.ABOUT` describes them."""
+    """Counters since the start, or since `stats reset`."""
 
-    bytes_read: int = 0
-    bytes_written: int = 0
-    cmd_get: int = 0
-    cmd_monitor: int = 0
-    cmd_peek: int = 0
-    cmd_set: int = 0
-    dropped_connections: int = 0
-    get_hits: int = 0
-    get_misses: int = 0
-    refused: int = 0
-    refused_connections: int = 0
-    refused_tokens: int = 0
-    total_connections: int = 0
-    total_items: int = 0
+    bytes_read: Annotated[int, "Bytes received from clients."] = 0
+    bytes_written: Annotated[int, "Bytes sent to clients."] = 0
+    cmd_get: Annotated[int, "Gets, one for each key."] = 0
+    cmd_monitor: Annotated[int, "Monitors."] = 0
+    cmd_peek: Annotated[int, "Gets with /peek."] = 0
+    cmd_set: Annotated[int, "Sets."] = 0
+    dropped_connections: Annotated[int, "Clients dropped because they were slow or dead."] = 0
+    get_hits: Annotated[int, "Gets answered with an item."] = 0
+    get_misses: Annotated[int, "Gets answered without an item."] = 0
+    refused: Annotated[int, "Requests refused."] = 0
+    refused_connections: Annotated[int, "Connections refused because of the limit."] = 0
+    refused_tokens: Annotated[int, "Clients with a wrong token."] = 0
+    total_connections: Annotated[int, "Connections accepted."] = 0
+    total_items: Annotated[int, "Items added."] = 0
 
     def reset(self) -> None:
         """Set all counters to zero."""
@@ -143,11 +142,7 @@ class Service:
             settings.limits.retry_seconds,
         )
         self.space = Space(
-            settings.disk,
-            self.queues.directory,
-            settings.limits.keep_free_bytes,
-            self._decide,
-            self.queues.in_thread,
+            settings.disk, self.queues.directory, settings.limits.keep_free_bytes, self._decide, self.queues.in_thread
         )
         self.commits = Commits(self.queues.by_key, settings.sync, settings.limits, self._failed, self.check_disk)
         self.lane = self.commits.lane

@@ -9,27 +9,11 @@ from dataclasses import asdict
 from ... import __version__
 from ...kestrel.model.stats import stats_of as stats_of_engine
 from ..metrics import Metrics
-from ..security import limits_of
+from ..security import descriptions, limits_of
 from .answers import END
 from .queues import Served
-from .service import Service
+from .service import Counters, Service
 
-ABOUT = {
-    "bytes_read": "Bytes received from clients.",
-    "bytes_written": "Bytes sent to clients.",
-    "cmd_get": "Gets, one for each key.",
-    "cmd_monitor": "Monitors.",
-    "cmd_peek": "Gets with /peek.",
-    "cmd_set": "Sets.",
-    "dropped_connections": "Clients dropped because they were slow or dead.",
-    "get_hits": "Gets answered with an item.",
-    "get_misses": "Gets answered without an item.",
-    "refused": "Requests refused.",
-    "refused_connections": "Connections refused because of the limit.",
-    "refused_tokens": "Clients with a wrong token.",
-    "total_connections": "Connections accepted.",
-    "total_items": "Items added.",
-}
 _SHOWN = ("cmd_get", "cmd_set", "cmd_peek", "cmd_monitor", "get_hits", "get_misses", "bytes_read", "bytes_written")
 
 
@@ -128,7 +112,8 @@ class QueueMetrics(Metrics):
         super().__init__("logwright_kestrel")
         self._service = service
         self._counts = {
-            name: self.counter(f"{name.removeprefix('total_')}_total", about) for name, about in ABOUT.items()
+            name: self.counter(f"{name.removeprefix('total_')}_total", about)
+            for name, about in descriptions(Counters).items()
         }
         self.gauge("up", "1 if the status is UP, otherwise 0.", self._is_up)
         self.gauge("connections", "Connected clients.", lambda: len(service.connections))
@@ -144,7 +129,6 @@ class QueueMetrics(Metrics):
         return int(self._service.status == "UP")
 
     def text(self) -> str:
-        """All metrics in Prometheus' text format."""
         counters = self._service.counted()
         for name, counter in self._counts.items():
             counter.values[""] = getattr(counters, name)

@@ -17,7 +17,7 @@ cdef int take_entry(
     Source *source, const unsigned char *data, Py_ssize_t start, Py_ssize_t end, Fields *fields
 ) noexcept nogil
 cdef int take_key(Source *source, Fields *fields, Text *text) noexcept nogil
-cdef int walk_ending(int answer) noexcept nogil
+cdef int walk_ending(int answer, bint is_early) noexcept nogil
 
 
 cdef inline int take_next(

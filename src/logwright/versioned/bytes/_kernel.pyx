@@ -57,6 +57,7 @@ cdef enum:
     CLEAN = 0
     INCOMPLETE = 1
     MALFORMED = 2
+    EARLY = 3
 
 cdef enum:
     TIMESTAMPS = 1
@@ -67,7 +68,7 @@ cdef enum:
     SIZES = 32
     RAW_VALUES = 64
 
-if (_codec.CLEAN, _codec.INCOMPLETE, _codec.MALFORMED) != (CLEAN, INCOMPLETE, MALFORMED) or (
+if (_codec.CLEAN, _codec.INCOMPLETE, _codec.MALFORMED, _codec.EARLY) != (CLEAN, INCOMPLETE, MALFORMED, EARLY) or (
     _codec.TIMESTAMPS, _codec.KEYS, _codec.VALUES, _codec.DELETED, _codec.POSITIONS, _codec.SIZES, _codec.RAW_VALUES
 ) != (TIMESTAMPS, KEYS, VALUES, DELETED, POSITIONS, SIZES, RAW_VALUES):
     raise ImportError("the kernel and codec.py disagree about endings or columns")
@@ -269,12 +270,21 @@ cdef View walked_range(object buffer, Py_ssize_t start, Py_ssize_t end, Py_ssize
 # --- many entries -----------------------------------------------------------------------------------------------------
 
 
-cdef int walk_ending(int answer) noexcept nogil:
+cdef int walk_ending(int answer, bint is_early) noexcept nogil:
     """How a walk ends whose last entry was this."""
+    if is_early:
+        return EARLY
     return CLEAN if answer == WHOLE else INCOMPLETE if answer == NEEDS_MORE else MALFORMED
 
 
-def walk(buffer, Py_ssize_t start, Py_ssize_t end, Py_ssize_t most=-1):
+def walk(
+    buffer,
+    Py_ssize_t start,
+    Py_ssize_t end,
+    Py_ssize_t most=-1,
+    uint64_t last=0,
+    uint64_t begun=0xFFFFFFFFFFFFFFFFULL,
+):
     """Go from entry to entry; see codec.walk."""
     cdef View view = View(buffer)
     check_range(view, start, end)
@@ -286,6 +296,7 @@ def walk(buffer, Py_ssize_t start, Py_ssize_t end, Py_ssize_t most=-1):
     cdef Py_ssize_t count = 0
     cdef uint64_t smallest = 0
     cdef uint64_t largest = 0
+    cdef bint is_early = False
     cdef int answer = WHOLE
     open_source(&source)
     open_shape(&shape)
@@ -294,6 +305,10 @@ def walk(buffer, Py_ssize_t start, Py_ssize_t end, Py_ssize_t most=-1):
             answer = take_next(&source, &shape, data, position, end, &fields)
             if answer != WHOLE:
                 break
+            if fields.t < last and last > begun:
+                is_early = True
+                break
+            last = fields.t
             if count == 0 or fields.t < smallest:
                 smallest = fields.t
             if fields.t > largest:
@@ -302,7 +317,7 @@ def walk(buffer, Py_ssize_t start, Py_ssize_t end, Py_ssize_t most=-1):
             count += 1
     if answer == NO_MEMORY:
         raise MemoryError()
-    return position, count, walk_ending(answer), smallest, largest
+    return position, count, walk_ending(answer, is_early), smallest, largest
 
 
 cdef int walked_entry(

@@ -112,23 +112,38 @@ cdef class Latest:
 
     # --- entries ------------------------------------------------------------------------------------------------------
 
-    def walk(self, buffer, Py_ssize_t start, Py_ssize_t end):
+    def walk(
+        self,
+        buffer,
+        Py_ssize_t start,
+        Py_ssize_t end,
+        uint64_t last=0,
+        uint64_t begun=0xFFFFFFFFFFFFFFFFULL,
+    ):
         """Go from entry to entry as `walk` does, and apply those that are not later than asked for."""
         cdef View view = View(buffer)
         check_range(view, start, end)
-        return self.take(view.data, start, end, -1)
+        return self.take(view.data, start, end, -1, last, begun)
 
     def add(self, buffer, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count):
         """Apply the `count` entries of a walked range that are not later than asked for."""
         cdef View view = View(buffer)
         check_range(view, start, stop)
         check_count(start, stop, count, LEAST_ENTRY_BYTES)
-        found = self.take(view.data, start, stop, count)
+        found = self.take(view.data, start, stop, count, 0, 0xFFFFFFFFFFFFFFFFULL)
         if found[1] != count:
             raise not_walked(found[0])
 
-    cdef tuple take(self, const unsigned char *data, Py_ssize_t position, Py_ssize_t end, Py_ssize_t most):
-        """Take at most `most` entries (-1: any number); returns what `walk` returns."""
+    cdef tuple take(
+        self,
+        const unsigned char *data,
+        Py_ssize_t position,
+        Py_ssize_t end,
+        Py_ssize_t most,
+        uint64_t last,
+        uint64_t begun,
+    ):
+        """Take at most `most` entries (-1: any number), as `walk` goes through them; returns what it returns."""
         cdef Source source
         cdef Shape shape
         cdef Fields fields
@@ -139,6 +154,7 @@ cdef class Latest:
         cdef Py_ssize_t next_position
         cdef uint64_t smallest = 0xFFFFFFFFFFFFFFFFULL
         cdef uint64_t largest = 0
+        cdef bint is_early = False
         cdef int answer = WHOLE
         if self.taking or self.readers:
             raise WrongUse("the entries are in use: no others can be taken meanwhile")
@@ -151,6 +167,10 @@ cdef class Latest:
                 answer = take_next(&source, &shape, data, position, end, &fields)
                 if answer != WHOLE:
                     break
+                if fields.t < last and last > begun:
+                    is_early = True
+                    break
+                last = fields.t
                 next_position = source.position
                 smallest = min(smallest, fields.t)
                 largest = max(largest, fields.t)
@@ -182,7 +202,7 @@ cdef class Latest:
         self.taking = False
         if answer == NO_MEMORY:
             raise MemoryError()
-        return position, count, walk_ending(answer), smallest if count else 0, largest
+        return position, count, walk_ending(answer, is_early), smallest if count else 0, largest
 
     cdef inline int follow(self, Waiting *waiting, bint at_once) noexcept nogil:
         """Let the last entry wait, and do what is due for the others; or apply all of them."""

@@ -53,8 +53,8 @@ from .records import ENTRY_FIELDS, METADATA_FIELDS, Entry, Extra, Header, Metada
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
-CLEAN, INCOMPLETE, MALFORMED = range(3)
-"""How a walk ends: at the end of its bytes, inside an entry, at bytes that are none."""
+CLEAN, INCOMPLETE, MALFORMED, EARLY = range(4)
+"""How a walk ends: at the end of its bytes, inside an entry, at bytes that are none, at an entry that is too early."""
 
 
 # --- the header -------------------------------------------------------------------------------------------------------
@@ -216,8 +216,13 @@ MAX_COLUMN_BYTES: Final = 2**31 - 1
 """How many bytes a column of strings can hold: their ends are i32."""
 
 
-def walk(buffer: Buffer, start: int, end: int, most: int = -1) -> tuple[int, int, int, int, int]:
+def walk(
+    buffer: Buffer, start: int, end: int, most: int = -1, last: int = 0, begun: int = MAX_TIMESTAMP
+) -> tuple[int, int, int, int, int]:
     """Go from entry to entry, at most `most` of them (-1: any number).
+
+    It ends (`EARLY`) at an entry whose `t` is smaller than that of the entry before it, if that one is later than
+    `begun`. `last` is the `t` of the entry before the first one.
 
     Returns where it stopped, how many entries it passed, how it ended (`CLEAN` …), and the smallest and largest `t` of
     those that it passed (0 and 0 when there was none).
@@ -232,6 +237,9 @@ def walk(buffer: Buffer, start: int, end: int, most: int = -1) -> tuple[int, int
         if found is NEED_MORE:
             return position, count, INCOMPLETE, smallest, largest
         entry, span = found
+        if entry.t < last and last > begun:
+            return position, count, EARLY, smallest, largest
+        last = entry.t
         smallest = min(smallest, entry.t) if count else entry.t
         largest = max(largest, entry.t)
         position = span.end
@@ -338,9 +346,11 @@ class Latest:
     def __len__(self) -> int:
         return len(self._found)
 
-    def walk(self, buffer: Buffer, start: int, end: int) -> tuple[int, int, int, int, int]:
+    def walk(
+        self, buffer: Buffer, start: int, end: int, last: int = 0, begun: int = MAX_TIMESTAMP
+    ) -> tuple[int, int, int, int, int]:
         """Go from entry to entry as `walk` does, and apply those that are not later than asked for."""
-        found = walk(buffer, start, end)
+        found = walk(buffer, start, end, -1, last, begun)
         self.add(buffer, start, found[0], found[1])
         return found
 

@@ -341,6 +341,19 @@ def initialized_of(disk: Disk, path: Path, compressed: bool) -> int | None:
     return None
 
 
+def is_whole_archive(disk: Disk, path: Path) -> bool:
+    """Whether a file is an archive that can be read to its end, and whose checksum fits."""
+    if initialized_of(disk, path, compressed=True) is None:
+        return False
+    file = disk.open(path, "read")
+    try:
+        stream = InflatedStream(file)
+        stream.drain()
+        return not stream.problem
+    finally:
+        file.close()
+
+
 class Standing:
     """Something that may fail for a while: a failure is logged when it begins or changes, not at each attempt."""
 

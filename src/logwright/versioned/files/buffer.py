@@ -29,8 +29,12 @@ has a sector of zeros, the zeros usually begin before that sector and end after 
 only if the value has zeros on both sides of it. Then nothing says which of the two it is: it is damage, and nothing is
 cut off.
 
-    lw-trust | u64: up to where           16 bytes, within one sector; the store is open, or was not closed
-    lw-close | u64: up to where           the store was closed
+    lw-trust | u48: up to where | u16     16 bytes, within one sector; the store is open, or was not closed
+    lw-close | u48: up to where | u16     the store was closed
+
+The last two bytes are the place of the mark in units of 16 bytes, modulo 2^16; 0 also where an earlier version of
+Logwright wrote it. A mark in another place was moved: bytes were removed from the file, or inserted. No crash does
+that, so nothing in such a file is a torn tail.
 """
 
 from __future__ import annotations
@@ -48,12 +52,17 @@ Memory: TypeAlias = bytearray
 
 SECTOR_BYTES: Final = 512
 MARK: Final = struct.Struct("<8sQ")
+"""Its kind; up to where entries were on the disk, and in the upper bits its own place."""
+_SYNCED_BITS: Final = 48
+_PLACE_MASK: Final = (1 << 64 - _SYNCED_BITS) - 1
 MARK_MAGIC: Final = b"lw-trust"
 CLOSED_MAGIC: Final = b"lw-close"
 LEAST_BYTES: Final = 128
 """A buffer cannot be smaller: header, metadata and mark, and a little room."""
 AHEAD_BYTES: Final = 1 << 20
 """How far ahead of the entries zeros are written at once. What was only reserved reads as zeros too."""
+MARK_TAIL_BYTES: Final = 2 * MARK.size - 1
+"""The mark is within this number of bytes at the end of a file."""
 _PIECE_BYTES: Final = 1 << 20
 _ZERO_SECTOR: Final = bytes(SECTOR_BYTES)
 
@@ -66,28 +75,41 @@ def mark_at(size: int) -> int:
 
 
 class Mark(NamedTuple):
-    """Up to where the entries were on the disk when the mark was set, and whether that was by closing the store."""
+    """Up to where the entries were on the disk when the mark was set, and whether that was by closing the store.
+
+    `is_moved` says that it is not where it was written: bytes before it were removed, or inserted.
+    """
 
     synced: int
-    is_closed: bool
+    is_closed: bool = False
+    is_moved: bool = False
 
     @property
     def torn_from(self) -> int | None:
         """From where on an entry with a whole sector of zeros was never written completely; None for nowhere."""
-        return None if self.is_closed else self.synced
+        return None if self.is_closed or self.is_moved else self.synced
+
+    def pack(self, place: int) -> bytes:
+        """The bytes of the mark at a place."""
+        said = place // MARK.size & _PLACE_MASK
+        return MARK.pack(CLOSED_MAGIC if self.is_closed else MARK_MAGIC, self.synced | said << _SYNCED_BITS)
 
 
-def parse_mark(data: bytes | Memory) -> Mark | None:
-    """The mark that some bytes are, if they are one."""
-    if len(data) != MARK.size:
+def find_mark(tail: bytes | Memory, size: int) -> tuple[int, Mark] | None:
+    """The mark in the last bytes of a file of `size` bytes, `MARK_TAIL_BYTES` of them or more, and its place."""
+    at = max(tail.rfind(magic, len(tail) - MARK_TAIL_BYTES) for magic in (MARK_MAGIC, CLOSED_MAGIC))
+    if at < 0 or at + MARK.size > len(tail) or size < LEAST_BYTES:
         return None
-    magic, synced = MARK.unpack(data)
-    return Mark(synced, magic == CLOSED_MAGIC) if magic in (MARK_MAGIC, CLOSED_MAGIC) else None
+    magic, word = MARK.unpack_from(tail, at)
+    place, said = size - len(tail) + at, word >> _SYNCED_BITS
+    is_moved = place != mark_at(size) or (said != 0 and said != place // MARK.size & _PLACE_MASK)
+    return place, Mark(word & (1 << _SYNCED_BITS) - 1, magic == CLOSED_MAGIC, is_moved)
 
 
-def read_mark(memory: Memory, size: int) -> Mark | None:
-    """The mark of a file; None when there is none."""
-    return None if size < LEAST_BYTES else parse_mark(memory[mark_at(size) : mark_at(size) + MARK.size])
+def read_mark(memory: Memory, size: int, position: int = 0) -> Mark | None:
+    """The mark of a file whose entries end at a position; None if there is none, or an entry is in its place."""
+    found = find_mark(memory[max(0, size - MARK_TAIL_BYTES) : size], size)
+    return None if found is None or found[0] < position <= size else found[1]
 
 
 def has_zero_sector(memory: Memory | bytes, start: int, end: int, base: int = 0) -> bool:
@@ -244,7 +266,7 @@ class Buffer:
     def set_mark(self, synced: int) -> None:
         """Say that everything up to here is on the disk."""
         self._synced = synced
-        self.put(mark_at(self.size), MARK.pack(MARK_MAGIC, synced))
+        self._put_mark(Mark(synced))
 
     def raise_mark(self, synced: int) -> None:
         """Say so if these are more sectors than the mark says."""
@@ -253,7 +275,11 @@ class Buffer:
 
     def set_closed(self) -> None:
         """Say that all entries are on the disk, and that nothing follows them."""
-        self.put(mark_at(self.size), MARK.pack(CLOSED_MAGIC, self.position))
+        self._put_mark(Mark(self.position, is_closed=True))
+
+    def _put_mark(self, mark: Mark) -> None:
+        place = mark_at(self.size)
+        self.put(place, mark.pack(place))
 
     def clear(self, start: int, end: int) -> None:
         """Write zeros."""

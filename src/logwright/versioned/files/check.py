@@ -1,11 +1,11 @@
 """Checking the journals of a store: `verify` goes through all of them, `summarize` looks at names, sizes and both ends.
 
 A problem is something that costs entries: bytes that are none, an archive that cannot be decompressed or whose checksum
-does not fit, a time of which nothing is kept between two journals. An anomaly is odd and costs nothing: the store stays
-sound. What is wrong in one place never hides the next: reading continues after it.
+does not fit, a time of which nothing is kept between two journals or after the last archive. An anomaly is odd and
+costs nothing: the store stays sound. What is wrong in one place never hides the next: reading continues after it.
 
-    problems    torn_tail malformed checksum unreadable gap
-    anomalies   time_goes_back behind_position unknown_fields name leftover temporary_file foreign_file repair
+    problems    torn_tail malformed checksum time_goes_back unreadable gap
+    anomalies   behind_position unknown_fields name leftover temporary_file foreign_file repair
 """
 
 from __future__ import annotations
@@ -18,14 +18,13 @@ from ...core.bytes.outcome import Damage, Span
 from ...core.format import Located
 from ...core.io.disk import File
 from ...core.io.quarantine import kept_bytes
-from ...core.read.file_check import FileCheck, OnPosition, each_file, torn_message
+from ...core.read.file_check import FileCheck, OnPosition, each_file, report_repairs, torn_message
 from ...core.read.report import Problem, Progress, Report, Summary
 from ...core.read.snapshot import Snapshot
 from ...core.read.survey import MOST_READ_BYTES, MOST_SHOWN_BYTES, Survey
-from ...core.repair.plan import report_repairs
 from ...core.times import shown_time
 from ...errors import LogwrightError
-from ..bytes import codec, kernel
+from ..bytes import kernel
 from ..bytes.layout import JOURNAL_SUFFIX
 from .cursor import Chunk, Head
 from .files import (
@@ -37,6 +36,7 @@ from .files import (
     temporary_archive_name,
     temporary_name,
 )
+from .surroundings import stands_in
 
 if TYPE_CHECKING:
     from .reader import Reader
@@ -48,14 +48,20 @@ _BEHIND_BYTES: Final = 64 << 10
 
 
 def verify(reader: Reader, *, progress: Progress | None = None) -> Report:
-    """Check every entry, that times do not go back, that the files follow each other, and what is beside them.
+    """Check every entry, that the files follow each other, and what is beside them.
 
     Whatever is there, the answer is a report; where we may not look there is none (`StorageFailed`).
     """
     report = Report("versioned")
+    last: int | None = None
     with reader.snapshot() as files:
         for number, source, on_position in each_file(files, report, progress):
-            _FileCheck(reader, report, files, source, number).run(on_position)
+            check = _FileCheck(reader, report, files, source, number, last)
+            check.run(on_position)
+            last = check.last
+        gap = reader.gap_after(files.files)
+        if gap is not None:
+            report.problems.append(Problem(gap.file, gap.start, gap.kind, gap.reason))
     if not reader.is_single_file:
         _check_names(reader, report)
     report_repairs(reader.disk, reader.directory, report, reader.part)
@@ -72,13 +78,20 @@ class _FileCheck(FileCheck):
         files: Snapshot[JournalFile],
         source: JournalFile,
         number: int,
+        last_before: int | None,
     ) -> None:
         super().__init__(report, files, source)
         self._reader = reader
         self._number = number
+        self._last_before = last_before
         self._begun = 0
         self._last = 0
         self._whole = True
+
+    @property
+    def last(self) -> int | None:
+        """The time of the last entry, or of the beginning; None if the file is damaged."""
+        return max(self._begun, self._last) if self._whole else None
 
     def check(self, file: File, on_position: OnPosition) -> None:
         """Go through the file."""
@@ -115,7 +128,7 @@ class _FileCheck(FileCheck):
             return
         gap: Damage | None = None
         with contextlib.suppress(LogwrightError):  # the one before cannot be read, and its own check says so
-            gap = self._reader.gap_before(self.files, self._number)
+            gap = self._reader.gap_before(self.files, self._number, self._last_before)
         before = self.files.files[self._number - 1]
         if gap is not None:
             self.problem(head.span.start, "gap", gap.reason)
@@ -126,19 +139,7 @@ class _FileCheck(FileCheck):
     def _check_chunk(self, chunk: Chunk) -> None:
         self.report.records += chunk.count
         self.position = chunk.end
-        columns = kernel.columns(
-            chunk.data, chunk.start, chunk.stop, chunk.count, codec.TIMESTAMPS | codec.POSITIONS, chunk.base
-        )
-        assert columns.timestamps is not None
-        assert columns.positions is not None
-        times, positions = memoryview(columns.timestamps).cast("Q"), memoryview(columns.positions).cast("Q")
-        last = self._last
-        for row, timestamp in enumerate(times):
-            if timestamp < last and last > self._begun:  # the state that a journal begins with may be in any order
-                message = f"its time is {shown_time(timestamp)}, earlier than {shown_time(last)} of the entry before it"
-                self.anomaly(positions[row], "time_goes_back", message)
-            last = timestamp
-        self._last = last
+        self._last = max(self._last, chunk.largest)
 
     def _check_end(self) -> None:
         """All entries are whole: whether the name fits them, and whether entries follow the position."""
@@ -161,12 +162,11 @@ def _check_names(reader: Reader, report: Report) -> None:
     listing = reader.listing()
     active = active_name(reader.store)
     counting = {source.name for source in reader.files()}
-    if listing.has_active and active not in counting:
-        message = "it does not begin like a journal: the journal before it, .old, is used in its place"
-        if _has_bytes(reader, active):
-            report.problems.append(Problem(active, 0, "malformed", message))
-        else:
-            odd(active, "leftover", message)
+    reason = stands_in(reader.disk, listing)
+    if reason:
+        kind = "gap" if not listing.has_active else "malformed" if _has_bytes(reader, active) else "torn_tail"
+        message = f"{reason}: the journal before it, .old, is used in its place, and later changes may be missing"
+        report.problems.append(Problem(active, 0, kind, message))
     for timestamp in listing.archives:
         name = archive_name(reader.store, timestamp)
         if name not in counting:
@@ -251,6 +251,9 @@ def _look(reader: Reader, files: Snapshot[JournalFile]) -> _Survey:
                     look.complete = False
                     break
             done += files.size(source)
+    gap = reader.gap_after(files.files)
+    if gap is not None:
+        look.note_damage(gap)
     return look
 
 

@@ -12,40 +12,65 @@ every known writer begins one, and none earlier than the last one before the dam
 have come up between the last of them and the position; where bytes were inserted, the position is within an entry, or
 before the last ones. Entries that end anywhere else may be part of a value, and do not count.
 
+Times never decrease in a journal, after the state that it begins with. An entry that is earlier than the one before it
+was copied or moved there, or one of the two has a wrong time: it is damage, of the kind `time_goes_back`.
+
+Whole entries after the position are what a crash leaves between an entry and its position. They do not count. But they
+are damage where no crash explains them, for then they were moved there: in a file whose mark was moved, in one that was
+closed at this position, and in one without a mark in which entries of their size are there twice (`disorder.py`).
+
 In the active journal bad bytes that no whole entry follows are a torn tail: the position reached the disk, and what it
-speaks of did not. So is a position past the end of the file. But where the position is within an entry that is whole,
-the position is what is wrong, and nothing is torn. Where whole entries follow after the position, up to the zeros at
-the end of the file, bytes were inserted before them. Nor is anything torn before our mark (see `buffer.py`), which was
-on the disk. After it an entry of which a sector is missing is the work of a power cut, whatever follows it (see
-`lacks_sector`). If its zeros begin before that sector and end after it, they may be another program's, and are damage.
+speaks of did not. But where the position is within an entry that is whole, the position is what is wrong, and nothing
+is torn. Where whole entries follow after the position, up to the zeros at the end of the file, bytes were inserted
+before them. No crash makes a file shorter than its position. Nor is anything torn in a file whose mark was moved, or
+before that mark (see `buffer.py`), which was on the disk. After it an entry of which a sector is missing is the work of
+a power cut, whatever follows it (see `lacks_sector`). If its zeros begin before that sector and end after it, they may
+be another program's, and are damage.
+
+Only of a missing sector after the mark it is known that a power cut did it (`is_by_power_cut`). In a journal without a
+mark, or behind that of a closed store, removed entries look the same as those that a power cut has left out. So what
+is cut off there is in the account of losses.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 from ...core.bytes.outcome import NEED_MORE, Damage, Malformed, Span
 from ...core.io.disk import File
 from ...core.read.chunk import FileChunk
+from ...core.times import shown_time
 from ...errors import TooLarge
 from ..bytes import codec, kernel
-from ..bytes.layout import ARRAY_AT, ARRAY_START, ENTRY_START, HEADER, HEADER_BYTES, POSITION, POSITION_AT, VERSION
+from ..bytes.layout import (
+    ARRAY_AT,
+    ARRAY_START,
+    ENTRY_START,
+    HEADER,
+    HEADER_BYTES,
+    MAX_TIMESTAMP,
+    POSITION,
+    POSITION_AT,
+    VERSION,
+)
 from ..bytes.records import Metadata
 from .archives import DEFAULT_LIMITS, READ_BYTES, ArchiveLimits, InflatedStream, PlainStream, open_stream
 from .buffer import (
     CLOSED_MAGIC,
-    LEAST_BYTES,
     MARK,
     MARK_MAGIC,
+    MARK_TAIL_BYTES,
     SECTOR_BYTES,
     Mark,
+    find_mark,
     has_zero_sector,
     is_missing_sector,
     mark_at,
-    parse_mark,
 )
+from .disorder import find_repeated
 from .files import JournalFile
 
 _LEAST_WINDOW_BYTES: Final = 4 << 10
@@ -55,6 +80,8 @@ _BEYOND_BYTES: Final = 1 << 20
 """How far after the position we look for the end of the entry that it is in."""
 _MOST_ATTEMPTS: Final = 10_000
 """At how many places we look there for a whole entry."""
+EARLIER: Final = "time_goes_back"
+"""The kind of damage that an entry is whose time is earlier than that of the entry before it."""
 _ZEROS: Final = "a sector of the entry is zeros: another program wrote it, or a power cut left it after our last sync"
 
 
@@ -122,6 +149,7 @@ class Cursor:
         self.limit = 0
         self.metadata: Metadata | None = None
         self.mark: Mark | None = None
+        self.is_by_power_cut = False  # the torn tail: a sector of it is missing
         self._torn_from: int | None = None
         self._at = at
         self._latest = latest
@@ -131,6 +159,7 @@ class Cursor:
         self._base = 0  # where the buffer begins in the file
         self._ended = False
         self._last = 0  # the latest time of an entry by now
+        self._before = 0  # the time of the entry before the position
         self._is_followed = False  # by a whole entry, wherever that belongs
         self._stream: PlainStream | InflatedStream = open_stream(file, compressed=source.compressed, limits=limits)
 
@@ -201,7 +230,7 @@ class Cursor:
             reason = _reason(self._buffer[:HEADER_BYTES])
             yield self._damage(POSITION_AT, ARRAY_AT, f"{reason}; so no entry counts")
             return False
-        if self.mark is not None and self.limit > self._size():
+        if self.has_its_length and self.limit > self._size():
             yield self._damage(POSITION_AT, ARRAY_AT, f"{self._past()}, of which nothing is missing")
             self.limit = self._end_of_data()
         self.position = HEADER_BYTES
@@ -234,8 +263,8 @@ class Cursor:
     def _end_of_data(self) -> int:
         """Behind the last byte of the file that is not zero, and not the mark."""
         size = self.file.size()
-        is_marked = size >= LEAST_BYTES and parse_mark(self.file.read_at(mark_at(size), MARK.size)) is not None
-        end = mark_at(size) if is_marked else size
+        mark = self._find_mark(size)
+        end = size if mark is None else mark[0]
         while end > 0:
             start = max(0, end - READ_BYTES)
             found = self.file.read_at(start, end - start).rstrip(b"\0")
@@ -248,9 +277,11 @@ class Cursor:
         if self.source.compressed:
             return None
         size = self.file.size()
-        if size < LEAST_BYTES or mark_at(size) < self.limit <= size:  # an entry is in its place
-            return None
-        return parse_mark(self.file.read_at(mark_at(size), MARK.size))
+        found = self._find_mark(size)
+        return None if found is None or found[0] < self.limit <= size else found[1]  # else an entry is in its place
+
+    def _find_mark(self, size: int) -> tuple[int, Mark] | None:
+        return find_mark(self.file.read_at(max(0, size - MARK_TAIL_BYTES), MARK_TAIL_BYTES), size)
 
     def _wrong_in_header(self, version: int, array_start: int) -> tuple[int, str] | None:
         """The position of the byte that is wrong, and why; what the position says is judged elsewhere."""
@@ -299,8 +330,7 @@ class Cursor:
             start, stop = self.position - self._base, self._stop()
             # What may be torn is looked at before it counts.
             folds = self._latest is not None and not self._has_zeros(start, stop)
-            walk = self._latest.walk if self._latest is not None and folds else kernel.walk
-            end, count, ending, smallest, largest = walk(self._buffer, start, stop)
+            end, count, ending, smallest, largest = self._walk(start, stop, self._latest if folds else None)
             torn = None if folds else self._first_torn(start, end, count)
             if torn is not None:
                 count, end, following = torn
@@ -310,6 +340,7 @@ class Cursor:
                 place = self.position
                 self.position = self._base + end
                 self._last = max(self._last, largest)
+                self._before = largest  # that of the last one, or not later than when the journal began
                 since = None if self.metadata is None else self.metadata.initialized
                 yield Chunk(self.source, self._buffer, start, end, place, count, smallest, largest, folds, since)
                 if report is not None:
@@ -320,6 +351,9 @@ class Cursor:
             if torn is not None:
                 start, self.position = self.position, following
                 yield self._damage(start, following, _ZEROS)
+                continue
+            if ending == codec.EARLY:
+                yield self._pass_earlier(stop)
                 continue
             if ending != codec.MALFORMED and not self._is_all():
                 self._more(end)
@@ -333,6 +367,21 @@ class Cursor:
             if not goes_on:
                 return
         yield from self._finish()
+
+    def _walk(self, start: int, stop: int, latest: kernel.Latest | None) -> tuple[int, int, int, int, int]:
+        """Go from entry to entry as `codec.walk` does, and apply them."""
+        begun = MAX_TIMESTAMP if self.metadata is None else self.metadata.initialized
+        if latest is not None:
+            return latest.walk(self._buffer, start, stop, self._before, begun)
+        return kernel.walk(self._buffer, start, stop, -1, self._before, begun)
+
+    def _pass_earlier(self, stop: int) -> Damage:
+        """Move past the entry at the position, which is earlier than the one before it."""
+        start, before = self.position, self._before
+        end, _, _, self._before, _ = kernel.walk(self._buffer, start - self._base, stop, 1)
+        self.position = self._base + end
+        reason = f"its time is {shown_time(self._before)}, earlier than {shown_time(before)} of the entry before it"
+        return self._damage(start, self.position, reason, EARLIER)
 
     def _has_zeros(self, start: int, end: int) -> bool:
         """Whether a range of the buffer has a whole sector of zeros behind the mark."""
@@ -364,7 +413,9 @@ class Cursor:
     def _tear(self, start: int, reason: str) -> Damage:
         """All that is left before the position is a torn tail."""
         self.position = end = max(start, min(self.limit, self._size()))
-        return self._damage(start, end, reason, self._kind(start))
+        kind = self._kind(start)
+        self.is_by_power_cut = kind == "torn_tail"
+        return self._damage(start, end, reason, kind)
 
     def _finish(self) -> Iterator[Damage]:
         """All entries were whole; what remains is whether the file ends as it should."""
@@ -377,6 +428,17 @@ class Cursor:
         elif self.mark is not None and self.limit < self.mark.synced and self._is_position_low(self.mark):
             reason = f"the position is {self.limit}, and the entries up to {self.mark.synced} were on the disk"
             yield self._damage(POSITION_AT, ARRAY_AT, reason)
+        elif not self.source.compressed and (reason := self._why_displaced()):
+            yield self._damage(POSITION_AT, ARRAY_AT, reason)
+
+    @property
+    def has_its_length(self) -> bool:
+        """Whether it is known that no bytes were removed from the file, nor inserted."""
+        return self.mark is not None and not self._is_cut(self.mark)
+
+    def _is_cut(self, mark: Mark) -> bool:
+        """Whether the mark shows that bytes were removed from the file, or inserted."""
+        return mark.is_moved or mark.synced > self._size()
 
     def _is_position_low(self, mark: Mark) -> bool:
         """Whether whole entries follow the position up to the mark, so that the position must be wrong.
@@ -391,6 +453,40 @@ class Cursor:
         is_whole = count > 0 and stop == len(data) == end - start and smallest >= self._least_time()
         return is_whole and (mark.is_closed or not has_zero_sector(data, 0, len(data), start))
 
+    def _why_displaced(self) -> str:
+        """Why whole entries that follow the position were moved there; empty if there are none, or a crash left them.
+
+        Position and mark are read again: a writer may have changed both meanwhile.
+        """
+        if self.file.read_at(self.limit, len(ENTRY_START)) != ENTRY_START:
+            return ""
+        data = self.file.read_at(self.limit, _BEYOND_BYTES)
+        size, count, _, smallest, _ = kernel.walk(data, 0, len(data))
+        if not count or smallest < self._least_time() or not _is_unused(data[size:]):
+            return ""
+        mark = self._read_mark()
+        if self.file.read_at(POSITION_AT, POSITION.size) != POSITION.pack(self.limit):
+            return ""
+        reason = f"{count} whole {'entry follows' if count == 1 else 'entries follow'} the position {self.limit}"
+        if mark is None:
+            begun = 0 if self.metadata is None else self.metadata.initialized
+            is_repeated = find_repeated(self._entries_again(), begun, size)
+            return f"{reason}, and entries of that size are there twice" if is_repeated else ""
+        if mark.is_moved:
+            return f"{reason}, and bytes of the file are missing, or were inserted"
+        return f"{reason}, at which the store was closed" if mark.is_closed and mark.synced == self.limit else ""
+
+    def _entries_again(self) -> Iterator[tuple[int, bytes]]:
+        """The times and bytes of all entries before the position."""
+        for item in Cursor(self.file, self.source).items():
+            if isinstance(item, Chunk):
+                places = pairwise(kernel.spans(item.data, item.start, item.stop, item.count))
+                entries = kernel.entries(item.data, item.start, item.stop, item.count)
+                for entry, (start, end) in zip(entries, places, strict=True):
+                    yield entry.t, bytes(item.data[start:end])
+            if (item.span if isinstance(item, Head) else item).end >= self.limit:
+                return  # what follows is being judged
+
     def _short(self) -> str:
         return f"the position is {self.limit}, and the file ends at {self._base + self._have}"
 
@@ -398,9 +494,13 @@ class Cursor:
         return f"the position is {self.limit}, past the end of the file, {self._size()}"
 
     def _kind(self, start: int) -> str:
-        """What bad bytes are that no entry follows: damage if they were on the disk once."""
-        was_synced = self.mark is not None and start < self.mark.synced
-        return "torn_tail" if self.source.is_newest and not was_synced else "malformed"
+        """What bad bytes are that no entry follows: damage where no crash of a writer leaves this.
+
+        A crash leaves no file that is shorter than its position, moves no mark, and changes nothing that was synced.
+        """
+        mark = self.mark
+        is_intact = mark is None or (self.has_its_length and start >= mark.synced)
+        return "torn_tail" if self.source.is_newest and is_intact and self.limit <= self._size() else "malformed"
 
     # --- behind damage ----------------------------------------------------------------------------------------------
 
@@ -422,6 +522,8 @@ class Cursor:
             yield self._damage(start, end, f"{reason}; whole entries follow the position, from {beyond.start} on")
         else:
             past = f"{reason}; {self._short()}" if self._base + self._have < self.limit else reason
+            if self.mark is not None and self._is_cut(self.mark):
+                past += "; bytes of the file are missing, or were inserted"
             yield self._damage(start, end, past, "malformed" if self._is_followed else self._kind(start))
         return False
 
@@ -477,6 +579,8 @@ def find_beyond(file: File, start: int, position: int, least_time: int) -> Span 
     They begin after `start`, where bad bytes begin, and none is earlier than `least_time`.
     """
     base = max(start + 1, position - _BEYOND_BYTES)
+    if base >= file.size():
+        return None
     data = file.read_at(base, position - base + _BEYOND_BYTES)
     at = -1
     for _ in range(_MOST_ATTEMPTS):

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from ...core.io.disk import Disk
-from ...core.io.listing import list_beginning
+from ...core.io.file_names import list_beginning
 from ...core.read.chunk import POSITION_BITS as POSITION_BITS
 from ...core.read.chunk import NumberedFile
 from ...errors import WrongUse
@@ -175,6 +175,11 @@ class Listing:
             found.append(JournalFile(self.store, name, self.directory / name, timestamp, before, compressed=True))
             before = timestamp
         return found
+
+    @property
+    def lacks_newest(self) -> bool:
+        """Whether there are archives, and neither the journal after them nor one that a rotation has put away."""
+        return bool(self.archives) and not self.has_active and not self.has_old
 
     @property
     def last_timestamp(self) -> int:

@@ -9,12 +9,12 @@ state that results. What happens at damage, and at a torn tail of the active jou
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Final, overload
+from typing import Any, ClassVar, Final
 
-from ...core.bytes.outcome import Damage, Mode, RecordsOnly, check_mode
+from ...core.bytes.outcome import Damage, Mode, check_mode
 from ...core.format import Located
 from ...core.io.disk import REAL_DISK, Disk, File
 from ...core.read.chunk_reader import FilesReader
@@ -28,9 +28,19 @@ from ..bytes.layout import HEADER_BYTES
 from ..bytes.records import Entry, Metadata
 from .archives import DEFAULT_LIMITS, ArchiveLimits, is_compressed
 from .cursor import Chunk, Cursor, Head
-from .files import POSITION_BITS, JournalFile, Kind, Listing, arrange, list_files, parse_name
+from .files import (
+    POSITION_BITS,
+    JournalFile,
+    Kind,
+    Listing,
+    archive_name,
+    arrange,
+    list_files,
+    old_name,
+    parse_name,
+)
 from .lost import LostTimes
-from .succession import Items, find_changes, find_gap
+from .succession import Items, find_changes, find_gap, missing_newest
 from .surroundings import Beginnings, counting_files, current_since, in_order
 from .timeline import Timeline
 
@@ -52,6 +62,7 @@ class Reader(FilesReader[Chunk, JournalFile, Entry]):
     records_name = "entries"
     first_position = HEADER_BYTES
     counted_by: ClassVar = {"copies": True}
+    resumed_by: ClassVar = {"resumed": True}
     row_fields = ROW_FIELDS
     states_by_time = True
     """`state` and `diff` take times, not the numbers of records."""
@@ -120,7 +131,7 @@ class Reader(FilesReader[Chunk, JournalFile, Entry]):
         """
         files = self._listed()
         if files and not self._single:
-            files = in_order(files, self.begun)
+            files = in_order(files, self.begun, self._beginnings.is_proven)
             begun, ended = self.begun(files[0]) or 0, files[0].timestamp
             before = begun if ended is None or begun < ended else max(0, ended - 1)
             files[0] = replace(files[0], before=before)
@@ -132,52 +143,28 @@ class Reader(FilesReader[Chunk, JournalFile, Entry]):
             return [] if self._alone is None else [self._alone]
         return counting_files(self.disk, self.listing())
 
+    def files_without(self, names: Set[str], begun: Callable[[JournalFile], int | None]) -> list[JournalFile]:
+        """The files that will count when some that have ended are gone and all others are whole, oldest first."""
+        listing = self.listing()
+        kept = [time for time in listing.archives if archive_name(self.store, time) not in names]
+        has_old = listing.has_old and old_name(self.store) not in names
+        files = counting_files(self.disk, replace(listing, archives=kept, has_old=has_old))
+        return in_order(files, begun, lambda source: source.compressed) if files else []
+
     def begun(self, source: JournalFile) -> int | None:
         """Since when a journal was the active one, as it says itself."""
         return self._since if source.is_newest and self._since is not None else self._beginnings(source)
 
     # --- going through it -------------------------------------------------------------------------------------------
 
-    @overload
-    def entries(
-        self, start: int | None = ..., stop: int | None = ..., *, mode: RecordsOnly = ...
-    ) -> Iterator[Entry]: ...
-
-    @overload
-    def entries(self, start: int | None = ..., stop: int | None = ..., *, mode: Mode) -> Iterator[Entry | Damage]: ...
-
-    def entries(
-        self, start: int | None = None, stop: int | None = None, *, mode: Mode = "failfast"
-    ) -> Iterator[Entry | Damage]:
-        """The changes with `start` <= number < `stop`, each once; without `start` from the first there is."""
-        return self.records(start, stop, mode=mode)
+    entries = FilesReader.records
 
     def decoded(self, chunk: Chunk) -> list[Entry]:
         """The entries of a chunk."""
         return kernel.entries(chunk.data, chunk.start, chunk.stop, chunk.count)
 
-    @overload
-    def scan(
-        self,
-        start: int | None = ...,
-        stop: int | None = ...,
-        *,
-        mode: RecordsOnly = ...,
-        progress: Progress | None = ...,
-    ) -> Iterator[Located]: ...
-
-    @overload
-    def scan(
-        self, start: int | None = ..., stop: int | None = ..., *, mode: Mode, progress: Progress | None = ...
-    ) -> Iterator[Located | Damage]: ...
-
-    def scan(
-        self,
-        start: int | None = None,
-        stop: int | None = None,
-        *,
-        mode: Mode = "failfast",
-        progress: Progress | None = None,
+    def _scan(
+        self, start: int | None, stop: int | None, mode: Mode, progress: Progress | None
     ) -> Iterator[Located | Damage]:
         """Every record with the place of its bytes: of each file the metadata, then its entries, copies included."""
         check_mode(mode)
@@ -215,16 +202,26 @@ class Reader(FilesReader[Chunk, JournalFile, Entry]):
         progress: Progress | None = None,
         *,
         copies: bool = False,
+        resumed: bool = False,
     ) -> Iterator[Head | Chunk | Damage]:
-        """Heads, chunks and damage of files that are open, and what is missing between two of them."""
+        """Heads, chunks and damage of files that are open, and what is missing between two of them.
+
+        With `resumed` a change is known to begin at `start`.
+        """
         for number, source, report in self.files_between(files, start, stop, progress):
-            at = None if copies else self.changes_start(files, number)
-            low = start if at is None else max(start or 0, source.first_number + at)
-            for item in self.file_items(source, files.file(source), low, stop, mode, report):
+            at = self.resumed_at(source, start) if resumed else None
+            changes_at = None if copies or at is not None else self.changes_start(files, number)
+            low = start if changes_at is None else max(start or 0, source.first_number + changes_at)
+            for item in self.file_items(source, files.file(source), low, stop, mode, report, at=at):
                 if isinstance(item, Head) and number and (start is None or start <= source.first_number):
                     gap = self.gap_before(files, number)
                     yield from () if gap is None else self.report(gap, mode)
                 yield item
+        gap = self.gap_after(files.files)
+        if gap is not None:
+            end = (files.files[-1].timestamp or 0) << POSITION_BITS
+            if (start is None or start < end) and (stop is None or stop > end):
+                yield from self.report(gap, mode)
 
     def file_items(
         self,
@@ -253,6 +250,14 @@ class Reader(FilesReader[Chunk, JournalFile, Entry]):
             elif item.end >= low:
                 yield from self.report(item, mode)
 
+    def resumed_at(self, source: JournalFile, start: int | None) -> int | None:
+        """Where to begin in a file if a change is known to begin at `start`; None for its beginning.
+
+        An archive can only be read from its beginning.
+        """
+        low, _ = source.positions(start, None)
+        return None if source.compressed or low == 0 else low
+
     def changes_start(self, files: Snapshot[JournalFile], number: int) -> int | None:
         """Where the changes of a file begin, after the copies that compaction made; None where it has none.
 
@@ -268,13 +273,27 @@ class Reader(FilesReader[Chunk, JournalFile, Entry]):
             )
         return self._changes_starts[place]
 
-    def gap_before(self, files: Snapshot[JournalFile], number: int) -> Damage | None:
-        """What is missing before a file, if a journal is, and the account of losses does not have it."""
+    def gap_before(self, files: Snapshot[JournalFile], number: int, last: int | None = None) -> Damage | None:
+        """What is missing before a file, if a journal is, and the account of losses does not have it.
+
+        `last` is the time of the last entry before it, if that is known.
+        """
         if number == 0:
             return None
         source, before = files.files[number], files.files[number - 1]
         lost = LostTimes.of(self.disk, self.directory, self.store)
-        return find_gap(self._items_of(files), before, source, self._begun_in(files, source), lost)
+        return find_gap(self._items_of(files), before, source, self._begun_in(files, source), lost, last)
+
+    def gap_after(self, files: Sequence[JournalFile]) -> Damage | None:
+        """What is missing after the last file, if that is an archive of the store."""
+        if self._single or not files or files[-1].is_newest:
+            return None
+        return missing_newest(files[-1])
+
+    def missing(self) -> list[Damage]:
+        """The active journal, if there are only archives."""
+        gap = self.gap_after(self.files())
+        return [] if gap is None else [gap]
 
     def _begun_in(self, files: Snapshot[JournalFile], source: JournalFile) -> int | None:
         """Since when a journal that is open was the active one: another one may have its name by now."""
@@ -328,7 +347,7 @@ class Reader(FilesReader[Chunk, JournalFile, Entry]):
 
     def timeline(self, mode: Mode = "dropmalformed") -> Timeline:
         """What the journals know about any time."""
-        return Timeline(self.disk, self.path, self._listed, mode=mode, limits=self.limits)
+        return Timeline(self.disk, self.path, self._listed, is_store=not self._single, mode=mode, limits=self.limits)
 
     def latest(self, at: int | None = None, *, mode: Mode = "dropmalformed") -> kernel.Latest:
         """The last entry of each key at a time, or now; `damages` is what was left out."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
-from ...core.bytes.outcome import Damage, Mode, RecordsOnly
+from ...core.bytes.outcome import Damage
 from ...core.format import Located
 from ...core.io.disk import REAL_DISK, Disk
-from ...core.read.parts import Bound, SideBySideReader, bound_of
+from ...core.read.parts import SideBySideReader
 from ...errors import NotFound, WrongUse
 from ..bytes.records import Entry
 from .archives import DEFAULT_LIMITS, ArchiveLimits
@@ -63,16 +62,7 @@ class StoresReader(SideBySideReader[Entry, Reader]):
         parsed = parse_name(file)
         return None if parsed is None else parsed[0]
 
-    @overload
-    def entries(self, start: Bound = ..., stop: Bound = ..., *, mode: RecordsOnly = ...) -> Iterator[Entry]: ...
-
-    @overload
-    def entries(self, start: Bound = ..., stop: Bound = ..., *, mode: Mode) -> Iterator[Entry | Damage]: ...
-
-    def entries(self, start: Bound = None, stop: Bound = None, *, mode: Mode = "failfast") -> Iterator[Entry | Damage]:
-        """The changes of every store with `start` <= number < `stop`, each once."""
-        for store, reader in self._each():
-            yield from reader.entries(bound_of(store, start), bound_of(store, stop), mode=mode)
+    entries = SideBySideReader.records
 
     def state(self, at: int | None = None) -> dict[str, Any]:
         """The state of each store under its name."""

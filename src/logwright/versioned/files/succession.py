@@ -17,7 +17,7 @@ import functools
 import logging
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from ...core.bytes.outcome import Damage
 from ...core.times import shown_time
@@ -25,7 +25,7 @@ from ..bytes import kernel
 from ..bytes.layout import HEADER_BYTES
 from ..model.replay import State, same_value
 from .cursor import Chunk, Head
-from .files import JournalFile, agree
+from .files import MOST_TAKEN_NS, JournalFile, active_name, agree
 from .lost import LostTimes
 
 logger = logging.getLogger("logwright.versioned")
@@ -34,20 +34,58 @@ Items: TypeAlias = Callable[[JournalFile], Iterable[Head | Chunk | Damage]]
 
 
 def find_gap(
-    items: Items, before: JournalFile, source: JournalFile, begun: int | None, lost: LostTimes
+    items: Items, before: JournalFile, source: JournalFile, begun: int | None, lost: LostTimes, last: int | None = None
 ) -> Damage | None:
-    """What is missing between a journal and the one before it. Nothing is said where either of them is damaged."""
+    """What is missing between a journal and the one before it. Nothing is said where either of them is damaged.
+
+    `last` is the time of the last entry of the one before it, or of its beginning, if that is known: an archive that
+    has the name of a later one is noticed then.
+    """
     ended = before.ended or 0
-    if begun is None or begun < ended or agree(ended, begun):
+    is_late = before.compressed and last is not None and ended - last > MOST_TAKEN_NS
+    if begun is None:
         return None
-    state = _state_at_end(items, before)
-    if state is None or _end_of_state(items, source, state, begun) is not None or _is_damaged(items, source):
+    if before.compressed and agree(ended, begun) and not is_late:  # it has its end in its name, and is not read
+        return None
+    if source.is_newest and _begun(items, before) > begun:
+        reason = (
+            f"it begins at {shown_time(begun)}, earlier than {before.name}: it is a copy of an earlier time, or the"
+        )
+        return Damage(source.name, HEADER_BYTES, HEADER_BYTES, f"{reason} names of the two were swapped", "gap")
+    if agree(ended, begun) and not is_late:
+        return None
+    found = _last_entries(items, before)
+    if found is None:
+        return None
+    ended = end_of(before, max(found.begun, found.largest))
+    if ended == begun or _is_damaged(items, source):
+        return None
+    if not is_late and _end_of_state(items, source, found.latest.state(), begun) is not None:
         return None
     gap = gap_between(source, begun, f"{before.name}, which ended at {shown_time(ended)}")
-    if lost.covers(ended, begun):
+    if begun > ended and lost.covers(ended, begun):
         _log_known(source.path, gap)
         return None
     return gap
+
+
+def end_of(source: JournalFile, last: int) -> int:
+    """When a journal ended whose last entry, or beginning, is of the time `last`.
+
+    Its name has that, unless the name is that of another archive, or another program gave it.
+    """
+    return source.ended if source.ended is not None and agree(source.ended, last) else last
+
+
+def is_next(ended: int, begun: int) -> bool:
+    """Whether a journal began when another one ended. The name of that, or its own, may be a little late."""
+    return abs(begun - ended) <= MOST_TAKEN_NS
+
+
+def _begun(items: Items, source: JournalFile) -> int:
+    """When a journal began; 0 where that is damaged."""
+    head = next((item for item in items(source) if isinstance(item, Head)), None)
+    return 0 if head is None or head.metadata is None else head.metadata.initialized
 
 
 @functools.lru_cache(maxsize=1024)
@@ -62,6 +100,13 @@ def gap_between(source: JournalFile, begun: int, before: str) -> Damage:
     return Damage(source.name, HEADER_BYTES, HEADER_BYTES, reason, "gap")
 
 
+def missing_newest(last: JournalFile) -> Damage:
+    """What is wrong where the active journal is missing after the last archive of a store."""
+    ended = shown_time(last.ended or 0)
+    reason = f"the active journal is missing: nothing is known after {last.name}, which ended at {ended}"
+    return Damage(active_name(last.store), 0, 0, reason, "gap")
+
+
 def find_changes(items: Items, before: JournalFile, source: JournalFile, begun: int | None) -> int | None:
     """Where the changes of a journal begin, after the copies of the state that the one before it ended with.
 
@@ -69,32 +114,39 @@ def find_changes(items: Items, before: JournalFile, source: JournalFile, begun: 
     """
     if begun is None:
         return None
+    found = _last_entries(items, before)
+    if found is None:
+        return None
     if agree(before.ended, begun):
-        keys = _last_entries(items, before)
-        return None if keys is None else _end_of_copies(items, source, len(keys), begun)
-    state = _state_at_end(items, before)
-    return None if state is None else _end_of_state(items, source, state, begun)
+        return _end_of_copies(items, source, len(found.latest), begun)
+    return _end_of_state(items, source, found.latest.state(), begun)
 
 
-def _last_entries(items: Items, source: JournalFile) -> kernel.Latest | None:
-    """The last entry of each key of a journal; None where it is damaged."""
-    found = kernel.Latest()
+class _LastEntries(NamedTuple):
+    """The last entry of each key of a journal, when that began, and the latest time in it."""
+
+    latest: kernel.Latest
+    begun: int
+    largest: int
+
+
+def _last_entries(items: Items, source: JournalFile) -> _LastEntries | None:
+    """The last entries of a journal; None where it is damaged."""
+    latest, begun, largest = kernel.Latest(), 0, 0
     for item in items(source):
         if isinstance(item, Damage):
             return None
         if isinstance(item, Chunk):
-            found.add(item.data, item.start, item.stop, item.count)
-    return found
+            latest.add(item.data, item.start, item.stop, item.count)
+            largest = max(largest, item.largest)
+        elif item.metadata is not None:
+            begun = item.metadata.initialized
+    return _LastEntries(latest, begun, largest)
 
 
 def _is_damaged(items: Items, source: JournalFile) -> bool:
     """Whether what a journal says of itself is not to be relied on; a torn tail does not matter."""
     return any(isinstance(item, Damage) and item.kind != "torn_tail" for item in items(source))
-
-
-def _state_at_end(items: Items, source: JournalFile) -> State | None:
-    found = _last_entries(items, source)
-    return None if found is None else found.state()
 
 
 def _end_of_copies(items: Items, source: JournalFile, left: int, begun: int) -> int | None:

@@ -1,7 +1,9 @@
 """Which files of a store count for a reader, whatever step of a rotation a crash has left them in.
 
     active                        the active journal
-    old, no active                the old journal is the active one: the new one had not got its name yet
+    old, no active                the old journal is the active one: the new one had not got its name yet. Without
+                                  `.tmp` it may have been lost (`stands_in`)
+    neither                       the archives: the active one is missing
     old and a whole active        the old one ended when the active one was initialized, or at the next time that no
                                   archive has in its name; it counts until an archive with the same content is there.
                                   One that has only its beginning was not finished, and does not count
@@ -27,7 +29,7 @@ from ...errors import LogwrightError
 from ..bytes.codec import decode_header, decode_metadata
 from ..bytes.layout import HEADER_BYTES
 from ..bytes.records import Metadata
-from .archiving import archives_of_old, initialized_of
+from .archiving import archives_of_old, initialized_of, is_whole_archive
 from .files import MOST_TAKEN_NS, JournalFile, Listing, active_name, agree, archive_name, old_name
 
 _HEAD_BYTES = 64 << 10
@@ -35,6 +37,7 @@ _HEAD_BYTES = 64 << 10
 
 def counting_files(disk: Disk, listing: Listing) -> list[JournalFile]:
     """The files of a store that hold its journals, oldest first."""
+    listing = _looked_again(disk, listing)
     files = listing.archive_files()
     has_active = listing.has_active and not disk.is_directory(listing.path(active_name(listing.store)))
     if not listing.has_old:
@@ -54,6 +57,30 @@ def counting_files(disk: Disk, listing: Listing) -> list[JournalFile]:
         files.append(JournalFile(listing.store, name, listing.path(name), ended, listing.last_timestamp))
     before = files[-1].timestamp or 0
     return [*files, _newest(listing, active_name(listing.store), before)]
+
+
+def stands_in(disk: Disk, listing: Listing) -> str:
+    """Why `.old` is read in the place of the active journal, if that may have been lost; else empty.
+
+    An interrupted rotation leaves `.old` without an active journal, but with `.tmp`.
+    """
+    name = active_name(listing.store)
+    if not listing.has_old or read_metadata(disk, listing, old_name(listing.store)) is None:
+        return ""
+    if not listing.has_active:
+        if listing.has_temporary or disk.exists(listing.path(name)):  # a rotation may end after the listing
+            return ""
+        return "it is missing, and no interrupted rotation explains that"
+    return "" if read_metadata(disk, listing, name) is not None else "it does not begin like a journal"
+
+
+def _looked_again(disk: Disk, listing: Listing) -> Listing:
+    """The listing, unless it has missed both names of the newest journal while that was rotated."""
+    if not listing.lacks_newest:
+        return listing
+    active, old = listing.path(active_name(listing.store)), listing.path(old_name(listing.store))
+    is_active, is_old = disk.exists(active), disk.exists(old)
+    return replace(listing, has_active=is_active or disk.exists(active), has_old=is_old)
 
 
 def _free_time(listing: Listing, ended: int) -> int:
@@ -79,6 +106,7 @@ class Beginnings:
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
         self._archives: dict[str, int | None] = {}
+        self._whole: dict[str, bool] = {}
 
     def __call__(self, source: JournalFile) -> int | None:
         if source.name in self._archives:
@@ -91,21 +119,35 @@ class Beginnings:
             self._archives[source.name] = begun
         return begun
 
+    def is_proven(self, source: JournalFile) -> bool:
+        """Whether a journal is an archive whose checksum fits."""
+        if source.name not in self._whole:
+            self._whole[source.name] = source.compressed and is_whole_archive(self._disk, source.path)
+        return self._whole[source.name]
 
-def in_order(files: list[JournalFile], begun: Callable[[JournalFile], int | None]) -> list[JournalFile]:
+
+def in_order(
+    files: list[JournalFile],
+    begun: Callable[[JournalFile], int | None],
+    is_proven: Callable[[JournalFile], bool],
+) -> list[JournalFile]:
     """Files in the order in which they became active; each ends when the next one begins.
 
     `files` are in the order of their names, `begun` gives when one became active, None where that cannot be read: then
     its name counts. So it does where the next journal began when this one ended by its name, and what this one says
-    does not lie between the two names: it is damaged. Where the names say the same as the files, nothing changes.
+    does not lie between the two names and is not proven: it is damaged. Where the names say the same as the files,
+    nothing changes; the first one must have begun before it ended by its name.
     """
     starts = {file.name: begun(file) for file in files}
     for file, following in pairwise(files):
         start, next_start, ended = starts[file.name], starts[following.name], file.ended or 0
         is_named = next_start is not None and agree(ended, next_start)
-        if start is not None and is_named and not file.before - MOST_TAKEN_NS <= start <= ended:
+        is_between = start is None or file.before - MOST_TAKEN_NS <= start <= ended
+        if is_named and not is_between and not is_proven(file):
             starts[file.name] = None
-    if all(
+    first_ended = files[0].ended
+    is_first = first_ended is None or (starts[files[0].name] or 0) <= first_ended
+    if is_first and all(
         start is None or agree(one.ended, start) for one, other in pairwise(files) for start in [starts[other.name]]
     ):
         return files

@@ -3,8 +3,8 @@
 State at a time: the latest journal that was initialized by then, and its entries that are not later. By names that is
 the archive with the first later time in its name, and its own metadata must confirm it; then only that one is opened,
 however many there are. Where names do not say, as with archives of other programs, the beginnings of all journals are
-read. Where an archive is missing, the time is before the first journal, or the account of losses says that changes of
-that time are lost, the answer is `HistoryUnavailable`, never a guess.
+read. Where an archive is missing, or the active journal after the last one, the time is before the first journal, or
+the account of losses says that changes of that time are lost, the answer is `HistoryUnavailable`, never a guess.
 
 Changes are found by going through the journals one after the other; the copies that compaction made count once.
 
@@ -33,9 +33,9 @@ from ..bytes.records import Entry, Metadata, check_key
 from ..model.replay import Copies, difference
 from .archives import DEFAULT_LIMITS, ArchiveLimits
 from .cursor import Chunk, Cursor, Head
-from .files import MOST_TAKEN_NS, JournalFile, agree, parse_name
+from .files import MOST_TAKEN_NS, JournalFile, parse_name
 from .lost import LostRange, LostTimes
-from .succession import find_gap, gap_between
+from .succession import end_of, find_gap, gap_between, missing_newest
 from .surroundings import Beginnings, in_order
 
 _ATTEMPTS: Final = 20
@@ -53,7 +53,11 @@ def check_time(at: int | datetime) -> int:
 
 
 class Timeline:
-    """The journals that `listed` returns, oldest first. Damage is handled by `mode`, and noted in `damages`."""
+    """The journals that `listed` returns, oldest first. Damage is handled by `mode`, and noted in `damages`.
+
+    `is_store` says that they are all journals of a store up to the time that is asked for: its active one must be there
+    if none of its archives has the answer.
+    """
 
     def __init__(
         self,
@@ -61,12 +65,14 @@ class Timeline:
         where: Path,
         listed: Callable[[], list[JournalFile]],
         *,
+        is_store: bool = False,
         mode: Mode = "failfast",
         limits: ArchiveLimits = DEFAULT_LIMITS,
     ) -> None:
         self.disk = disk
         self.where = where
         self.listed = listed
+        self.is_store = is_store
         self.mode = check_mode(mode)
         self.limits = limits
         self.damages: list[Damage] = []
@@ -126,9 +132,11 @@ class Timeline:
                 self._note(half_done)
             try:
                 return ask(files)
-            except (NotFound, HistoryUnavailable):
+            except (NotFound, HistoryUnavailable) as error:
                 again = self._files()
                 if again == files:
+                    if half_done is not None:  # which explains why files are missing
+                        raise DamagedJournal(half_done.file, half_done.start, half_done.reason) from error
                     raise
                 files = again
         raise NotFound(f"{self.where}: its files change faster than they can be read")
@@ -141,6 +149,10 @@ class Timeline:
 
     def _choose(self, files: list[JournalFile], at: int | None) -> JournalFile:
         """The journal that knows the state at a time."""
+        last = files[-1]
+        if self.is_store and last.timestamp is not None and (at is None or at >= last.timestamp):
+            self._refuse_missing(last, "the state now" if at is None else f"the state at {shown_time(at)}")
+            return last
         if at is None:
             return files[-1] if files[-1].is_newest else self._in_order(files)[-1]
         lost = self._lost(files).at(at)
@@ -149,7 +161,10 @@ class Timeline:
         ends = [file.timestamp for file in files if file.timestamp is not None]
         index = min(bisect_right(ends, at), len(files) - 1)
         metadata = self.metadata(files[index])
-        if metadata is None or (metadata.initialized <= at and (files[index].is_newest or at < ends[index])):
+        earliest = files[index - 1].timestamp if index else None
+        is_named = metadata is None or earliest is None or metadata.initialized >= earliest - MOST_TAKEN_NS
+        is_known = metadata is None or (metadata.initialized <= at and (files[index].is_newest or at < ends[index]))
+        if is_named and is_known:
             while self._has_late_name(files, index, at):
                 index += 1
             return files[index]
@@ -167,12 +182,12 @@ class Timeline:
         if index < 0:
             raise HistoryUnavailable(f"{self.where}: {shown_time(at)} is before what is kept; {kept}")
         source = files[index]
-        if not kept or at <= (source.ended or 0):
+        if not kept or at <= (last := self._last_time(source)):
             return source
         gap = find_gap(self._items_of, source, files[index + 1], begun[index + 1], LostTimes())
-        if gap is not None and at > self._last_time(source):
+        if gap is not None:
             raise HistoryUnavailable(
-                f"{self.where}: nothing is kept of the time between {shown_time(source.ended or 0)} and "
+                f"{self.where}: nothing is kept of the time between {shown_time(end_of(source, last))} and "
                 f"{shown_time(begun[index + 1])}, which includes {shown_time(at)}; {kept}"
             )
         return source
@@ -186,7 +201,7 @@ class Timeline:
         return max((item.largest for item in self._items_of(source) if isinstance(item, Chunk)), default=0)
 
     def _in_order(self, files: list[JournalFile]) -> list[JournalFile]:
-        return in_order(files, self._begun)
+        return in_order(files, self._begun, self._begun.is_proven)
 
     def _has_late_name(self, files: list[JournalFile], index: int, at: int) -> bool:
         """Whether a journal had ended by then though its name says otherwise: that which it should have was taken.
@@ -201,9 +216,19 @@ class Timeline:
 
     def _fold(self, source: JournalFile, at: int | None) -> kernel.Latest:
         found = kernel.Latest(None if at is None else min(at, MAX_TIMESTAMP))
+        last, damages = 0, len(self.damages)
         with closing(self._items(self.disk.open(source.path, "read"), source, found)) as items:
             for item in items:
                 self._apply(item, found, at)
+                times = item.largest if isinstance(item, Chunk) else item.metadata and item.metadata.initialized
+                last = max(last, times or 0)
+        named = source.ended or 0
+        is_whole = source.compressed and len(self.damages) == damages
+        if is_whole and at is not None and at > last and named - last > MOST_TAKEN_NS:
+            raise HistoryUnavailable(
+                f"{source.path}: nothing is kept of {shown_time(at)}: the last entry of this archive is of "
+                f"{shown_time(last)}, so it probably has the name of another one (see logwright verify)"
+            )
         return found
 
     def _apply(self, item: Head | Chunk, found: kernel.Latest, at: int | None) -> None:
@@ -284,6 +309,8 @@ class Timeline:
             begun = self._begun(self._in_order(files)[0]) or 0
             lost = self._lost(files).between(begun - 1, MAX_TIMESTAMP)  # what ended when it began belongs to it
             self._refuse_lost(lost, f"the history of {key!r}")
+            if self.is_store and not files[-1].is_newest:
+                self._refuse_missing(files[-1], f"the history of {key!r}")
             try:
                 found = list(self._history(key))
             except DamagedJournal:
@@ -305,6 +332,13 @@ class Timeline:
         if self.mode != "permissive":
             raise HistoryUnavailable(f"{self.where}: {question}: {described(lost)}")
         self._note(Damage(lost.loss.file, lost.loss.position, lost.loss.position, described(lost), "lost"))
+
+    def _refuse_missing(self, last: JournalFile, question: str) -> None:
+        """Refuse a question about a time after the last archive, if the active journal is missing."""
+        missing = missing_newest(last)
+        if self.mode != "permissive":
+            raise HistoryUnavailable(f"{self.where}: {question}: {missing.reason}")
+        self._note(missing)
 
     def _ordered_files(self) -> list[JournalFile]:
         """The files in their order, as they were at one moment."""
@@ -382,7 +416,7 @@ class Timeline:
         gap: Damage | None = None
         if isinstance(before, int):
             gap = None if begun <= before else gap_between(head.source, begun, f"the time {shown_time(before)}")
-        elif not agree(before.ended, begun):
+        else:
 
             def items(source: JournalFile) -> Iterator[Head | Chunk | Damage]:
                 is_open = source is head.source
@@ -398,7 +432,7 @@ class Timeline:
 
 def described(lost: LostRange) -> str:
     """What is lost, for people."""
-    return f"{lost.loss.what} {'is' if lost.loss.at_most == 1 else 'are'} lost"
+    return f"lost {lost.loss.records}: {lost.loss.what}"
 
 
 def entries_of(chunk: Chunk, key: str) -> list[Entry]:

@@ -96,7 +96,9 @@ cdef class Table:
     cpdef accept(self, str key, value, uint64_t t, int64_t end, Py_ssize_t tail_bytes)
     @cython.locals(mapped=View, at=int64_t, distance=int64_t, slot=Slot, slots=list)
     cpdef attach(self, memory, int64_t position, Moves moves=*)
-    @cython.locals(mapped=View, count=Py_ssize_t, slot=Slot, before=Slot)
+    @cython.locals(
+        mapped=View, count=Py_ssize_t, begun=uint64_t, last=uint64_t, is_rising=bint, slot=Slot, before=Slot
+    )
     cpdef scan(self, int64_t start, int64_t end, int64_t trusted)
     @cython.locals(slots=list)
     cpdef compact(self, int64_t start, put)

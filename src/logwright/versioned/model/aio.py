@@ -15,17 +15,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from ...core.io.disk import REAL_DISK, Disk
-from ...core.io.durability import ALWAYS, AsyncGroupCommit, SyncLike, parse_sync
-from ...core.write.aio import AsyncOpening, opened, to_the_end
-from ...errors import Closed
-from ..bytes.records import Entry
-from .recovery import RecoveredState
+from ...core.io.durability import SyncLike, parse_sync
+from ...core.write.aio import AsyncWrapper, at_once, in_thread, to_the_end
 from .retention import KEEP_ALL, Retention
 from .store import VersionedKVStore
 
@@ -55,8 +51,10 @@ class _LoopStore(VersionedKVStore):
         return super()._change(*slow)
 
 
-class AsyncVersionedKVStore(AsyncOpening):
-    """The store `name` in a directory, opened by `async with` or `await`. The options are those of the other one."""
+class AsyncVersionedKVStore(AsyncWrapper[_LoopStore]):
+    """The store `name` in a directory, opened by `async with` or `await`. It has the options of `VersionedKVStore`."""
+
+    what = "store"
 
     def __init__(
         self,
@@ -72,9 +70,8 @@ class AsyncVersionedKVStore(AsyncOpening):
         clock: Callable[[], int] | None = None,
         disk: Disk = REAL_DISK,
     ) -> None:
-        self.policy = parse_sync(sync)
         self.name = name
-        self._open_store = partial(
+        open_store = partial(
             _LoopStore,
             directory,
             name,
@@ -87,121 +84,79 @@ class AsyncVersionedKVStore(AsyncOpening):
             clock=clock,
             disk=disk,
         )
-        self._store: _LoopStore | None = None
-        self._group: AsyncGroupCommit | None = None
+        super().__init__(name, parse_sync(sync), open_store)
 
     @property
     def store(self) -> VersionedKVStore:
         """The store beneath. `Closed` unless this one is open."""
-        return self._opened()
-
-    def _opened(self) -> _LoopStore:
-        if self._store is None:
-            raise Closed(f"{self.name}: this store is not open")
-        return self._store
+        return self.inner
 
     # --- changes ----------------------------------------------------------------------------------------------------
 
     async def insert(self, key: str, value: Any) -> int:
         """Let a key have a value; see `VersionedKVStore.insert`."""
-        store = self._opened()
+        store = self.inner
         t: Any = store.insert(key, value)
         if type(t) is not int:
             t = await to_the_end(asyncio.to_thread(store.change_slowly, t))
-        if self._group is not None:
-            await self._group.wait()
+        if self._group is not None:  # a call that has nothing to wait for would cost time
+            await self._commit()
         return int(t)
 
     async def remove(self, key: str) -> int | None:
         """Remove a key; see `VersionedKVStore.remove`."""
-        store = self._opened()
+        store = self.inner
         t: Any = store.remove(key)
         if type(t) is _Slow:
             t = await to_the_end(asyncio.to_thread(store.change_slowly, t))
         if self._group is not None and t is not None:
-            await self._group.wait()
+            await self._commit()
         return None if t is None else int(t)
 
     # --- reading, from memory -----------------------------------------------------------------------------------------
 
     async def get(self, key: str, default: Any = None) -> Any:
         """The value of a key, or the default. It is the store's own: copy it before you change it."""
-        return self._opened().get(key, default)
+        return self.inner.get(key, default)
 
     async def get_with_timestamp(self, key: str) -> tuple[Any, int] | None:
         """The value of a key and when it was written; None when there is no such key."""
-        return self._opened().get_with_timestamp(key)
+        return self.inner.get_with_timestamp(key)
 
     def __contains__(self, key: object) -> bool:
-        return key in self._opened()
+        return key in self.inner
 
     def __len__(self) -> int:
-        return len(self._opened())
+        return len(self.inner)
 
     def __bool__(self) -> bool:
         """A store is a store, even when it is empty."""
         return True
 
     def __getitem__(self, key: str) -> Any:
-        return self._opened()[key]
+        return self.inner[key]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.keys())
 
-    def keys(self) -> list[str]:
-        """All keys, as they are now."""
-        return self._opened().keys()
+    keys = at_once(VersionedKVStore.keys)
+    values = at_once(VersionedKVStore.values)
+    items = at_once(VersionedKVStore.items)
 
-    def values(self) -> list[Any]:
-        """All values, as they are now."""
-        return self._opened().values()
+    # --- the past, and durability -----------------------------------------------------------------------------------
 
-    def items(self) -> list[tuple[str, Any]]:
-        """All keys and values, as they are now."""
-        return self._opened().items()
-
-    # --- the past, from the files -------------------------------------------------------------------------------------
-
-    async def at(self, time: int | datetime) -> RecoveredState:
-        """The state at a time; see `VersionedKVStore.at`."""
-        return await asyncio.to_thread(self._opened().at, time)
-
-    async def history(self, key: str) -> list[Entry]:
-        """Every change of a key that is kept; see `VersionedKVStore.history`."""
-        return await asyncio.to_thread(self._opened().history, key)
-
-    # --- durability, and the end --------------------------------------------------------------------------------------
+    at = in_thread(VersionedKVStore.at)
+    history = in_thread(VersionedKVStore.history)
+    earliest = in_thread(VersionedKVStore.earliest)
+    sync = in_thread(VersionedKVStore.sync)
 
     async def rotate(self) -> int:
         """Let a new journal begin, and make the archive of this one; see `VersionedKVStore.rotate`."""
-        return await to_the_end(asyncio.to_thread(self._opened().rotate))
-
-    async def sync(self) -> None:
-        """Make all changes so far durable."""
-        await asyncio.to_thread(self._opened().sync)
-
-    async def earliest(self) -> int:
-        """How far back the state can be recovered."""
-        return await asyncio.to_thread(self._opened().earliest)
-
-    async def close(self) -> None:
-        """Sync, and let others open the store. A second call does nothing."""
-        store, self._store = self._store, None
-        if store is not None:
-            await to_the_end(self._close(store))
-
-    async def _close(self, store: _LoopStore) -> None:
-        group, self._group = self._group, None
-        try:
-            if group is not None:
-                await group.close()
-        finally:
-            await asyncio.to_thread(store.close)
+        return await to_the_end(asyncio.to_thread(self.inner.rotate))
 
     async def __aenter__(self) -> Self:
-        if self._store is None:
-            self._store = await opened(self._open_store)
-            self._store.leave_syncs()
-            if self.policy == ALWAYS:
-                self._group = AsyncGroupCommit(self._store.sync)
+        is_new = self._inner is None
+        await super().__aenter__()
+        if is_new:
+            self.inner.leave_syncs()
         return self

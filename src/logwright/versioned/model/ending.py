@@ -14,10 +14,11 @@ from typing import Final
 
 from ...core.bytes.outcome import Damage, Malformed
 from ...core.io.disk import Disk
+from ...errors import DamagedJournal
 from ..bytes import codec, kernel
 from ..bytes.layout import ENTRY_START, HEADER_BYTES
 from ..bytes.records import Entry
-from ..files.buffer import Buffer, Mark, last_byte, mark_at, read_mark
+from ..files.buffer import Buffer, Mark, last_byte, read_mark
 from ..files.cursor import Cursor
 from ..files.files import JournalFile
 from .kernel import Table
@@ -36,11 +37,13 @@ class Ending:
     end: int
     count: int
     reason: str = ""
+    is_odd: bool = False
+    """Whether a time is earlier than the one before it, or a whole entry follows the position."""
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether `find_damages` must be asked before anything is changed."""
-        return bool(self.reason) or (self.mark is not None and self.mark.synced > self.position)
+        """Whether `judge` must be asked before anything is changed."""
+        return bool(self.reason) or self.is_odd or (self.mark is not None and self.mark.synced > self.position)
 
 
 def find_ending(buffer: Buffer, table: Table) -> Ending:
@@ -56,14 +59,13 @@ def find_ending(buffer: Buffer, table: Table) -> Ending:
     if not isinstance(metadata, tuple):
         raise Malformed(HEADER_BYTES, "the metadata is not there, or not all of it")
     start = metadata[1].end
-    mark = read_mark(memory, size)
-    if mark_at(size) < position <= size:
-        mark = None  # an entry is in its place
+    mark = read_mark(memory, size, position)
     table.attach(memory, start)
     table.last_timestamp = max(table.last_timestamp, metadata[0].initialized)
     torn_from = None if mark is None else mark.torn_from
-    end, count = table.scan(start, stop, size if torn_from is None else torn_from)
+    end, count, is_rising = table.scan(start, stop, size if torn_from is None else torn_from)
     ending = Ending(metadata[0].initialized, position, mark, end, count)
+    ending.is_odd = not is_rising or (end == position < size and entry_at(buffer, position, size) is not None)
     if end < stop:
         whole = entry_at(buffer, end, stop) is not None
         why = "a sector of it is missing" if whole else codec.explain(memory, end, stop)
@@ -127,7 +129,21 @@ def later_entries(buffer: Buffer, start: int, end: int) -> Iterator[Entry | None
             return
 
 
-def find_damages(buffer: Buffer) -> list[Damage]:
-    """What is wrong with an active journal, judged as `verify` and `repair` do it."""
+def refuse_damage(buffer: Buffer, ending: Ending) -> bool:
+    """Raise `DamagedJournal` if an active journal has damage that is no torn tail.
+
+    Whether a power cut is known to have torn it, or it is whole: then nothing that was durable is missing.
+    """
+    damages, is_by_power_cut = judge(buffer) if ending.is_doubtful else ([], True)
+    for damage in damages:
+        if damage.kind != "torn_tail":
+            reason = f"{damage.reason}; this is no torn tail, so nothing is cut off (see logwright repair)"
+            raise DamagedJournal(buffer.file.path, damage.start, reason)
+    return is_by_power_cut
+
+
+def judge(buffer: Buffer) -> tuple[list[Damage], bool]:
+    """What is wrong with an active journal, as `verify` and `repair` judge it; and whether a power cut did it."""
     path = buffer.file.path
-    return [item for item in Cursor(buffer.file, JournalFile("", path.name, path)).items() if isinstance(item, Damage)]
+    cursor = Cursor(buffer.file, JournalFile("", path.name, path))
+    return [item for item in cursor.items() if isinstance(item, Damage)], cursor.is_by_power_cut

@@ -6,8 +6,8 @@ made, under its name only when it is whole.
 The active journal is read. Where it does not end with a whole entry at its position, the rest may be a torn tail: then
 it is kept beside the journal, reported, and overwritten with zeros. Whether it is one is judged as `verify` does it, by
 `cursor.py`. If it is not, bytes have changed that were on the disk: nothing is changed, for that is for `repair`. What
-a power cut does is described in `buffer.py`. No crash makes a file shorter than its position: its entries count,
-and what is lost is written to the account of losses before the position changes, as `repair` does it.
+a power cut does is described in `buffer.py`. Unless it is known that one did this, entries may have been removed: that
+is written to the account of losses before the position changes, as `repair` does it.
 
 All of this may itself be interrupted at any point, and done again.
 """
@@ -21,16 +21,17 @@ from pathlib import Path
 from ...core.bytes.outcome import Damage, Malformed
 from ...core.io.disk import Disk
 from ...core.io.quarantine import keep_range
-from ...core.repair.losses import add_losses
+from ...core.repair.losses import Loss
 from ...core.write.opening import JournalToWrite
 from ...errors import DamagedJournal, StorageFailed, is_no_space
 from ..files.buffer import LEAST_BYTES, Buffer, garbage_end, last_byte, mark_at
-from ..files.files import Listing, active_name, list_files, lock_name, parse_name, temporary_name
+from ..files.files import Listing, active_name, list_files, lock_name, temporary_name
+from ..files.lost import loss_fields
 from ..files.repair import lost_at_end
-from .ending import Ending, find_damages, find_ending, is_blank
+from .ending import Ending, find_ending, is_blank, refuse_damage
 from .kernel import Table
 from .rotation import Sizes, new_journal, write_journal
-from .stale_files import refuse_to_lose, remove_stale_files, settle
+from .stale_files import account_for, refuse_disorder, refuse_to_lose, remove_stale_files, settle
 
 logger = logging.getLogger("logwright.versioned")
 
@@ -53,13 +54,14 @@ class Opened:
 def journal_to_write(disk: Disk, directory: Path, store: str) -> JournalToWrite:
     """The journal of a store for `open_for_writing`."""
     path, places = directory / active_name(store), ((directory, store),)
-    return JournalToWrite(disk, "versioned", path, directory / lock_name(store), places, _is_of, "store")
+    return JournalToWrite(disk, "versioned", path, directory / lock_name(store), places, "store")
 
 
 def open_journal(disk: Disk, directory: Path, store: str, table: Table, sizes: Sizes) -> Opened:
     """Recover the files, load the entries into the table, and prepare the journal for writing."""
     listing = list_files(disk, directory, store)
     had_old = listing.has_old
+    refuse_disorder(disk, listing)
     kept = settle(disk, listing)
     is_new = _is_new(disk, listing)
     opened = (_create if is_new else _open_active)(disk, listing, table, sizes)
@@ -84,17 +86,15 @@ def _is_new(disk: Disk, listing: Listing) -> bool:
     return True
 
 
-def _is_of(store: str, name: str) -> bool:
-    """Whether a file belongs to a store."""
-    parsed = parse_name(name)
-    return parsed is not None and parsed[0] == store
-
-
 def _create(disk: Disk, listing: Listing, table: Table, sizes: Sizes) -> Opened:
     """The first journal of a store."""
     directory, store = listing.directory, listing.store
     path = directory / active_name(store)
     initialized = table.now()
+    if listing.has_active:  # a crash of another program, or all that is left of a store
+        fields = loss_fields(store, 0, initialized - 1)
+        loss = Loss(path.name, 0, 0, 0, None, "every change that was in it", "it is empty", part=store, fields=fields)
+        account_for(disk, path, [loss], "@ 0")
     buffer, moves = write_journal(disk, new_journal(disk, directory, store), sizes.capacity, initialized, table)
     try:
         disk.rename(directory / temporary_name(store), path)
@@ -121,14 +121,11 @@ def _open_active(disk: Disk, listing: Listing, table: Table, sizes: Sizes) -> Op
         except Malformed as malformed:
             raise DamagedJournal(path, malformed.position, f"{malformed.reason} (see logwright repair)") from None
         opened = Opened(buffer, ending.initialized, ending.end)
-        for damage in find_damages(buffer) if ending.is_doubtful else ():
-            if damage.kind != "torn_tail":
-                reason = f"{damage.reason}; this is no torn tail, so nothing is cut off (see logwright repair)"
-                raise DamagedJournal(path, damage.start, reason)
+        is_by_power_cut = refuse_damage(buffer, ending)
         if ending.reason:
             stop = min(ending.position, buffer.size)
             opened.recovered = Damage(path.name, ending.end, stop, ending.reason, "torn_tail")
-        _clear_the_rest(disk, directory, buffer, ending, opened)
+        _keep_the_rest(disk, directory, buffer, ending, opened, is_by_power_cut=is_by_power_cut)
         _make_ready(buffer, opened.position, sizes)
     except BaseException:
         buffer.close()
@@ -136,22 +133,21 @@ def _open_active(disk: Disk, listing: Listing, table: Table, sizes: Sizes) -> Op
     return opened
 
 
-def _clear_the_rest(disk: Disk, directory: Path, buffer: Buffer, ending: Ending, opened: Opened) -> None:
-    """Let the journal end at its last whole entry, with nothing but zeros behind it."""
+def _keep_the_rest(
+    disk: Disk, directory: Path, buffer: Buffer, ending: Ending, opened: Opened, *, is_by_power_cut: bool
+) -> None:
+    """Let the journal end at its last whole entry, with nothing but zeros after it; keep what was there."""
     end = ending.end
-    limit = buffer.size if ending.mark is None else mark_at(buffer.size)
+    limit = buffer.size if ending.mark is None or ending.mark.is_moved else mark_at(buffer.size)
     # Where the file is mapped, zeros are written ahead of the entries anyway: no need to read all of it now.
     last = garbage_end(buffer.memory, end, limit) if buffer.is_mapped else last_byte(buffer.memory, end, limit)
     until = last if opened.recovered is None else max(last, opened.recovered.end)
     if until > end:
         opened.kept = keep_range(disk, directory, buffer.file, end, until)
-    if ending.position > buffer.size:
-        losses = lost_at_end(disk, buffer.file.path)
-        add_losses(disk, directory, losses, repair=f"opening of {buffer.file.path.name} @ {end}")
-        for loss in losses:
-            logger.warning("%s: %s; this is in the account of losses now", buffer.file.path, loss.describe())
-    elif opened.recovered is not None:
+    if opened.recovered is not None:
         logger.warning("%s: cut off a torn tail, kept in %s", opened.recovered, opened.kept)
+    if not is_by_power_cut:
+        account_for(disk, buffer.file.path, lost_at_end(disk, buffer.file.path), f"@ {end}")
     if ending.position != end:
         buffer.set_position(end)
         buffer.sync()  # or zeros could be in entries that still count

@@ -182,7 +182,12 @@ def _of_directory(directory: Path, store: str | None, mode: Mode, limits: Archiv
         store = stores[0]
     where = directory / active_name(store)
     return Timeline(
-        disk, where, lambda: counting_files(disk, list_files(disk, directory, store)), mode=mode, limits=limits
+        disk,
+        where,
+        lambda: counting_files(disk, list_files(disk, directory, store)),
+        is_store=True,
+        mode=mode,
+        limits=limits,
     )
 
 

@@ -9,7 +9,13 @@
     the same, and has changes     none: `DamagedJournal`, nothing is touched
     that `.old` has not
     blank           not there     a new one, if there are no archives
+    earlier than    whole         none: `DamagedJournal`, for the names were swapped, or it is an earlier copy
+    `.old`, or than the last archive
     anything else                 the active one, or `DamagedJournal` if that cannot be opened
+
+What may be lost by this is written to the account of losses first: changes after `.old`, where that takes the place of
+the active one, unless `.tmp` shows that a rotation was interrupted; all of an `.old` that is no journal; and a store
+whose only file is blank.
 
 The state is what a rotation puts into a new journal first, one entry for each key. It is synced before that journal
 gets its name, so a journal without it is the work of another program, or of something worse than a power cut.
@@ -23,16 +29,22 @@ kept aside is in `.logwright/cut/`. Half an archive, as other programs leave it,
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from pathlib import Path
 
 from ...core.io.disk import Disk
 from ...core.io.quarantine import keep_range
+from ...core.repair.losses import Loss, add_losses
+from ...core.times import shown_time
 from ...errors import DamagedJournal, StorageFailed, is_no_space
-from ..files.archives import InflatedStream
-from ..files.archiving import archives_of_old, initialized_of
+from ..files.archiving import archives_of_old, initialized_of, is_whole_archive
 from ..files.buffer import Buffer, last_byte
-from ..files.files import Listing, active_name, archive_name, old_name, temporary_archive_name, temporary_name
-from .ending import is_blank, later_entries, opened_ending, read_ending
+from ..files.files import Listing, active_name, agree, archive_name, old_name, temporary_archive_name, temporary_name
+from ..files.lost import loss_fields, settled
+from ..files.reader import Reader
+from ..files.repair import lost_after_old
+from ..files.surroundings import stands_in
+from .ending import is_blank, later_entries, opened_ending, read_ending, refuse_damage
 
 logger = logging.getLogger("logwright.versioned")
 
@@ -47,18 +59,47 @@ def settle(disk: Disk, listing: Listing) -> Path | None:
         return None
     old = listing.path(old_name(listing.store))
     kept: Path | None = None
-    if listing.has_active:
-        if _has_the_state(disk, active, old):
-            return None
-        kept = keep_aside(disk, listing.directory, active)
-    elif read_ending(disk, old) is None:
+    if listing.has_active and _has_the_state(disk, active, old):
+        return None
+    with opened_ending(disk, old) as (buffer, _, ending):
+        if ending is not None:
+            refuse_damage(buffer, ending)
+    if ending is None:
         if not is_blank(disk, old):
             raise DamagedJournal(old, 0, "this is no journal, and there is no other one; restore it first")
         refuse_to_lose(disk, listing)
+    reason = "it has not the whole state that it began with" if listing.has_active else stands_in(disk, listing)
+    if reason and ending is not None:
+        loss = lost_after_old(Reader(active, disk=disk), reason)
+        account_for(disk, active, [loss], f"after {loss.fields['from']}")
+    if listing.has_active:
+        kept = keep_aside(disk, listing.directory, active)
     disk.rename(old, active)
     disk.sync_directory(listing.directory)
     listing.has_old, listing.has_active = False, True
     return kept
+
+
+def refuse_disorder(disk: Disk, listing: Listing) -> None:
+    """Raise `DamagedJournal` if the active journal is earlier than another one that should precede it."""
+    path = listing.path(active_name(listing.store))
+    begun = initialized_of(disk, path, compressed=False)
+    old_begun = initialized_of(disk, listing.path(old_name(listing.store)), compressed=False)
+    if begun is None or begun >= max(old_begun or 0, listing.last_timestamp):
+        return
+    reader = Reader(path, disk=disk)
+    with reader.snapshot() as files:
+        gap = reader.gap_before(files, len(files.files) - 1)
+    if gap is not None:
+        raise DamagedJournal(path, gap.start, f"{gap.reason}; restore the files, or move one of them away")
+
+
+def account_for(disk: Disk, path: Path, losses: Iterable[Loss], what: str) -> None:
+    """Write to the account of losses what opening a store has found to be lost, once for each `what`."""
+    found = settled(losses)
+    add_losses(disk, path.parent, found, repair=f"opening of {path.name} {what}")
+    for loss in found:
+        logger.warning("%s: %s; this is in the account of losses now", path, loss.describe())
 
 
 def _has_the_state(disk: Disk, active: Path, old: Path) -> bool:
@@ -100,7 +141,9 @@ def refuse_to_lose(disk: Disk, listing: Listing) -> None:
     """Raise `DamagedJournal` if a new store would take the place of files that have something in them."""
     active = listing.path(active_name(listing.store))
     if listing.archives:
-        raise DamagedJournal(active, 0, "there are archives of this store, and no active journal; restore it first")
+        raise DamagedJournal(
+            active, 0, "there are archives of this store, and no active journal; restore it, or see logwright repair"
+        )
     path = listing.path(temporary_name(listing.store))
     found = read_ending(disk, path) if listing.has_temporary else None
     if found is not None and found.count:
@@ -119,6 +162,7 @@ def remove_stale_files(disk: Disk, listing: Listing, *, active_begun: int, is_wh
         found = read_ending(disk, listing.path(old_name(store)))
         old_is_whole = found is not None and not found.reason
         if found is None:
+            _account_for_old(disk, listing, active_begun)
             keep_aside(disk, directory, listing.path(old_name(store)))
             disk.remove(listing.path(old_name(store)))
             listing.has_old = False
@@ -126,13 +170,27 @@ def remove_stale_files(disk: Disk, listing: Listing, *, active_begun: int, is_wh
             _remove_half_archives(disk, listing, active_begun)
     for timestamp in listing.temporary_archives:
         path = listing.path(temporary_archive_name(store, timestamp))
-        has_other = old_is_whole or _is_whole(disk, listing.path(archive_name(store, timestamp)))
-        if has_other or not _is_whole(disk, path) or _keep_if_there_is_room(disk, directory, path):
+        has_other = old_is_whole or is_whole_archive(disk, listing.path(archive_name(store, timestamp)))
+        if has_other or not is_whole_archive(disk, path) or _keep_if_there_is_room(disk, directory, path):
             disk.remove(path)
     if listing.has_temporary:
         path = listing.path(temporary_name(store))
         if is_whole or _keep_if_there_is_room(disk, directory, path):
             disk.remove(path)
+
+
+def _account_for_old(disk: Disk, listing: Listing, active_begun: int) -> None:
+    """An old journal is none: its changes are lost, unless there is an archive that ended when it did."""
+    if any(agree(timestamp, active_begun) for timestamp in listing.archives):
+        return
+    start = max((timestamp for timestamp in listing.archives if timestamp < active_begun), default=0)
+    name = old_name(listing.store)
+    what = f"every change until {shown_time(active_begun)}"
+    what += f" from {shown_time(start)} on" if start else ""
+    fields = loss_fields(listing.store, start, active_begun)
+    size = disk.file_size(listing.path(name))
+    loss = Loss(name, 0, size, 0, None, what, "this is no journal", part=listing.store, fields=fields)
+    account_for(disk, listing.path(name), [loss], f"until {active_begun}")
 
 
 def _remove_half_archives(disk: Disk, listing: Listing, active_begun: int) -> None:
@@ -148,19 +206,6 @@ def _remove_half_archives(disk: Disk, listing: Listing, active_begun: int) -> No
     if whole:
         disk.remove(listing.path(old_name(listing.store)))
         listing.has_old = False
-
-
-def _is_whole(disk: Disk, path: Path) -> bool:
-    """Whether a file is an archive that can be read to its end."""
-    if initialized_of(disk, path, compressed=True) is None:
-        return False
-    file = disk.open(path, "read")
-    try:
-        stream = InflatedStream(file)
-        stream.drain()
-        return not stream.problem
-    finally:
-        file.close()
 
 
 def _keep_if_there_is_room(disk: Disk, directory: Path, path: Path) -> bool:

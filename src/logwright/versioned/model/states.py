@@ -136,7 +136,7 @@ class _PlannedTimeline(Timeline):
         self._planned = part
         self._is_planned = True
         where = self.source.path if part.alone else self.source.path.parent / active_name(part.store)
-        super().__init__(disk, where, self._list, mode=mode)
+        super().__init__(disk, where, self._list, is_store=not part.alone, mode=mode)
 
     def _list(self) -> list[JournalFile]:
         if self._is_planned or self._planned.alone:

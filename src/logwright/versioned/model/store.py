@@ -257,8 +257,8 @@ class VersionedKVStore(Appending, Table):
 
         Their times must rise, and be no earlier than the last change. That of a key that is not there may remove it.
         """
-        end, rows, _, earliest, _ = kernel.walk(data, 0, len(data))
-        if end < len(data) or rows != len(starts) - 1 or (rows and earliest < self.last_timestamp):
+        end, rows, _, _, _ = kernel.walk(data, 0, len(data), -1, self.last_timestamp, 0)
+        if end < len(data) or rows != len(starts) - 1:
             raise WrongUse(f"{self.path}: entries to append must be consecutive, and none earlier than the last one")
         row = 0
         while row < rows:
@@ -276,7 +276,7 @@ class VersionedKVStore(Appending, Table):
         """Give entries to the system, then take them over from there."""
         start = self.position
         end = self._append(entries, has_zero_sector(entries, 0, len(entries), start))
-        taken, _ = self.scan(start, end, end)
+        taken, _, _ = self.scan(start, end, end)
         assert taken == end
         self.position = end
 
@@ -385,9 +385,10 @@ class VersionedKVStore(Appending, Table):
         try:
             try:
                 self._unless_full(lambda: put_away(disk, directory, name))
-            except BaseException:
+            except BaseException as error:
                 buffer.forget()
-                abandon(disk, file)
+                if isinstance(error, LogwrightError):  # else the old journal may have its new name by now
+                    abandon(disk, file)
                 raise
             self._or_poison(lambda: self._replace(buffer, moves, timestamp))
             self._archiver.note(timestamp)

@@ -215,8 +215,10 @@ class Table:
             self._mapped = self.memory = None
             self.index = None  # type: ignore[assignment]
 
-    def scan(self, start: int, end: int, trusted: int) -> tuple[int, int]:
+    def scan(self, start: int, end: int, trusted: int) -> tuple[int, int, bool]:
         """Take over the entries of the buffer from `start` to `end`: where that ended, and how many they were.
+
+        And whether their times rise, from the first one on that is later than `last_timestamp` was.
 
         It ends early at what is no entry, and at an entry from `trusted` on that has a whole sector of zeros.
         """
@@ -224,6 +226,9 @@ class Table:
         if mapped is None or self.index is None or start < 0:
             raise WrongUse("there is no buffer, or no such position in it")
         count = 0
+        begun = self.last_timestamp
+        last = 0
+        is_rising = True
         slot = Slot.__new__(Slot)
         while start < end:
             key = read_entry(self, mapped, start, end, slot)
@@ -231,8 +236,11 @@ class Table:
                 break
             start = slot.end
             count += 1
-            if slot.t > self.last_timestamp:
-                self.last_timestamp = slot.t
+            if slot.t < last and last > begun:
+                is_rising = False
+            last = slot.t
+            if last > self.last_timestamp:
+                self.last_timestamp = last
             before = find_slot(self, key)
             if before is not None:
                 self.live_bytes -= before.end - before.start
@@ -241,7 +249,7 @@ class Table:
                 slot = keep_slot(self, key, before, slot)
             elif before is not None:
                 del self.index[key]
-        return start, count
+        return start, count, is_rising
 
     def compact(self, start: int, put: Callable[[int, bytes], None]) -> Moves:
         """Put the entries of all keys elsewhere, from a position on, the oldest first; `attach` makes it count.

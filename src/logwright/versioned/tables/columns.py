@@ -40,6 +40,7 @@ from ...core.arrow.columns import (
     record_batches,
     repeated,
     signed,
+    times_of,
 )
 from ...core.read.columns import BATCH_BYTES
 from ...errors import WrongUse
@@ -267,7 +268,7 @@ def _given_times(batch: pa.RecordBatch) -> pa.Array:
         return pa.nulls(batch.num_rows, pa.uint64())
     times = plain(found)
     if pa.types.is_timestamp(times.type):
-        return times.cast(_TIME if times.type.tz else pa.timestamp("ns")).view(pa.int64())
+        return times_of("timestamp", times, "ns")
     if not (pa.types.is_integer(times.type) or pa.types.is_null(times.type)):
         raise WrongUse(f"the time is {times.type}, and must be a timestamp or nanoseconds")
     return times

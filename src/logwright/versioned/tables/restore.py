@@ -3,7 +3,8 @@
 Tables have each change once, and when the journal that it is in became the active one (`sequence`). So the files of a
 store are restored in order: each journal begins with the copies of the state that the previous one ended with, which
 are not in the tables; then its changes follow. A journal that another one follows becomes an archive, named by the time
-at which that one began. Journals without changes are restored if the table `files` has them.
+at which that one began, or by its own last change if another program has rotated it later. Journals without changes are
+restored if the table `files` has them.
 
 Of an undamaged store of ours, the active journal is restored byte for byte up to its position, after which nothing
 counts, and archives have the same bytes once they are decompressed. Entries that another program has written in another
@@ -33,7 +34,16 @@ from ...core.io.disk import REAL_DISK, Disk, File, make_directories, write_all
 from ...core.publish.restore import Restore, Written
 from ...errors import DamagedJournal, LogwrightError, WrongUse
 from ..files.archiving import compress
-from ..files.files import POSITION_BITS, Kind, active_name, archive_name, check_store_name, parse_name, temporary_name
+from ..files.files import (
+    MOST_TAKEN_NS,
+    POSITION_BITS,
+    Kind,
+    active_name,
+    archive_name,
+    check_store_name,
+    parse_name,
+    temporary_name,
+)
 from ..model.merge import write_head
 from ..model.rotation import head_bytes
 
@@ -54,7 +64,7 @@ def part_of(file: str) -> str:
 
 
 class Change(NamedTuple):
-    """A row of the table `events`: an entry, and where it was."""
+    """A row of the table `kv_changes`: an entry, and where it was."""
 
     sequence: int
     position: int
@@ -142,7 +152,7 @@ class FileWriter:
         make_directories(disk, directory)
 
     def append_batch(self, batch: Any) -> None:
-        """Add rows of the table `events`, which must be of this store, in the order of `sequence` and `position`."""
+        """Add rows of the table `kv_changes`: those of this store, in the order of `sequence` and `position`."""
         from .spark_columns import changes
 
         for row in changes(batch):
@@ -179,8 +189,10 @@ class FileWriter:
         copied = sum(live.size for live in self._live.values())
         has_copies_in_rows = bool(copied) and change.position == head
         if self._journal is not None:
-            ends = [end for end in self._ends_after(self._journal) if end < begins] + [begins]
-            self._end(ends[0])
+            ends = [end for end in self._ends_after(self._journal) if end < begins]
+            if not ends or begins in self._ends:  # else another program has let the next journal begin later
+                ends.append(begins)
+            self._end(self._name_of(self._journal, ends[0]))
             if not has_copies_in_rows:  # else the contents of those in between are unknown
                 self._write_unchanged(ends)
         if has_copies_in_rows:
@@ -194,6 +206,16 @@ class FileWriter:
     def _ends_after(self, journal: _Journal) -> list[int]:
         """The times in the names of archives at which a journal may have ended: other programs name them too early."""
         return [end for end in self._ends if journal.sequence < end >= journal.latest]
+
+    def _name_of(self, journal: _Journal, end: int) -> int:
+        """The time in the name of an archive that ended at a time: that of its last change.
+
+        Another program lets the next journal begin later. A name that is later than all of its entries would say that
+        it is the name of another archive.
+        """
+        last = max(journal.latest, journal.sequence)
+        is_free = archive_name(self._store, last) not in {written.file for written in self._done[-1:]}
+        return end if end - last <= MOST_TAKEN_NS or not journal.records or not is_free else last
 
     def _begin(self, sequence: int, initialized: int | None) -> _Journal:
         """A new journal, with the copies of what there is."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 from array import array
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Final
 
 import pyarrow as pa
@@ -122,14 +123,14 @@ def _detail(batch: pa.RecordBatch) -> pa.Array:
 
 
 def changes(batch: pa.RecordBatch) -> list[tuple[int, int, int, int, str, bool, bytes]]:
-    """The rows of a batch in the columns that all formats share, as entries again.
+    """The rows of a batch of the table `kv_changes` as entries again.
 
     Of each its `sequence`, -1 for none, position, size, time, key, whether it is a deletion, and its bytes.
     """
-    for name in ("op", "position", "size", "key", "detail"):
+    for name in ("position", "size", "k", "deleted"):
         if batch.column(name).null_count:
             raise WrongUse(f"column {name} is null in a row that is to become an entry")
-    names = ("sequence", "position", "size", "timestamp_ns", "op", "key", "value", "detail")
+    names = ("sequence", "position", "size", "t", "t_exact", "k", "o", "deleted")
     return [_change(*row) for row in zip(*(batch.column(name).to_pylist() for name in names), strict=True)]
 
 
@@ -138,23 +139,23 @@ def _change(
     position: int,
     size: int,
     time: int | None,
-    op: str,
-    key: bytes,
-    value: bytes | None,
-    detail: str,
+    exact_time: Decimal | None,
+    key: str,
+    value: str | None,
+    is_deleted: bool,
 ) -> tuple[int, int, int, int, str, bool, bytes]:
-    if op not in ("set", "delete"):
-        raise WrongUse(f"{op!r} is nothing that happens to a key of a store")
     try:
-        time = json.loads(detail)["t"] if time is None else time
-        k, o = key.decode(), None if op == "delete" else json.loads(value or b"")
-        if o is None and op == "set":
+        if time is None:
+            if exact_time is None:
+                raise ValueError("it has no time")
+            time = int(exact_time)
+        o = None if is_deleted else json.loads(value or "")
+        if o is None and not is_deleted:
             raise ValueError("null cannot be set")
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise WrongUse(f"the entry @ {position} is none of a store: {error}") from None
-    assert time is not None
-    entry = kernel.pack_entry(time, k, o)
-    return -1 if sequence is None else sequence, position, size, time, k, o is None, entry
+    entry = kernel.pack_entry(time, key, o)
+    return -1 if sequence is None else sequence, position, size, time, key, o is None, entry
 
 
 def packed(batch: pa.RecordBatch, now: int) -> tuple[list[tuple[int, bytes]], int]:

@@ -65,9 +65,10 @@ class StoreSplits(FileSplits):
                 before = files.files[number - 1] if number else None
                 if times is not None and not _may_hold(source, before, times):
                     continue
-                at = reader.changes_start(files, number) if resumed else None
-                low = start if at is None else max(start or 0, first + at)
                 begins = start is None or start <= first
+                at = reader.changes_start(files, number) if resumed and begins else None
+                low = start if at is None else max(start or 0, first + at)
+                resumed_at = reader.resumed_at(source, start) if resumed else None
                 has_copies = number > 0 and not resumed
                 if source.compressed and begins and (stop is None or _ends_before(source, stop)):
                     size = files.size(source)
@@ -75,7 +76,9 @@ class StoreSplits(FileSplits):
                     gap_is_reported = has_copies  # by the reader of the split: so a plan reads no archive
                 else:
                     most = None if source.compressed else target_bytes
-                    planned = cut_file(source, _items(reader, files, source, low, stop), most, low, resumed=resumed)
+                    planned = cut_file(
+                        source, _items(reader, files, source, low, stop, resumed_at), most, low, resumed=resumed
+                    )
                     gap_is_reported = False
                 if number and begins and not gap_is_reported:
                     planned = _with_gap(reader, files, number, planned)
@@ -131,10 +134,15 @@ def _ends_before(source: JournalFile, stop: int) -> bool:
 
 
 def _items(
-    reader: Reader, files: Snapshot[JournalFile], source: JournalFile, start: int | None, stop: int | None
+    reader: Reader,
+    files: Snapshot[JournalFile],
+    source: JournalFile,
+    start: int | None,
+    stop: int | None,
+    at: int | None,
 ) -> Iterator[Chunk | Damage]:
     """The chunks and damages of one file."""
-    for item in reader.file_items(source, files.file(source), start, stop, "permissive"):
+    for item in reader.file_items(source, files.file(source), start, stop, "permissive", at=at):
         if not isinstance(item, Head):
             yield item
 

@@ -51,6 +51,8 @@ FLAGS_AT: Final = 24
 LINK: Final = struct.Struct("<Q")
 LINKS: Final = struct.Struct("<QQ")
 """previous, next"""
+LAST_TIME: Final = 253_402_300_799
+"""The end of the year 9999, in seconds: no clock shows a later time."""
 COMPLETE: Final = 0x01
 """The flag of a transaction that is in the storage."""
 

@@ -5,30 +5,30 @@ anomaly is odd and costs nothing: the journal stays sound. A redo that is due is
 steps of a commit leaves, and the next `Database` does it. What is wrong in one place never hides the next: reading
 continues after it.
 
-    problems    torn_tail malformed link unreadable
-    anomalies   incomplete time_goes_back not_in_storage unreferenced unknown_flags repair
+    problems    torn_tail malformed link seal flags unreadable
+    anomalies   incomplete time_goes_back unlikely_time not_in_storage unreferenced unknown_flags repair
 """
 
 from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from ...core.bytes.outcome import Damage, Span
 from ...core.format import Located
 from ...core.io.disk import File
 from ...core.io.quarantine import kept_bytes
-from ...core.read.file_check import FileCheck, OnPosition, each_file, torn_message
+from ...core.read.file_check import FileCheck, OnPosition, each_file, report_repairs, torn_message
 from ...core.read.report import Progress, Report, Summary
 from ...core.read.survey import MOST_SHOWN_BYTES, Survey
-from ...core.repair.plan import report_repairs
 from ...core.times import NANOSECONDS, shown_time
-from ..bytes.layout import COMPLETE, HEADER_BYTES
+from ..bytes.layout import COMPLETE, HEADER_BYTES, LAST_TIME
 from ..bytes.records import OUTCOMES, Transaction
 from .cursor import Chunk, decoded, read_transaction
 from .files import JournalFile, OpenFiles, find_redo, measured, read_head
-from .seal import is_sealed
+from .seal import CHANGED, holds, is_sealed
 
 if TYPE_CHECKING:
     from .reader import Reader
@@ -56,7 +56,6 @@ class _FileCheck(FileCheck):
     def __init__(self, reader: Reader, report: Report, files: OpenFiles, source: JournalFile) -> None:
         super().__init__(report, files, source)
         self._reader = reader
-        self.position = HEADER_BYTES
         self._last_time: int | None = None
         self._due = array("Q")
         """Transactions that are completed and not flagged, as far as the next `Database` would redo them."""
@@ -65,6 +64,7 @@ class _FileCheck(FileCheck):
 
     def check(self, file: File, on_position: OnPosition) -> None:
         """Go through the file."""
+        self.position = HEADER_BYTES
         for item in self._reader.file_chunks(self.source, file, None, None, "permissive", on_position):
             if isinstance(item, Damage):
                 self._note_damage(item)
@@ -89,21 +89,31 @@ class _FileCheck(FileCheck):
         self.report.records += chunk.count
         self.position = chunk.end
         starts = chunk.starts()
-        for row, record in enumerate(decoded(chunk)):
-            self._check_transaction(record, starts[row])
+        for record, (start, end) in zip(decoded(chunk), pairwise(starts), strict=True):
+            self._check_transaction(record, start)
+            if is_sealed(record.end_data):
+                self._check_sealed(record, start, chunk.data[start - chunk.base : end - chunk.base])
 
     def _check_transaction(self, record: Transaction, start: int) -> None:
         timestamp, flags = record.timestamp, record.flags
         self._check_flag(record, start)
+        if not 0 <= timestamp <= LAST_TIME:
+            self.anomaly(start, "unlikely_time", f"it was created at {shown_time(timestamp * NANOSECONDS)}")
         if self._last_time is not None and timestamp < self._last_time:
             created, before = (shown_time(time * NANOSECONDS) for time in (timestamp, self._last_time))
             message = f"it was created at {created}, earlier than the one before it, at {before}"
             self.anomaly(start, "time_goes_back", message)
-        if flags & ~COMPLETE:
+        if flags & ~COMPLETE and not is_sealed(record.end_data):
             self.anomaly(start, "unknown_flags", f"its flags are {flags:#04x}, of which only the lowest is known")
         if record.end is None:
             self.anomaly(start, "incomplete", "it has no end, and another one follows it: it is void")
         self._last_time = timestamp
+
+    def _check_sealed(self, record: Transaction, start: int, data: memoryview) -> None:
+        if not holds(record, data):
+            self.problem(start, "seal", CHANGED)
+        if record.flags & ~COMPLETE:
+            self.problem(start, "flags", f"its flags are {record.flags:#04x}, and its writer sets only the lowest")
 
     def _check_flag(self, record: Transaction, start: int) -> None:
         """What is not flagged is redone if it is the last one, and before it what is sealed (see `seal.py`)."""

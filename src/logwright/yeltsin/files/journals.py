@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
-from ...core.bytes.outcome import Damage, Mode, RecordsOnly
 from ...core.format import Located
 from ...core.io.disk import REAL_DISK, Disk
-from ...core.read.parts import Bound, SideBySideReader, bound_of
+from ...core.read.parts import SideBySideReader
 from ...core.times import NANOSECONDS
 from ...errors import NotFound, WrongUse
 from ..bytes.records import Transaction
@@ -48,20 +46,7 @@ class JournalsReader(SideBySideReader[Transaction, Reader]):
         """The journal that a file is."""
         return file
 
-    @overload
-    def transactions(
-        self, start: Bound = ..., stop: Bound = ..., *, mode: RecordsOnly = ...
-    ) -> Iterator[Transaction]: ...
-
-    @overload
-    def transactions(self, start: Bound = ..., stop: Bound = ..., *, mode: Mode) -> Iterator[Transaction | Damage]: ...
-
-    def transactions(
-        self, start: Bound = None, stop: Bound = None, *, mode: Mode = "failfast"
-    ) -> Iterator[Transaction | Damage]:
-        """The transactions of every journal with `start` <= number < `stop`."""
-        for name, reader in self._each():
-            yield from reader.transactions(bound_of(name, start), bound_of(name, stop), mode=mode)
+    transactions = SideBySideReader.records
 
     def state(self, at: int | None = None) -> dict[str, Any]:
         """The pages of each journal under its name."""

@@ -28,7 +28,6 @@ import contextlib
 import functools
 import itertools
 import logging
-import operator
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -128,7 +127,7 @@ def open_journal(disk: Disk, path: Path, *, counts: bool = True, settles: bool =
     """
     make_directories(disk, path.parent / HOME_DIRECTORY)
     lock_path, places = path.parent / lock_name(path.name), ((path.parent, path.name),)
-    journal = JournalToWrite(disk, "yeltsin", path, lock_path, places, operator.eq, batches=False)
+    journal = JournalToWrite(disk, "yeltsin", path, lock_path, places, batches=False)
     lock, opened = open_for_writing(journal, lambda: _open_file(disk, path, counts=counts, settles=settles))
     opened.lock = lock
     return opened

@@ -14,9 +14,9 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar, Final, overload
+from typing import Any, ClassVar, Final
 
-from ...core.bytes.outcome import Damage, Malformed, Mode, RecordsOnly
+from ...core.bytes.outcome import Damage, Malformed, Mode
 from ...core.format import Located
 from ...core.io.disk import REAL_DISK, Disk, File
 from ...core.read.chunk_reader import FilesReader, located, reaches
@@ -81,21 +81,7 @@ class Reader(FilesReader[Chunk, JournalFile, Transaction]):
 
     # --- going through it --------------------------------------------------------------------------------------------
 
-    @overload
-    def transactions(
-        self, start: int | None = ..., stop: int | None = ..., *, mode: RecordsOnly = ...
-    ) -> Iterator[Transaction]: ...
-
-    @overload
-    def transactions(
-        self, start: int | None = ..., stop: int | None = ..., *, mode: Mode
-    ) -> Iterator[Transaction | Damage]: ...
-
-    def transactions(
-        self, start: int | None = None, stop: int | None = None, *, mode: Mode = "failfast"
-    ) -> Iterator[Transaction | Damage]:
-        """The transactions with `start` <= number < `stop`; without `start` from the first there is."""
-        return self.records(start, stop, mode=mode)
+    transactions = FilesReader.records
 
     def decoded(self, chunk: Chunk) -> list[Transaction]:
         """The transactions of a chunk."""

@@ -7,8 +7,12 @@
     transaction                  in them; after the last whole transaction they are cut off
     transactions that moved      go back to the offsets that they were written at: the file is put together again,
                                  without the bytes that were inserted, and with zeros where some were removed
-    a last transaction that is   is cut off like a torn tail, if the header that did not name it is to be set
-    not what was sealed
+    a transaction that is not    is taken out: nothing proves what it was. The last one is cut off like a torn tail if
+    what was sealed              it is not flagged to be in the storage
+    flags of a sealed            are set: our writers set only the lowest, and not before those of earlier ones
+    transaction
+    a transaction with a wrong   is taken out as well if its time is not between those of its neighbours, or its flags
+    link and no seal             are unknown: then the damage goes beyond the link
 
 `salvage.py` finds the whole transactions. Operations are never changed. A seal that held, and covers a link that is
 set, is computed again. Every byte that goes is kept in `.logwright/cut/`.
@@ -25,21 +29,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import chain, pairwise
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from ...core.bytes.outcome import Damage, Span
 from ...core.io.disk import Disk, File
 from ...core.repair.losses import Loss, listed
-from ...core.repair.patched import PatchedFile
 from ...core.repair.plan import Create, Cut, Patch, Plan, Remove, Rename, Repair, Step, Zeros
 from ...core.repair.side_by_side import FileByFile, SideBySideRepair
 from ..bytes import codec
 from ..bytes.layout import (
+    COMPLETE,
     FIRST_AT,
+    FLAGS_AT,
     HEADER,
     HEADER_BYTES,
     LAST_AT,
+    LAST_TIME,
     LINK,
     NEXT_AT,
     OPERATION_HEAD_BYTES,
@@ -48,15 +55,31 @@ from ..bytes.layout import (
     lock_name,
 )
 from .cursor import Cursor
-from .files import Header, JournalFile, Nearby, has_first_transaction, list_journals, read_head
+from .files import Head, Header, JournalFile, Nearby, Readable, has_first_transaction, list_journals, read_head
 from .judging import judge
 from .lost import lost_after, lost_between, lost_with_header
 from .reader import Reader
 from .salvage import Run, Search, header_run
-from .seal import MARK, SEAL_HEAD
-from .stretch import find_end, has_end, seal_of
+from .seal import CHANGED, MARK, SEAL_HEAD
+from .stretch import find_unproven_end, has_end, holds_seal, seal_of
 
 __all__ = ["Plan", "Repair", "apply", "plan", "undo"]
+
+
+class _Item(NamedTuple):
+    """A whole transaction of a run: its row there, its offset and its head; offset 0 is the header of the file."""
+
+    run: Run
+    row: int
+    offset: int
+    head: Head | None
+    file: Nearby | None = None
+
+    @property
+    def end(self) -> int:
+        starts = self.run.starts
+        return starts[self.row + 1] if self.row + 1 < len(starts) else self.run.end
+
 
 _SUFFIX: Final = ".repair"
 _UNKNOWN: Final = Header(0, 0)
@@ -90,6 +113,10 @@ class _Salvage:
     """Whether anything but a torn tail is wrong."""
     header: Header = _UNKNOWN
     """What is known by the header."""
+    last_flagged: int = 0
+    """The last transaction that is known to be in the storage."""
+    sealed_previous: dict[int, int] = field(default_factory=dict)
+    """What transactions were sealed with as their `previous`, where something else is there now."""
 
     def walk(self) -> None:
         """Go through the file."""
@@ -107,6 +134,7 @@ class _Salvage:
             self.reason = ""
             return
         self._drop_unfinished(search)
+        self._drop_changed(search)
         self._set_links(search)
         if self.is_damaged:
             self._account(search)
@@ -143,10 +171,14 @@ class _Salvage:
 
     def _damages(self) -> Iterator[Damage]:
         cursor = Cursor(self.file, self.source, self.header)
+        nearby = Nearby(self.file)
         goes_on = True
         while goes_on:
-            while cursor.read(load=False) is not None:
-                pass
+            while (chunk := cursor.read(load=False)) is not None:
+                for start, end in pairwise(chunk.starts()):
+                    reason = _changed(nearby, start, end)
+                    if reason:
+                        yield Damage(self.source.name, start, end, reason)
             damage, goes_on = judge(cursor)
             if damage is not None:
                 yield damage
@@ -168,6 +200,53 @@ class _Salvage:
         if not run.starts:
             del self.runs[-1]
 
+    def _drop_changed(self, search: Search) -> None:
+        """Take out transactions that are not what was written."""
+        kept: list[Run] = []
+        before, first = _Item(header_run(self.header), 0, 0, None), 0
+        for item, after in pairwise(chain(self._items(search), [None])):
+            assert item is not None
+            if item.row == 0:
+                first = 0
+            if not self._is_written(before, item, after):
+                kept += [] if first == item.row else [item.run.part(first, item.row)]
+                first = item.row + 1
+                self.is_damaged = True
+            elif item.head is not None and item.head.flags == COMPLETE:
+                self.last_flagged = item.offset
+            count = len(item.run.starts)
+            if item.row == count - 1 and first < count:
+                kept.append(item.run.part(first, count))
+            before = item
+        self.runs = kept
+
+    def _items(self, search: Search) -> Iterator[_Item]:
+        for run in self.runs:
+            file = Nearby(search.moved(run.shift))
+            for row, offset in enumerate(run.starts):
+                yield _Item(run, row, offset, read_head(file, offset), file)
+
+    def _is_written(self, before: _Item, item: _Item, after: _Item | None) -> bool:
+        """Whether a transaction is what was written, as far as a seal, or its links, time and flags can say."""
+        head = item.head
+        assert item.file is not None
+        assert head is not None
+        end = find_unproven_end(item.file, item.offset, item.end)
+        if end is not None and end.seal:
+            lost = (before.end,) if item.row == 0 else ()
+            for previous in dict.fromkeys((head.previous, before.offset, *lost)):
+                if holds_seal(item.file, item.offset, end, previous):
+                    if previous != head.previous:
+                        self.sealed_previous[item.offset] = previous
+                    return True
+            return False
+        is_named = head.previous == before.offset or (item.row == 0 and before.end <= head.previous < item.offset)
+        if is_named and head.next in (item.end, 0 if after is None else after.offset):
+            return True
+        earliest = 0 if before.head is None else before.head.timestamp
+        latest = LAST_TIME if after is None or after.head is None else after.head.timestamp
+        return head.flags <= COMPLETE and earliest <= head.timestamp <= latest
+
     def _set_links(self, search: Search) -> None:
         """Let header and transactions name each other."""
         previous = 0
@@ -177,13 +256,16 @@ class _Salvage:
             for offset, following in zip(run.starts, ends, strict=True):
                 head = read_head(file, offset)
                 assert head is not None
-                if head.previous != previous:
+                if self.sealed_previous.get(offset, head.previous) != previous:
                     self._set_seal(search.moved(run.shift), offset, run.end, previous)
+                if head.previous != previous:
                     where = f"`previous` of the transaction at {offset}"
                     self._patch(offset + PREVIOUS_AT, LINK.pack(head.previous), LINK.pack(previous), where)
                 if head.next != following:
                     where = f"`next` of the transaction at {offset}"
                     self._patch(offset + NEXT_AT, LINK.pack(head.next), LINK.pack(following), where)
+                if head.flags > COMPLETE:
+                    self._set_flags(file, offset, run.end, head.flags)
                 previous = offset
         old = self.file.read_at(0, HEADER_BYTES)
         new = codec.encode_header(self.runs[0].first if self.runs else 0, previous)
@@ -193,15 +275,22 @@ class _Salvage:
                 self._patch(start, old[start:stop], new[start:stop], f"{what} in the header")
 
     def _set_seal(self, file: File, offset: int, end: int, previous: int) -> None:
-        """Compute a seal again that covers another `previous`, if it held so far."""
-        found = find_end(file, offset, end)
+        """Compute a seal again that covers another `previous`. It held so far: `_drop_changed` has proven that."""
+        found = find_unproven_end(file, offset, end)
         if found is None or not found.seal:
             return
-        changed = PatchedFile(file).with_patch(offset + PREVIOUS_AT, LINK.pack(previous))
-        new = seal_of(changed, offset, found.position, found.seal[SEAL_HEAD.size :])
+        new = seal_of(file, offset, found.position, found.seal[SEAL_HEAD.size :], previous)
         part = slice(len(MARK), SEAL_HEAD.size)
         where = f"the seal of the transaction at {offset}"
         self._patch(found.position + OPERATION_HEAD_BYTES + len(MARK), found.seal[part], new[part], where)
+
+    def _set_flags(self, file: Readable, offset: int, end: int, flags: int) -> None:
+        """Set the flags of a sealed transaction. It is redone where nothing proves that it is in the storage."""
+        found = find_unproven_end(file, offset, end)
+        if found is not None and found.seal:
+            new = COMPLETE if offset < self.last_flagged else 0
+            where = f"the flags of the transaction at {offset}"
+            self._patch(offset + FLAGS_AT, bytes([flags]), bytes([new]), where)
 
     def _patch(self, offset: int, old: bytes, new: bytes, what: str) -> None:
         self.patches.append(Patch(self.source.name, offset, old, new, self.reason))
@@ -266,6 +355,17 @@ class _Salvage:
         name = self.source.name
         rename = Rename(self._replacement, name, "it takes the place of the damaged file")
         return [*made, Remove(name, self.reason), rename]
+
+
+def _changed(file: Nearby, offset: int, end: int) -> str:
+    """Why a sealed transaction is not what was written; empty if it is, and for one without a seal."""
+    found = find_unproven_end(file, offset, end)
+    if found is None or not found.seal:
+        return ""
+    if not holds_seal(file, offset, found):
+        return CHANGED
+    head = read_head(file, offset)
+    return "" if head is None or head.flags <= COMPLETE else f"the flags {head.flags:#04x} are not those of its writer"
 
 
 REPAIRS: Final = SideBySideRepair(

@@ -22,7 +22,7 @@ import re
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from ...core.bytes.outcome import Malformed, Span
@@ -107,6 +107,18 @@ class Run:
         index = bisect_left(self.starts, offset)
         return index < len(self.starts) and self.starts[index] == offset
 
+    def part(self, first: int, stop: int) -> Run:
+        """The transactions from one row to another one, which is not part of it."""
+        starts = self.starts
+        is_last = stop == len(starts)
+        return Run(
+            self.shift,
+            starts[first:stop],
+            self.end if is_last else starts[stop],
+            starts[first - 1] if first else self.previous,
+            self.next if is_last else starts[stop],
+        )
+
     def after(self, offset: int) -> Run | None:
         """The transactions from an offset on; None where there are none."""
         index = bisect_left(self.starts, offset)
@@ -114,7 +126,7 @@ class Run:
             return self
         if index == len(self.starts):
             return None
-        return replace(self, starts=self.starts[index:], previous=self.starts[index - 1])
+        return self.part(index, len(self.starts))
 
 
 def header_run(header: Header) -> Run:
@@ -264,7 +276,12 @@ class Search:
                 return place - max(run.next, run.end)
             if head.previous == run.next:
                 return place - self._header.last if self._header.last else known
-        return known if is_sealed else None
+        if not is_sealed:
+            return None
+        # The seal proves its `previous`: where that is not before it, it was moved, and the header may name it.
+        if head.previous < place - known:
+            return known
+        return place - self._header.last if head.previous < self._header.last else None
 
     def _is_sealed(self, place: int, found: End) -> bool:
         """Whether a transaction is what was sealed; a file that is made to be asked this too often gets no answer."""

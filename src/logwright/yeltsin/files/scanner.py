@@ -14,14 +14,15 @@ shorter than what was read of it is `Truncated`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Unpack, overload
 
-from ...core.bytes.outcome import Damage, Mode, RecordsOnly
+from ...core.bytes.outcome import Damage, Mode
 from ...core.format import Located
+from ...core.read.chunk import Bound
 from ...core.read.chunk_reader import located
-from ...core.read.files_scanner import FilesScanner, Following, Item
+from ...core.read.files_scanner import FilesScanner, Following, FollowingAll, FollowingRecords, Item
 from ...errors import Truncated
 from ..bytes.records import Transaction
 from .cursor import decoded
@@ -41,33 +42,16 @@ class Scanner(FilesScanner[Item]):
 
     @overload
     def __init__(
-        self: Scanner[Transaction],
-        path: Path | str,
-        start: int | Mapping[str, int] | None = ...,
-        *,
-        mode: RecordsOnly = ...,
-        **options: Unpack[Following],
+        self: Scanner[Transaction], path: Path | str, start: Bound = ..., **options: Unpack[FollowingRecords]
     ) -> None: ...
 
     @overload
     def __init__(
-        self: Scanner[Transaction | Damage],
-        path: Path | str,
-        start: int | Mapping[str, int] | None = ...,
-        *,
-        mode: Mode,
-        **options: Unpack[Following],
+        self: Scanner[Transaction | Damage], path: Path | str, start: Bound = ..., **options: Unpack[FollowingAll]
     ) -> None: ...
 
-    def __init__(
-        self,
-        path: Path | str,
-        start: int | Mapping[str, int] | None = None,
-        *,
-        mode: Mode = "failfast",
-        **options: Unpack[Following],
-    ) -> None:
-        super().__init__(path, start, mode=mode, **options)
+    def __init__(self, path: Path | str, start: Bound = None, **options: Unpack[Following]) -> None:
+        super().__init__(path, start, **options)
 
     def names(self) -> list[str]:
         """The journals that the directory has now."""

@@ -13,18 +13,21 @@ A completion may carry data, which the format keeps and does not read. Ours is
   afterwards: operations do not say what becomes of the neighbours of a page. So everything that applying the
   transaction writes to the table can be written again from the journal alone, whatever is in the table by then.
 
-A completion without a seal is another program's, and is what it looks like.
+A completion without a seal is another program's, and is what it looks like. `verify` and `repair` check every seal,
+opening only the last ones. The flags of a sealed transaction are ours, so they are 0 or 1.
 """
 
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from ...core.bytes.buffers import Buffer
 from ...core.bytes.crc32c import crc32c
-from ..bytes.layout import TRANSACTION_HEAD
+from ..bytes import codec
+from ..bytes.layout import OPERATION_HEAD_BYTES, TRANSACTION_HEAD, TRANSACTION_HEAD_BYTES
+from ..bytes.records import Transaction
 from ..bytes.table_layout import TABLE_LINKS, PageHead, TableLinks
 
 MARK: Final = b"LWR1"
@@ -33,6 +36,8 @@ SEALED_HEAD: Final = struct.Struct("<QBQQH")
 """page, and its flags, next, previous, rows"""
 COVERED_HEAD: Final = struct.Struct("<Qq")
 """previous, timestamp: what the checksum covers of a transaction's head; the rest of it changes later"""
+
+CHANGED: Final = "the transaction does not match its seal: its bytes or the seal have changed"
 
 assert SEAL_HEAD.size == 8
 assert SEALED_HEAD.size == 27
@@ -63,10 +68,30 @@ def is_sealed(end_data: Buffer) -> bool:
     )
 
 
-def begin_seal(head: Buffer) -> int:
-    """What the checksum is after the head of a transaction; its operations and the heads in the seal follow."""
-    previous, _, timestamp, _ = TRANSACTION_HEAD.unpack_from(head)
-    return crc32c(COVERED_HEAD.pack(previous, timestamp))
+def holds(transaction: Transaction, data: Buffer) -> bool:
+    """Whether the seal of a transaction is that of its bytes, which are `data`."""
+    end_data = transaction.end_data
+    operations = memoryview(data)[TRANSACTION_HEAD_BYTES : -OPERATION_HEAD_BYTES - len(end_data)]
+    return end_data == seal(transaction.previous, transaction.timestamp, operations, end_data[SEAL_HEAD.size :])
+
+
+def without_wrong_seal(transaction: Transaction) -> Transaction:
+    """A transaction that is copied to its place here: a seal that was made for another place is dropped.
+
+    It is not computed again: then it would prove what nothing has proven.
+    """
+    if is_sealed(transaction.end_data) and not holds(transaction, codec.encode(transaction)):
+        return replace(transaction, end_data=b"")
+    return transaction
+
+
+def begin_seal(head: Buffer, previous: int | None = None) -> int:
+    """What the checksum is after the head of a transaction; its operations and the heads in the seal follow.
+
+    `previous` is taken instead of what the head has there.
+    """
+    found, _, timestamp, _ = TRANSACTION_HEAD.unpack_from(head)
+    return crc32c(COVERED_HEAD.pack(found if previous is None else previous, timestamp))
 
 
 def sealed_heads(end_data: bytes) -> Heads | None:

@@ -78,6 +78,12 @@ class End(NamedTuple):
 
 def find_end(file: Readable, position: int, size: int) -> End | None:
     """The end of the transaction at a position; None when it has none, or is not what was sealed."""
+    end = find_unproven_end(file, position, size)
+    return None if end is None or (end.seal and not holds_seal(file, position, end)) else end
+
+
+def find_unproven_end(file: Readable, position: int, size: int) -> End | None:
+    """The end of the transaction at a position, whether or not its seal holds; None when it has none."""
     part = _find_end_of_small(file, position, size) or _find_end_of_any(file, position, size)
     if part is None:
         return None
@@ -87,11 +93,7 @@ def find_end(file: Readable, position: int, size: int) -> End | None:
         data_at = part.position + OPERATION_HEAD_BYTES
         if file.read_at(data_at, len(MARK)) == MARK:
             data = file.read_at(data_at, data_bytes)
-    if not is_sealed(data):
-        return End(part.kind, part.position, part.position + part.size, b"")
-    if not _holds(file, position, part.position, data):
-        return None
-    return End(part.kind, part.position, part.position + part.size, data)
+    return End(part.kind, part.position, part.position + part.size, data if is_sealed(data) else b"")
 
 
 def _find_end_of_small(file: Readable, position: int, size: int) -> Part | None:
@@ -113,14 +115,17 @@ def _find_end_of_any(file: Readable, position: int, size: int) -> Part | None:
     return found[0] if found and found[0].kind in ENDS else None
 
 
-def _holds(file: Readable, position: int, end: int, data: bytes) -> bool:
-    """Whether the seal is that of the bytes before it."""
-    return data == seal_of(file, position, end, data[SEAL_HEAD.size :])
+def holds_seal(file: Readable, position: int, end: End, previous: int | None = None) -> bool:
+    """Whether the seal at the end of a transaction is that of the bytes before it; see `seal_of`."""
+    return end.seal == seal_of(file, position, end.position, end.seal[SEAL_HEAD.size :], previous)
 
 
-def seal_of(file: Readable, position: int, end: int, heads: bytes) -> bytes:
-    """The seal with these heads of a transaction, by where it and its end begin; empty if the file is shorter."""
-    value = begin_seal(file.read_at(position, TRANSACTION_HEAD_BYTES))
+def seal_of(file: Readable, position: int, end: int, heads: bytes, previous: int | None = None) -> bytes:
+    """The seal with these heads of a transaction, by where it and its end begin; empty if the file is shorter.
+
+    `previous` is taken instead of what the transaction has there.
+    """
+    value = begin_seal(file.read_at(position, TRANSACTION_HEAD_BYTES), previous)
     at = position + TRANSACTION_HEAD_BYTES
     while at < end:
         piece = file.read_at(at, min(_PIECE_BYTES, end - at))

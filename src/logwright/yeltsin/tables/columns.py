@@ -1,7 +1,7 @@
 """Operations <-> Arrow: the schema of yeltsin, and the kernel's columns as record batches. A row is an operation.
 
     transaction  int64, counted from 0             offset       uint64, of the transaction in the file
-    timestamp    timestamp[s, UTC]                 flags        uint8
+    timestamp    timestamp[s, UTC], see below      flags        uint8
     complete     bool, it is in the storage        outcome      dictionary of string
     operation    int32, within its transaction     op           dictionary of string
     page         uint64                            page_offset  int32
@@ -16,6 +16,9 @@ and where they are asked for
     size         int64, of the operation           journal      dictionary of string, the name of the file
 
 What an operation does not have is null. A transaction that has no operations has one row, whose `op` is `end`.
+
+Parquet has no seconds, but milliseconds: a time that these cannot hold is the largest or smallest one that they can.
+Messages have nanoseconds, and a time that these cannot hold is null there.
 """
 
 from __future__ import annotations
@@ -27,7 +30,17 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...core.arrow.columns import NAMES, JoiningCollector, binary_array, bitmap, chosen_schema, fixed_array, repeated
+from ...core.arrow.columns import (
+    MOST_SIGNED,
+    NAMES,
+    JoiningCollector,
+    binary_array,
+    bitmap,
+    chosen_schema,
+    fixed_array,
+    repeated,
+)
+from ...core.arrow.spark_columns import scaled
 from ...core.read.columns import BATCH_BYTES
 from ..bytes import codec, kernel
 from ..bytes.codec import Columns
@@ -37,6 +50,7 @@ from ..files.cursor import Chunk
 from ..files.files import JournalFile
 
 _TIME: Final = pa.timestamp("s", tz="UTC")
+_MOST_SECONDS: Final = MOST_SIGNED // 1000
 _FIELDS: Final = {
     "transaction": pa.field("transaction", pa.int64(), nullable=False),
     "offset": pa.field("offset", pa.uint64(), nullable=False),
@@ -128,6 +142,8 @@ def _array(columns: Columns, kinds: pa.Array | None, name: str, source: JournalF
     if name == "end_data":
         carried = binary_array(columns.end_data_ends, columns.end_data, count, None)
         return pc.if_else(pc.greater(pc.binary_length(carried), 0), carried, pa.scalar(None, kind))
+    if name == "timestamp":
+        return _times(fixed_array(pa.int64(), columns.timestamps, count))
     validity = None
     if name in _HAS:
         assert kinds is not None
@@ -136,6 +152,14 @@ def _array(columns: Columns, kinds: pa.Array | None, name: str, source: JournalF
         ends, data = getattr(columns, f"{name}_ends"), getattr(columns, name)
         return binary_array(ends, data, count, validity)
     return fixed_array(kind, getattr(columns, _ATTRIBUTES[name]), count, validity)
+
+
+def _times(seconds: pa.Array) -> pa.Array:
+    """Times that fit milliseconds as well."""
+    extremes = pc.min_max(seconds).as_py()
+    if len(seconds) and max(-extremes["min"], extremes["max"]) > _MOST_SECONDS:
+        seconds = pc.max_element_wise(pc.min_element_wise(seconds, _MOST_SECONDS), -_MOST_SECONDS)
+    return seconds.view(_TIME)
 
 
 def _gaps(columns: Columns, gaps: Sequence[int]) -> pa.Array:
@@ -149,7 +173,6 @@ def _gaps(columns: Columns, gaps: Sequence[int]) -> pa.Array:
 _ATTRIBUTES: Final = {
     "transaction": "transactions",
     "offset": "offsets",
-    "timestamp": "timestamps",
     "flags": "flags",
     "operation": "operations",
     "page": "pages",
@@ -184,7 +207,7 @@ def as_messages(batch: pa.RecordBatch) -> pa.RecordBatch:
     there = batch.filter(pc.is_valid(batch.column("after")))
     found: dict[str, Any] = {"value": there.column("after")}
     if "timestamp" in there.schema.names:
-        found["timestamp"] = there.column("timestamp")
+        found["timestamp"] = scaled(there.column("timestamp"), 1_000_000_000).view(pa.timestamp("ns", tz="UTC"))
     if "page" in there.schema.names:
         found["key"] = there.column("page").cast(pa.string()).cast(pa.binary())
     return pa.RecordBatch.from_arrays(list(found.values()), names=list(found))

@@ -11,24 +11,37 @@ are not restored, and no table of pages is. Journals have no consumers.
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from ...core.io.disk import REAL_DISK, Disk, make_directories, write_all
 from ...core.publish.restore import Missing, Restore, Written
-from ...core.times import NANOSECONDS
 from ...errors import DamagedJournal, LogwrightError, WrongUse
 from ..bytes import codec
 from ..bytes.layout import HEADER_BYTES, LINK, NEXT_AT
 from ..bytes.records import END, Operation, Transaction
+from ..files.seal import without_wrong_seal
 from .target import ENDS, operation_of
 
 _BUFFER_BYTES: Final = 256 * 1024
 _MAX_NAME_BYTES: Final = 255
+_MICROSECONDS: Final = 1_000_000
+_PLACES: Final = ("page", "free_before", "free_after")
+_MOST_PLACE: Final = (1 << 64) - 1
+_NAMES: Final = (
+    "sequence",
+    "position",
+    "flags",
+    "outcome",
+    "op",
+    "page_offset",
+    "before",
+    "after",
+    "end_data",
+    *_PLACES,
+)
 
 
 def part_of(file: str) -> str:
@@ -58,24 +71,26 @@ class FileWriter:
         self._unknown = 0
 
     def append_batch(self, batch: Any) -> None:
-        """Add rows of the table `events`, which must be of this file and in the order of their positions."""
-        names = ("sequence", "position", "timestamp_ns", "op", "value", "detail")
-        for row in zip(*(batch.column(name).to_pylist() for name in names), strict=True):
-            fields = dict(zip(names, row, strict=True))
+        """Add rows of the table `page_operations`, which must be of this file and in the order of their positions."""
+        times = batch.column("timestamp").cast("int64").to_pylist()
+        rest = (batch.column(name).to_pylist() for name in _NAMES)
+        for time, *row in zip(times, *rest, strict=True):
+            fields = dict(zip(_NAMES, row, strict=True))
             number = fields["sequence"]
             if number is None or number < self._next - 1:
                 reason = f"the transaction {number} comes after {self._next - 1} in the tables"
                 raise DamagedJournal(self._name, fields["position"] or 0, reason)
-            detail = _detail(self._rows, fields["detail"])
             if number >= self._next:
                 self._finish_transaction()
                 self._unknown += number - self._next
                 self._next = number + 1
-                self._head = {**detail, "timestamp_ns": fields["timestamp_ns"]}
+                self._head = {**fields, "timestamp_us": time}
             if fields["op"] != END:
-                given = {**detail, "op": fields["op"], "after": fields["value"]}
-                self._operations.append(operation_of(self._rows, given))
-            self._end_data = detail.get("end_data", b"")
+                for name in _PLACES:
+                    if fields[name] is not None:
+                        fields[name] &= _MOST_PLACE
+                self._operations.append(operation_of(self._rows, fields))
+            self._end_data = fields["end_data"] or b""
             self._rows += 1
 
     def _finish_transaction(self) -> None:
@@ -84,12 +99,12 @@ class FileWriter:
         head, operations = self._head, tuple(self._operations)
         self._head, self._operations = {}, []
         outcome, flags = head.get("outcome"), head.get("flags")
-        if outcome not in ENDS or not isinstance(flags, int) or head["timestamp_ns"] is None:
+        if outcome not in ENDS or not isinstance(flags, int) or head["timestamp_us"] is None:
             raise WrongUse(f"the transaction {self._next - 1} has no outcome, no flags or no time that can be written")
-        timestamp = head["timestamp_ns"] // NANOSECONDS
+        timestamp = head["timestamp_us"] // _MICROSECONDS
         position = self._written + len(self._buffer)
         record = Transaction(self._last, 0, timestamp, flags, operations, ENDS[outcome], self._end_data)
-        data = bytearray(codec.encode(record))
+        data = bytearray(codec.encode(without_wrong_seal(record)))
         LINK.pack_into(data, NEXT_AT, position + len(data))
         self._buffer += data
         self._last = position
@@ -119,19 +134,6 @@ class FileWriter:
         """Close what is open."""
         with contextlib.suppress(LogwrightError):
             self._file.close()
-
-
-def _detail(row: int, text: str | None) -> dict[str, Any]:
-    """What the column `detail` says of an operation."""
-    try:
-        found = json.loads(text or "")
-        if not isinstance(found, dict):
-            raise ValueError("it is no object")
-        for name in {"before", "end_data"} & found.keys():
-            found[name] = base64.b64decode(found[name], validate=True)
-    except (ValueError, TypeError) as error:
-        raise WrongUse(f"row {row}: the details are none of an operation: {error}") from None
-    return found
 
 
 class TransactionRestore(Restore):

@@ -6,6 +6,7 @@ carries comes from its last row, if the table has the column `end_data`.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +16,7 @@ from ...core.write.closing import Closing
 from ...errors import WrongUse
 from ..bytes.layout import COMPLETE, COMPLETION, JOURNAL_SUFFIX
 from ..bytes.records import END, OUTCOMES, Allocate, Modify, Operation, Remove, Transaction
+from ..files.seal import without_wrong_seal
 from ..files.writer import TransactionJournal
 
 _FIELDS: Final[dict[str, tuple[Callable[..., Operation], tuple[str, ...]]]] = {
@@ -76,11 +78,10 @@ class JournalTarget(Closing):
         if outcome not in ENDS:
             raise WrongUse(f"a transaction that is {outcome} cannot be written: it would be cut off")
         flags = COMPLETE if head.get("flags") is None else head["flags"]
-        if head["timestamp"] is None:
-            self._journal.append(operations, end=ENDS[outcome], end_data=end_data, flags=flags)
-        else:
-            record = Transaction(0, 0, head["timestamp"], flags, operations, ENDS[outcome], end_data)
-            self._journal.append_transaction(record)
+        created = int(time.time()) if head["timestamp"] is None else head["timestamp"]
+        last = self._journal.last or 0
+        record = Transaction(last, 0, created, flags, operations, ENDS[outcome], end_data)
+        self._journal.append_transaction(without_wrong_seal(record))
 
     def close(self) -> None:
         """Append the last transaction, and close the journal."""

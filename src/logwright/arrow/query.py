@@ -1,0 +1,178 @@
+"""SQL over journals, by DuckDB: a quoted path in a query is a table.
+
+    sql("SELECT key, count(*) FROM 'journals/orders' GROUP BY key")
+    sql("SELECT state, count(*) FROM 'queues/jobs:items' GROUP BY state")
+    sql("SELECT k, o FROM 'stores:state@2 hours ago' WHERE k LIKE 'truck/%'")
+
+The name is a path or URI, then optionally `:` and the name of a table, then optionally `@` and a time: see
+`logwright.dataset`. Names that are not journals are left to DuckDB, which reads Parquet, CSV and JSON files.
+
+A name that is in a query several times is read as of one moment.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from ..core.bytes.outcome import Damage, Mode, check_mode
+from ..core.format import is_there
+from ..errors import LogwrightError, UnknownFormat, WrongUse
+from ..location import locate
+from .dataset import JournalDataset, dataset
+
+if TYPE_CHECKING:
+    import duckdb
+
+_TABLE: Final = re.compile(r"(\w+)(?:@(.+))?", re.DOTALL)
+"""What may follow the path of a journal and a colon."""
+_BEFORE_TABLES: Final = ("from", "join", "describe", "desc", "summarize")
+_AFTER_TABLES: Final = ("select", "where", "group", "order", "having", "limit", "offset", "union", "set")
+
+
+def sql(query: str, *, mode: Mode = "failfast", connection: duckdb.DuckDBPyConnection | None = None) -> Any:
+    """Run a query in which quoted paths are journals; the relation of DuckDB, or None for a statement without rows.
+
+    A relation has `fetchall`, `df`, `pl`, `to_arrow_table` and more; it is evaluated when rows are taken from it. With
+    a `connection` the query also sees its tables. Needs the extra `sql`.
+    """
+    return Session(mode, connection).run(query)
+
+
+class Session:
+    """A connection of DuckDB that finds journals by their quoted paths."""
+
+    def __init__(
+        self,
+        mode: Mode = "failfast",
+        connection: duckdb.DuckDBPyConnection | None = None,
+        on_damage: Callable[[str, Damage], None] | None = None,
+    ) -> None:
+        self._duckdb = _duckdb()
+        self._mode = check_mode(mode)
+        self._on_damage = on_damage
+        self.connection: duckdb.DuckDBPyConnection = connection or self._duckdb.connect()
+        if connection is None:
+            self.connection.execute("SET TimeZone = 'UTC'")  # as everywhere in Logwright
+        self.datasets: dict[str, JournalDataset] = {}
+        """The journals of the last query, by their names in it."""
+
+    def run(self, query: str) -> Any:
+        """Start a query; see `sql`. Journals are as they are when they are first read."""
+        if not query.strip():
+            raise WrongUse("the query is empty")
+        with self._explaining():
+            self._register(query)
+            return self.connection.sql(query)
+
+    def batches(self, query: str) -> tuple[pa.Schema, Iterator[pa.RecordBatch]] | None:
+        """The columns and the rows of a query; None for a statement without rows. Its errors are ours."""
+        relation = self.run(query)
+        if relation is None:
+            return None
+        with self._explaining():
+            reader = pa.RecordBatchReader.from_stream(relation)
+
+        def rows() -> Iterator[pa.RecordBatch]:
+            with self._explaining():
+                yield from reader
+
+        return reader.schema, rows()
+
+    @contextmanager
+    def _explaining(self) -> Iterator[None]:
+        try:
+            yield
+        except LogwrightError:
+            raise
+        except (self._duckdb.Error, pa.ArrowException, RuntimeError, OSError) as error:
+            raise self._explained(error) from error
+
+    def _explained(self, error: Exception) -> LogwrightError:
+        """The error of a query: that of the journal that failed, or that of DuckDB in one line."""
+        for found in self.datasets.values():
+            if found.failure is not None:
+                failure, found.failure = found.failure, None  # its traceback leads to the dataset
+                return failure
+        text = str(error).strip().split("\n")[0]
+        if "column" in text.lower() and self.datasets:
+            columns = (f"{name!r} has {', '.join(found.schema.names)}" for name, found in self.datasets.items())
+            text = f"{text.rstrip('!')}; {'; '.join(columns)}"
+        return WrongUse(text)
+
+    def _register(self, query: str) -> None:
+        """Make a view for each journal that the query names, unless the connection has a table of this name."""
+        for name in self.datasets:
+            self.connection.unregister(name)
+        self.datasets = {}
+        taken = {name for (name,) in self.connection.sql("SELECT table_name FROM duckdb_tables()").fetchall()}
+        for name in dict.fromkeys(self._named(query)):
+            found = None if name in taken else self._journal(name)
+            if found is not None:
+                self.datasets[name] = found
+                self.connection.register(name, found)
+
+    def _named(self, query: str) -> Iterator[str]:
+        """The quoted names in the place of a table: after FROM (all of its list), JOIN, DESCRIBE and SUMMARIZE."""
+        data = query.encode()
+        starts = [start for start, _ in self._duckdb.tokenize(query)]
+        texts = [data[a:b].decode(errors="replace").strip() for a, b in pairwise([*starts, len(data)])]
+        is_list = [False]
+        """At each depth of parentheses, whether a list of tables is under way."""
+        before = ""
+        for text in texts:
+            word = text.lower()
+            if word == "(":
+                is_list.append(False)
+            elif word == ")":
+                is_list = is_list[:-1] or [False]
+            elif word == "from":
+                is_list[-1] = True
+            elif word in _AFTER_TABLES:
+                is_list[-1] = False
+            elif _is_quoted(text) and (before in _BEFORE_TABLES or (before == "," and is_list[-1])):
+                yield text[1:-1].replace(text[0] * 2, text[0])
+            if not text.startswith(("--", "/*")):
+                before = word
+
+    def _journal(self, name: str) -> JournalDataset | None:
+        """The dataset that a name in a query stands for; None if it is no journal."""
+        if _is_there(name):
+            return self._dataset(name, name)
+        for colon in reversed([found.start() for found in re.finditer(":", name)]):
+            table = _TABLE.fullmatch(name[colon + 1 :])
+            if table is not None and _is_there(name[:colon]):
+                return self._dataset(name, name[:colon], table[1], table[2])
+        return None
+
+    def _dataset(self, name: str, path: str, table: str = "records", at: str | None = None) -> JournalDataset | None:
+        on_damage = None if self._on_damage is None else functools.partial(self._on_damage, name)
+        try:
+            return dataset(path, table, at=at, mode=self._mode, on_damage=on_damage)
+        except UnknownFormat:
+            return None  # DuckDB may read it
+
+
+def _is_quoted(text: str) -> bool:
+    return text[:1] in ("'", '"') and len(text) > 2 and text.endswith(text[0])
+
+
+def _is_there(path: str) -> bool:
+    try:
+        return is_there(*locate(path))
+    except (LogwrightError, OSError, ValueError):
+        return False
+
+
+def _duckdb() -> Any:
+    try:
+        import duckdb
+    except ImportError:
+        raise WrongUse("SQL needs DuckDB: pip install 'logwright[sql]'") from None
+    return duckdb

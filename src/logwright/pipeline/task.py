@@ -1,0 +1,503 @@
+"""What one task of the pipeline does: decode parts of journals, materialize their tables, and write the data files.
+
+A task takes units one after the other. A unit is a part of a journal (a shard, queue or store), or some splits of a
+part whose format needs no order. Rows that are final go to one file of each table, live rows to another one. The state
+of each materializer is written as live rows of the table `_state`, and the next increment continues from it.
+
+The files have names that no other attempt has. The task returns which files it has written, and the caller publishes
+those of the attempts that succeeded.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final, TypeAlias, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..arrow.discovery import Journal, open_journal
+from ..arrow.rows import file_of, naming
+from ..core.bytes.outcome import Damage
+from ..core.format import find_format
+from ..core.io.file_names import as_text, printed
+from ..core.read.columns import Columns
+from ..core.read.materializer import Continued, Materializer, Rows
+from ..core.read.splits import Split
+from ..core.repair.losses import Loss
+from ..errors import NotFound, StorageFailed
+from .decoding import Chosen, with_decoded
+from .expectations import Checker
+from .parquet import Source, TableSink, Target, distinct, repeated, rows_of, written
+from .plan import Place, Range, Unit, Work
+from .publish import TableFile
+from .report.summary import DamageSummary
+from .settings import Settings
+from .tables import ACTIVITY, COUNTED, DAMAGE, EVENTS, MINUTE_US, QUARANTINE, STATE, STATES, count, minutes_of
+
+UNREADABLE: Final = "unreadable"
+"""The kind of damage of a journal or a part that could not be opened."""
+_BATCH_BYTES: Final = 4 << 20
+"""How much is decoded at once: about the size of the processor's cache."""
+_CHUNK_BYTES: Final = 4 << 20
+_FEW_ROWS: Final = 32
+_MOST_IN_MEMORY: Final = 64 << 20
+_WRITTEN_EVENTS: Final = written(EVENTS)
+_SUMMARIZED: Final = ("format", "journal", "file", "position", "size", "kind", "reason")
+
+Counts: TypeAlias = dict[tuple[str, ...], list[int]]
+"""Numbers by their place in a journal; see `tables.COUNTED`."""
+
+
+@dataclass(slots=True)
+class Found:
+    """Counts of one journal: records, their bytes, and damaged ranges by kind."""
+
+    format: str
+    records: int = 0
+    bytes: int = 0
+    damage: dict[str, int] = field(default_factory=dict)
+
+    def add(self, other: Found) -> None:
+        self.records += other.records
+        self.bytes += other.bytes
+        self.damage = dict(sorted((Counter(self.damage) + Counter(other.damage)).items()))
+
+
+@dataclass(frozen=True, slots=True)
+class LiveFile:
+    """A data file of live rows: of which parts they are, in their order, and how many of each."""
+
+    file: TableFile
+    places: tuple[tuple[Place, int], ...]
+
+
+@dataclass(slots=True)
+class PartDone:
+    """A part that was materialized: when its live rows change by themselves, and what the report shows of them."""
+
+    due_ns: int | None
+    live: dict[str, Counts]
+    damage: DamageSummary
+
+
+@dataclass(slots=True)
+class Done:
+    """The files and counts of one task, or of all tasks. `closed` are counts of each journal and table."""
+
+    files: list[TableFile] = field(default_factory=list)
+    live: list[LiveFile] = field(default_factory=list)
+    journals: dict[str, Found] = field(default_factory=dict)
+    activity: list[pa.RecordBatch] = field(default_factory=list)
+    parts: dict[Place, PartDone] = field(default_factory=dict)
+    closed: dict[str, dict[str, Counts]] = field(default_factory=dict)
+    failed: Counts = field(default_factory=dict)
+    """How many of the rows that were written did not meet each expectation."""
+    damage: DamageSummary = field(default_factory=DamageSummary)
+    """Damage that is final: what was found among records that may still change is that of their part."""
+
+    def add(self, other: Done) -> None:
+        self.files += other.files
+        self.live += other.live
+        self.activity += other.activity
+        self.parts |= other.parts
+        self.damage.merge(other.damage)
+        add_counts(self.failed, other.failed)
+        for name, found in other.journals.items():
+            self.journals.setdefault(name, Found(found.format)).add(found)
+        for name, tables in other.closed.items():
+            for table, counts in tables.items():
+                add_counts(self.closed.setdefault(name, {}).setdefault(table, {}), counts)
+
+
+def add_counts(total: Counts, counts: Mapping[tuple[str, ...], list[int]]) -> None:
+    """Add counts to others."""
+    for place, numbers in counts.items():
+        before = total.get(place)
+        total[place] = numbers if before is None else [a + b for a, b in zip(before, numbers, strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """What all tasks of a batch share. It can be pickled.
+
+    `is_increment` says that states are saved, and that live rows are kept apart from final ones.
+    """
+
+    settings: Settings
+    rules: Chosen
+    targets: Mapping[str, Target]
+    is_increment: bool
+    now_ns: int
+    moment_ns: int | None
+
+
+def perform(
+    assignment: Assignment,
+    work: Work,
+    opened: Mapping[str, Any] | None = None,
+    report: Callable[[int, int], None] = lambda _bytes, _records: None,
+) -> Done:
+    """Do the work of one task. If it fails, its files are removed.
+
+    `opened` are readers of journals, by their names. `report` is called with the bytes and records of each unit.
+    """
+    with ExitStack() as stack:
+        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="logwright-")))
+        checker = stack.enter_context(Checker(assignment.settings.expectations))
+        task = _Task(assignment, scratch, checker, opened or {})
+        try:
+            for unreadable in work.unreadable:
+                task.report_unreadable(*unreadable)
+            for loss in work.losses:
+                task.report_loss(*loss)
+            for unit in work.units:
+                report(unit.bytes, task.take(unit))
+            return task.finish()
+        except BaseException:
+            task.discard()
+            raise
+
+
+class _Task:
+    """Writes the rows of units. `_is_live` says whether rows are live at the moment."""
+
+    def __init__(self, assignment: Assignment, scratch: Path, checker: Checker, readers: Mapping[str, Any]) -> None:
+        self._assignment = assignment
+        self._checker = checker
+        self._readers = readers
+        self._settings = assignment.settings
+        self._scratch = scratch
+        self._sinks: dict[tuple[str, bool], TableSink] = {}
+        self._places: dict[str, dict[tuple[str | None, ...], list[tuple[Place, int]]]] = {}
+        self._opened: tuple[Journal, Any] | None = None
+        self._done = Done()
+        self._is_live = False
+        self._is_new = True
+        self._live_damage = DamageSummary()
+        self._minutes: dict[tuple[str, str], dict[int | None, list[int]]] = {}
+
+    # --- units --------------------------------------------------------------------------------------------------------
+
+    def take(self, unit: Unit) -> int:
+        """Write the rows of a unit; how many records it has that are new."""
+        materials = find_format(unit.journal.format).materials
+        assert materials is not None
+        known = self._found(unit.journal).records
+        before = {table: sink.rows for (table, is_live), sink in self._sinks.items() if is_live}
+        filesystem = next(iter(self._assignment.targets.values())).filesystem
+        with ExitStack() as stack:
+            saved = None
+            if unit.saved is not None:
+                saved = stack.enter_context(_loaded(filesystem, unit.saved, self._scratch))
+            continued = Continued(unit.part, saved, self._scratch, self._assignment.moment_ns)
+            materializer = stack.enter_context(materials.materializer(continued))
+            counts: dict[str, Counts] = {}
+            for each in unit.ranges:
+                if each.is_final:
+                    self._feed(unit, each, materializer, None)
+            if unit.is_whole:
+                self._is_live = self._assignment.is_increment
+                self._live_damage = DamageSummary()
+                if self._is_live:
+                    self._save(unit, materializer)
+                for each in unit.ranges:
+                    if not each.is_final:
+                        self._feed(unit, each, materializer, counts)
+                self._write(unit.journal, materializer.live(self._assignment.now_ns), counts)
+                if self._is_live:
+                    self._done.parts[unit.place] = PartDone(materializer.due_ns, counts, self._live_damage)
+                self._is_live = False
+        self._note_places(unit, before)
+        return self._found(unit.journal).records - known
+
+    def _feed(self, unit: Unit, each: Range, materializer: Materializer, counts: dict[str, Counts] | None) -> None:
+        """Read a range, and write its events and the rows that its records close."""
+        self._is_new = each.is_new
+        for split in each.splits:
+            for item in self._read(unit.journal, split):
+                if isinstance(item, Damaged):
+                    self._report(unit.journal, item)
+                else:
+                    self._write_events(unit.journal, item, counts)
+                    self._write(unit.journal, materializer.add(item), counts)
+        self._is_new = True
+
+    def _write(self, journal: Journal, rows: Iterable[Rows], counts: dict[str, Counts] | None) -> None:
+        """Write rows of a materializer. Without `counts` they are final, and counted with their journal."""
+        for table, batch in rows:
+            is_wanted = table in self._assignment.targets
+            if is_wanted:
+                batch = self._checked(journal, table, self._with_journal(journal, table, batch), counts)
+            if table in COUNTED:
+                add_counts(self._counts(journal, table, counts), count(table, batch))
+            if is_wanted:
+                self._sink(table).add(batch)
+
+    def _counts(self, journal: Journal, table: str, counts: dict[str, Counts] | None) -> Counts:
+        """The counts of live rows of the part, or of final rows of its journal."""
+        if counts is not None and self._is_live:
+            return counts.setdefault(table, {})
+        return self._done.closed.setdefault(journal.name, {}).setdefault(table, {})
+
+    def _checked(
+        self, journal: Journal, table: str, batch: pa.RecordBatch, counts: dict[str, Counts] | None
+    ) -> pa.RecordBatch:
+        """The rows of a batch that belong in its table; the others go to `quarantine`."""
+        batch, apart, failed = self._checker.split(table, journal.name, batch)
+        for title, number in failed.items():
+            add_counts(self._counts(journal, QUARANTINE, counts), {(title,): [number]})
+            add_counts(self._done.failed, {(title,): [number]})
+        if apart is not None:
+            self._sink(QUARANTINE).add(apart)
+        return batch
+
+    def _with_journal(self, journal: Journal, table: str, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if table == "messages":
+            batch = with_decoded(batch, journal.name, self._assignment.rules)
+        name = repeated(journal.name, batch.num_rows)
+        schema = pa.schema([pa.field("journal", name.type), *batch.schema])
+        return pa.RecordBatch.from_arrays([name, *batch.columns], schema=schema)
+
+    def _save(self, unit: Unit, materializer: Materializer) -> None:
+        """Write the state of a materializer as rows."""
+        sink = self._sink(STATE)
+        names = [unit.journal.name, printed(unit.part)]
+
+        def add(data: bytes) -> None:
+            arrays = [pa.array([value], each.type) for value, each in zip((*names, data), STATES, strict=True)]
+            sink.add(pa.RecordBatch.from_arrays(arrays, schema=STATES))
+
+        chunks = _Chunks(add)
+        with pa.PythonFile(cast(Any, chunks), mode="w") as file:
+            materializer.save(file)
+            file.flush()
+            chunks.finish()
+
+    # --- records ------------------------------------------------------------------------------------------------------
+
+    def _read(self, journal: Journal, split: Split) -> Iterator[pa.RecordBatch | Damaged]:
+        mode = self._settings.mode_of(journal.name)
+        try:
+            yield from self._decoded(journal, split)
+        except (StorageFailed, NotFound) as error:
+            # A full run reports the split as unreadable; an incremental run fails and is tried again.
+            if mode == "failfast" or self._assignment.is_increment:
+                raise
+            if mode == "permissive":
+                file = file_of(journal.format, split.part, split.file)
+                yield Damaged(file, split.position, split.bytes, UNREADABLE, str(error))
+
+    def _decoded(self, journal: Journal, split: Split) -> Iterator[pa.RecordBatch | Damaged]:
+        format = find_format(journal.format)
+        assert format.materials is not None
+        wanted = format.columns.sources(EVENTS.names, sharded=False)
+        names = list(dict.fromkeys((*format.materials.sources, *wanted)))
+        collector = format.columns.collector(names, batch_bytes=_BATCH_BYTES)
+        if self._opened is None or self._opened[0] != journal:
+            self._opened = (journal, self._readers.get(journal.name) or open_journal(journal))
+        with naming(journal, split.part):
+            mode = self._settings.mode_of(journal.name)
+            for item in format.splits.chunks(self._opened[1], split, mode):
+                if not isinstance(item, Damage):
+                    yield from collector.add(item, split.part)
+                elif item.kind != "lost":  # losses are reported from the account of the journal
+                    yield from collector.finish()
+                    file = file_of(journal.format, split.part, item.file)
+                    yield Damaged(file, item.start, item.size, item.kind, item.reason)
+        yield from collector.finish()
+
+    def _write_events(self, journal: Journal, batch: pa.RecordBatch, counts: dict[str, Counts] | None) -> None:
+        """Write the events of records, and count them."""
+        columns = find_format(journal.format).columns
+        if "events" in self._assignment.targets:
+            rows = self._checked(journal, "events", events_of(batch, journal), counts)
+            self._sink("events").add(rows)
+        if not self._is_new:
+            return
+        sizes, times = columns.column(batch, "size"), columns.column(batch, "timestamp")
+        found = self._found(journal)
+        found.records += batch.num_rows
+        found.bytes += pc.sum(sizes).as_py() or 0
+        if "activity" in self._assignment.targets:
+            self._count_minutes(journal, sizes, times)
+
+    def _count_minutes(self, journal: Journal, sizes: pa.Array, times: pa.Array | None) -> None:
+        minutes = self._minutes.setdefault((journal.format, journal.name), {})
+        if times is None or times.null_count == len(times):
+            grouped: Iterable[tuple[int | None, int, int]] = [(None, len(sizes), pc.sum(sizes).as_py() or 0)]
+        elif len(sizes) <= _FEW_ROWS:  # starting an aggregation costs more than this
+            micros = times.cast(pa.int64()).to_pylist()
+            pairs = zip(micros, sizes.to_pylist(), strict=True)
+            grouped = [(None if at is None else at // MINUTE_US * MINUTE_US, 1, size) for at, size in pairs]
+        else:
+            found = pa.table({"minute": minutes_of(times).cast(pa.int64()), "size": sizes.cast(pa.int64())})
+            table = found.group_by("minute", use_threads=False).aggregate([([], "count_all"), ("size", "sum")])
+            names = ("minute", "count_all", "size_sum")
+            grouped = zip(*(table[name].to_pylist() for name in names), strict=True)
+        for minute, records, size in grouped:
+            total = minutes.setdefault(minute, [0, 0])
+            total[0] += records
+            total[1] += size
+
+    # --- damage -------------------------------------------------------------------------------------------------------
+
+    def report_unreadable(self, format: str, name: str, reason: str) -> None:
+        journal = Journal(format, "", name)
+        if self._settings.mode_of(name) != "dropmalformed":
+            self._report(journal, Damaged(None, None, None, UNREADABLE, reason))
+        else:
+            self._found(journal)
+
+    def report_loss(self, format: str, name: str, text: str) -> None:
+        """Write a row for a loss that a journal has in its account."""
+        loss = Loss.from_json(json.loads(text))
+        if self._settings.mode_of(name) != "dropmalformed":
+            damaged = Damaged(loss.file, loss.position, loss.bytes, loss.kind, f"{loss.what}: {loss.reason}", text)
+            self._report(Journal(format, "", name), damaged)
+
+    def _found(self, journal: Journal) -> Found:
+        return self._done.journals.setdefault(journal.name, Found(journal.format))
+
+    def _report(self, journal: Journal, damaged: Damaged) -> None:
+        if self._is_new:
+            found = self._found(journal)
+            found.damage[damaged.kind] = found.damage.get(damaged.kind, 0) + 1
+        row = {"format": journal.format, "journal": journal.name, **asdict(damaged)}
+        row["file"] = None if damaged.file is None else printed(damaged.file)
+        row["reason"] = as_text(damaged.reason)
+        if "damage" in self._assignment.targets:
+            self._sink("damage").add(pa.RecordBatch.from_pylist([row], DAMAGE))
+            summary = self._live_damage if self._is_live else self._done.damage
+            summary.add(*(row[name] for name in _SUMMARIZED))
+
+    # --- files --------------------------------------------------------------------------------------------------------
+
+    def _sink(self, table: str) -> TableSink:
+        key = (table, self._is_live)
+        if key not in self._sinks:
+            self._sinks[key] = TableSink(self._assignment.targets[table])
+        return self._sinks[key]
+
+    def _note_places(self, unit: Unit, before: Mapping[str, Mapping[tuple[str | None, ...], int]]) -> None:
+        """Note which live rows are those of a unit."""
+        for (table, is_live), sink in self._sinks.items():
+            for partition, rows in sink.rows.items() if is_live else ():
+                added = rows - before.get(table, {}).get(partition, 0)
+                if added:
+                    self._places.setdefault(table, {}).setdefault(partition, []).append((unit.place, added))
+
+    def finish(self) -> Done:
+        """Complete the files, and return the files and counts."""
+        for (table, is_live), sink in self._sinks.items():
+            for partition, file in sink.finish().items():
+                if is_live:
+                    self._done.live.append(LiveFile(file, tuple(self._places[table][partition])))
+                else:
+                    self._done.files.append(file)
+        self._done.activity = [_activity_of(*journal, minutes) for journal, minutes in self._minutes.items()]
+        return self._done
+
+    def discard(self) -> None:
+        for sink in self._sinks.values():
+            sink.discard()
+
+
+def _activity_of(format: str, journal: str, minutes: Mapping[int | None, list[int]]) -> pa.RecordBatch:
+    rows = len(minutes)
+    arrays = [
+        pa.repeat(pa.scalar(format, pa.string()), rows),
+        pa.repeat(pa.scalar(journal, pa.string()), rows),
+        pa.array(minutes, pa.int64()).cast(ACTIVITY.field("minute").type),
+        *(pa.array([each[number] for each in minutes.values()], pa.int64()) for number in range(2)),
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=ACTIVITY)
+
+
+@dataclass(frozen=True, slots=True)
+class Damaged:
+    """A damaged range of bytes, or a known loss; without a file if the journal could not be opened."""
+
+    file: str | None
+    position: int | None
+    size: int | None
+    kind: str
+    reason: str
+    detail: str | None = None
+
+
+# --- events -----------------------------------------------------------------------------------------------------------
+
+
+def events_of(batch: pa.RecordBatch, journal: Journal) -> pa.RecordBatch:
+    """The rows of `events` of a batch of the format's own columns."""
+    columns = find_format(journal.format).columns
+    constant = {"format": journal.format, "journal": journal.name}
+    arrays = []
+    for column in _WRITTEN_EVENTS:
+        if column.name in constant:
+            arrays.append(repeated(constant[column.name], batch.num_rows))
+        elif pa.types.is_dictionary(column.type):
+            arrays.append(_encoded(columns, batch, column.name, column.type))
+        else:
+            found = columns.column(batch, column.name)
+            arrays.append(pa.nulls(batch.num_rows, column.type) if found is None else found)
+    return pa.RecordBatch.from_arrays(arrays, schema=_WRITTEN_EVENTS)
+
+
+def _encoded(columns: Columns, batch: pa.RecordBatch, name: str, kind: pa.DataType) -> pa.Array:
+    """A column of texts as a dictionary. One made from one column of the format is made from distinct values."""
+    given = batch.column(name) if name in batch.schema.names else None
+    if given is not None and given.type == kind:
+        return given
+    sources = [source for source in columns.sources([name], sharded=False) if source in batch.schema.names]
+    if len(sources) == 1:
+        values, indices = distinct(batch.column(sources[0]))
+        made = columns.column(pa.RecordBatch.from_arrays([values], names=sources), name)
+        if made is not None and made.null_count == 0:
+            return pa.DictionaryArray.from_arrays(indices, made)
+    found = columns.column(batch, name)
+    return pa.nulls(batch.num_rows, kind) if found is None else found.dictionary_encode()
+
+
+# --- states -----------------------------------------------------------------------------------------------------------
+
+
+class _Chunks(io.RawIOBase):
+    """A file whose contents are given out in chunks."""
+
+    def __init__(self, take: Any) -> None:
+        super().__init__()
+        self._take = take
+        self._waiting = bytearray()
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self._waiting += data
+        if len(self._waiting) >= _CHUNK_BYTES:
+            self.finish()
+        return len(data)
+
+    def finish(self) -> None:
+        if self._waiting:
+            self._take(bytes(self._waiting))
+            self._waiting.clear()
+
+
+def _loaded(filesystem: Any, source: Source, scratch: Path) -> pa.NativeFile:
+    """A state that was saved, in memory, or in a temporary file if it is large."""
+    spool = tempfile.SpooledTemporaryFile(_MOST_IN_MEMORY, dir=str(scratch))  # noqa: SIM115 - the caller closes it
+    for batch in rows_of(filesystem, source, ["data"]):
+        for data in batch.column("data"):
+            spool.write(data.as_buffer())
+    spool.seek(0)
+    return pa.PythonFile(spool, mode="r")

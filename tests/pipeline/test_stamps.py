@@ -1,0 +1,174 @@
+"""Increments open only the parts of journals that have changed, and notice every change."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logwright import kestrel, sej, versioned, yeltsin
+from logwright.arrow.discovery import Journal, open_journal
+from logwright.errors import NotFound
+from logwright.pipeline import Settings, job, plan, stamps
+from logwright.pipeline.run import Result, run
+from tests.cli.support import run as run_command
+from tests.pipeline.worlds import read_table
+
+
+@pytest.fixture(autouse=True)
+def without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stamp files at once, however recently they were written."""
+    monkeypatch.setattr(stamps, "_RECENT_NS", 0)
+
+
+def increment(root: Path, out: Path) -> Result:
+    return run(Settings(str(root), str(out), incremental=True), lambda: pytest.fail("Spark was started"))
+
+
+def column(out: Path, table: str, name: str) -> list[Any]:
+    found = read_table(out, table)[name].to_pylist()
+    return sorted(found, key=repr)
+
+
+def test_changes_of_an_open_store_are_read(tmp_path: Path) -> None:
+    """Its writer stores them through a mapping of the file, which has the same size and may have the same time."""
+    root, out = tmp_path / "root", tmp_path / "out"
+    with versioned.VersionedKVStore(root / "stores", "cars") as store:
+        for number in range(4):
+            found = os.stat(store.path)
+            store.insert("key", number)
+            os.utime(store.path, ns=(found.st_atime_ns, found.st_mtime_ns))
+            assert increment(root, out).records == 1
+        assert increment(root, out).records == 0
+    assert column(out, "kv_state", "o") == ["3"]
+
+
+def test_run_that_finds_nothing_new_saves_stamps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Journals that were written a moment before they were read have no stamps yet."""
+    root, out = tmp_path / "root", tmp_path / "out"
+    with kestrel.Writer(root / "queues" / "cars") as writer:
+        writer.addx(b"one")
+    opened: list[str] = []
+
+    def noted(journal: Journal) -> Any:
+        opened.append(journal.name)
+        return open_journal(journal)
+
+    monkeypatch.setattr(plan, "open_journal", noted)
+    monkeypatch.setattr(stamps, "_RECENT_NS", 1 << 62)
+    assert (increment(root, out).batches, opened) == (1, ["queues"])
+    monkeypatch.setattr(stamps, "_RECENT_NS", 0)
+    for format in ("parquet", "delta"):
+        settings = Settings(str(root), f"{out} {format}", incremental=True, format=format)
+        with monkeypatch.context() as patch:
+            patch.setattr(stamps, "_RECENT_NS", 1 << 62)
+            run(settings)
+        opened.clear()
+        found = [(run(settings).batches, len(opened)) for _ in range(3)]
+        assert found == [(0, 1), (0, 1), (0, 1)], "the first run opens it, and notes that it rests"
+        with kestrel.Writer(root / "queues" / "cars") as writer:
+            writer.addx(b"two")
+        assert (run(settings).records, len(opened)) == (1, 2)
+
+
+def test_transactions_of_an_open_database_are_read(tmp_path: Path) -> None:
+    root, out = tmp_path / "root", tmp_path / "out"
+    (root / "pages").mkdir(parents=True)
+    with yeltsin.Database(root / "pages" / "t.ydb", root / "pages" / "t.jrnl", sync="none") as database:
+        page = database.pages()[0]
+        for number in range(3):
+            with database.transaction() as running:
+                running.modify(page, 0, bytes([number]))
+            assert increment(root, out).records == 1
+    assert len(column(out, "transactions", "transaction")) == 3
+
+
+def test_tables_beside_journals_of_pages_are_not_read_as_journals(tmp_path: Path) -> None:
+    root, out = tmp_path / "root", tmp_path / "out"
+    (root / "pages").mkdir(parents=True)
+    for _ in range(2):
+        for name in ("one", "two"):
+            table, journal = root / "pages" / f"{name}.db", root / "pages" / f"{name}.jrnl"
+            with yeltsin.Database(table, journal) as database, database.transaction() as running:
+                running.modify(database.pages()[0], 0, b"x")
+        increment(root, out)
+    assert column(out, "files", "file") == ["one.jrnl", "two.jrnl"]
+    assert column(out, "damage", "kind") == []
+
+
+def test_offset_of_a_consumer_of_an_idle_journal_is_one_row(tmp_path: Path) -> None:
+    root, out = tmp_path / "root", tmp_path / "out"
+    with sej.Writer(root / "orders") as writer:
+        for number in range(5):
+            writer.append(b"%d" % number)
+    for number in range(1, 5):
+        with sej.Offset(root / "orders", "billing") as offset:
+            offset.commit(number)
+        increment(root, out)
+        assert column(out, "consumers", "offset") == [number]
+        assert len(column(out, "files", "file")) == 1
+
+
+def test_losses_of_a_repaired_shard_are_rows(tmp_path: Path) -> None:
+    root, out = tmp_path / "root", tmp_path / "out"
+    with sej.ShardedWriter(root / "orders", bit=1) as writer:
+        for number in range(40):
+            writer.append(b"%d" % number, key=b"%d" % number)
+    increment(root, out)
+    segment = next((root / "orders").glob("*/jnl/*.jnl"))
+    data = segment.read_bytes()
+    segment.write_bytes(data[:60] + bytes(40) + data[100:])
+    assert run_command("repair", segment.parent.parent, "--yes").code == 1
+    increment(root, out)
+    assert "lost" in column(out, "damage", "kind")
+
+
+def test_messages_of_a_linked_shard_are_read(tmp_path: Path) -> None:
+    root, out = tmp_path / "root", tmp_path / "out"
+    with sej.ShardedWriter(root / "orders", bit=1) as writer:
+        for number in range(20):
+            writer.append(b"%d" % number, key=b"%d" % number)
+    shard = next(path.parent.parent for path in (root / "orders").glob("*/jnl/*.jnl"))
+    shard.rename(tmp_path / "elsewhere")
+    shard.symlink_to(tmp_path / "elsewhere")
+    before = increment(root, out).records
+    with sej.Writer(tmp_path / "elsewhere") as shard_writer:
+        shard_writer.append(b"more")
+    assert increment(root, out).records == 1
+    assert len(column(out, "messages", "value")) == before + 1
+
+
+def test_queue_whose_files_are_all_missing_does_not_stop_increments(tmp_path: Path) -> None:
+    root, out = tmp_path / "root", tmp_path / "out"
+    for name in ("a", "b"):
+        with kestrel.Writer(root / "queues" / name) as writer:
+            writer.addx(b"item")
+            writer.rotate()
+    for path in (root / "queues").glob("b*"):
+        path.unlink()
+    increment(root, out)
+    with kestrel.Writer(root / "queues" / "a") as writer:
+        writer.addx(b"more")
+    assert increment(root, out).records == 1
+
+
+def test_batch_whose_files_disappear_is_planned_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root, out = tmp_path / "root", tmp_path / "out"
+    with sej.Writer(root / "orders") as writer:
+        writer.append(b"one")
+    do, failures = job.do, iter([NotFound("a file is gone"), NotFound("another one is")])
+
+    def failing(*arguments: Any) -> Any:
+        for failure in failures:
+            raise failure
+        return do(*arguments)
+
+    monkeypatch.setattr(job, "do", failing)
+    assert increment(root, out).records == 1
+    monkeypatch.setattr(job, "do", lambda *_: (_ for _ in ()).throw(NotFound("it stays away")))
+    with sej.Writer(root / "orders") as writer:
+        writer.append(b"two")
+    with pytest.raises(NotFound, match="it stays away"):
+        increment(root, out)
