@@ -40,7 +40,7 @@ OPTIONAL = {
 }
 FOLDERS = ("bytes", "files", "model", "tables")
 """The folders of every format, besides its `format.py`; each may load the preceding ones, and `model/replay.py`."""
-LOADS_LATER = {("kestrel/files/writing.py", "packing")}
+LOADS_LATER = {("kestrel/files/queue_files.py", "packing")}
 """Modules that load from a later folder nevertheless: a queue packs its files by its own replay."""
 ARROW_MODULES = {"backlog", "columns", "materializer", "messages", "spark_columns"}
 """Modules in the folder `tables` of a format that may load Arrow."""
@@ -342,7 +342,7 @@ def test_cycles_within_functions_and_in_kernels_are_detected() -> None:
 BY_NAME = {
     "__init__.py": "the formats, which `from . import` would ask `__getattr__` for",
     "values.py": "packages that need not be installed",
-    "versioned/files/archives.py": "packages that need not be installed",
+    "versioned/files/archive_stream.py": "packages that need not be installed",
     "versioned/files/archiving.py": "packages that need not be installed",
 }
 """The places where modules are imported by a computed name, and which modules."""

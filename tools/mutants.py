@@ -37,7 +37,7 @@ TREE = HOME / "tree"
 PYTHON = ROOT / ".venv" / "bin" / "python"
 
 NAMES = ("sej", "kestrel", "appendfile", "versioned", "yeltsin")
-MUTATED = ("core", *NAMES, "servers", "pipeline", "arrow.py", "cli/convert.py")
+MUTATED = ("core", *NAMES, "servers", "pipeline", "arrow", "cli/convert.py")
 """Where calls are removed, below src/logwright."""
 RECOVERY = (
     "core/io/quarantine.py",
@@ -67,7 +67,7 @@ TESTS = {
     "servers/": [("tests/servers", "")],
     "pipeline/": [(f"tests/pipeline/{name}", "") for name in ("publish", "test_run.py", "test_increments.py")],
     "pipeline/publish/": [("tests/pipeline/publish", "")],
-    "arrow.py": [("tests/test_arrow.py", "")],
+    "arrow/": [("tests/test_arrow.py", ""), ("tests/test_dataset.py", "")],
     "cli/": [("tests/cli/test_convert.py", "")],
 } | {f"{name}/": [(f"tests/{name}", ""), *((f"tests/contract/{file}", name) for file in CONTRACT)] for name in NAMES}
 """By prefix of a module's path: test files or folders, and a word that the name of a test must contain."""

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from logwright.kestrel.model import handles
+from logwright.kestrel.model import open_queues
 from logwright.kestrel.model.engine import Engine, Hand
 from logwright.kestrel.model.memory import Memory
 from tests.appendfile import interrupts as appendfile
@@ -64,9 +64,9 @@ def test_interrupted_call_takes_effect_or_does_not(format: str, name: str, place
 
 def is_lock_of_queues_free() -> bool:
     """Whether a thread could open a queue: one lock in the process is held while queues are opened and closed."""
-    is_free = handles._lock.acquire(blocking=False)
+    is_free = open_queues._lock.acquire(blocking=False)
     if is_free:
-        handles._lock.release()
+        open_queues._lock.release()
     return is_free
 
 

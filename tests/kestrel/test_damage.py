@@ -28,7 +28,7 @@ from logwright.core.repair.losses import Loss
 from logwright.core.repair.plan import Create, Plan
 from logwright.errors import DamagedJournal, LogwrightError
 from logwright.kestrel.bytes.records import Operation
-from logwright.kestrel.files import account, boundary, files, repair, salvage
+from logwright.kestrel.files import account, continuation, files, repair, salvage
 from logwright.kestrel.files.files import list_queues
 from logwright.kestrel.files.reader import Reader
 from logwright.kestrel.files.writer import Writer
@@ -651,8 +651,8 @@ def test_harness_detects_a_repair_that_invents_a_removal(monkeypatch: pytest.Mon
 
 def test_harness_detects_a_repair_that_trusts_removals_next_to_damage(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(salvage, "MOST_DOUBTED", 0)
-    monkeypatch.setattr(boundary, "MOST_DOUBTED", 0)
-    monkeypatch.setattr(boundary, "_LEAST_BITS", 1)
+    monkeypatch.setattr(continuation, "MOST_DOUBTED", 0)
+    monkeypatch.setattr(continuation, "_LEAST_BITS", 1)
     assert wrong_cases(200) > 0
 
 

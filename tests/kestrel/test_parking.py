@@ -13,7 +13,7 @@ import pytest
 from logwright.core.io.disk import REAL_DISK, Disk
 from logwright.errors import Closed, DamagedJournal, Locked, LogwrightError, NotFound, WrongUse
 from logwright.kestrel import Queue, unpark
-from logwright.kestrel.model import handles
+from logwright.kestrel.model import open_queues
 from logwright.kestrel.model.engine import Engine
 from logwright.kestrel.model.parking import plan_unpark
 from tests.kestrel.queues import until
@@ -229,8 +229,8 @@ def test_failed_call_loses_no_item(error: int) -> None:
 
 def forget(disk: Disk) -> None:
     """Disks are created and discarded here, and the next one may have the same identity."""
-    for key in [key for key in handles._engines if key[0] == id(disk)]:
-        del handles._engines[key]
+    for key in [key for key in open_queues._engines if key[0] == id(disk)]:
+        del open_queues._engines[key]
 
 
 @pytest.mark.parametrize("closed", ["cars_parked", "cars"])

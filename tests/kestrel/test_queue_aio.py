@@ -18,7 +18,7 @@ import pytest
 from logwright.core.io.disk import REAL_DISK
 from logwright.errors import Closed, Empty, Full, Locked, Poisoned, StorageFailed, TooLarge, WrongUse
 from logwright.kestrel.files.writer import Writer
-from logwright.kestrel.model import handles
+from logwright.kestrel.model import open_queues
 from logwright.kestrel.model.aio import AsyncQueue
 from logwright.kestrel.model.items import Item
 from logwright.kestrel.model.queue import Queue
@@ -384,7 +384,7 @@ def test_acknowledged_calls_are_durable(simulated_disk: SimulatedDisk) -> None:
         assert len(found) == len(set(found))
         assert not gone & set(found)
         assert len(put - gone - set(found)) <= 6, "each task may be about to take one"
-        handles._engines.clear()
+        open_queues._engines.clear()
 
 
 def test_put_returns_after_its_sync_and_does_not_block_the_loop(tmp_path: Path) -> None:

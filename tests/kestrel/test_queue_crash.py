@@ -24,7 +24,7 @@ from logwright.errors import LogwrightError
 from logwright.kestrel.files.files import list_files
 from logwright.kestrel.files.reader import Reader
 from logwright.kestrel.files.survey import Survey
-from logwright.kestrel.model import compaction, handles
+from logwright.kestrel.model import compaction, open_queues
 from logwright.kestrel.model.queue import Queue
 from tests.contract.scenarios import ForgetfulDisk
 from tests.kestrel.queues import Clock
@@ -201,9 +201,9 @@ def state_after_restart(disk: Disk, dialect: Any) -> State:
 
 def forget(disk: Any) -> None:
     """Stop as if the process had died."""
-    for key, engine in list(handles._engines.items()):
+    for key, engine in list(open_queues._engines.items()):
         if key[0] == id(disk):
-            del handles._engines[key]
+            del open_queues._engines[key]
             engine.shelf.refusing = True
 
 

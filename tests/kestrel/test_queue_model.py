@@ -21,7 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from logwright.core.bytes.compiled import COMPILED
 from logwright.errors import Empty, Full
 from logwright.kestrel.files.reader import Reader
-from logwright.kestrel.model import handles
+from logwright.kestrel.model import open_queues
 from logwright.kestrel.model.queue import Queue
 from tests.kestrel.queues import Clock
 from tests.support.simulated_disk import SimulatedDisk
@@ -288,8 +288,8 @@ class QueueMachine(RuleBasedStateMachine):
 
     def forget(self) -> None:
         """Stop as if the process had died: nothing of it writes any more."""
-        for key in [key for key in handles._engines if key[0] == id(self.disk)]:
-            handles._engines.pop(key).shelf.refusing = True
+        for key in [key for key in open_queues._engines if key[0] == id(self.disk)]:
+            open_queues._engines.pop(key).shelf.refusing = True
 
     @rule()
     def unpark(self) -> None:
@@ -328,7 +328,7 @@ class QueueMachine(RuleBasedStateMachine):
             if name is not None:
                 with Queue(HOME, name, disk=self.disk) as other:
                     assert list(other) == wanted
-        assert not [key for key in handles._engines if key[0] == id(self.disk)]
+        assert not [key for key in open_queues._engines if key[0] == id(self.disk)]
 
 
 def machine(examples: int, steps: int) -> Any:

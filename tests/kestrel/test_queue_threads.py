@@ -20,7 +20,7 @@ from logwright.core.io.durability import interval
 from logwright.errors import Closed, Empty, Full, Locked, Poisoned, StorageFailed, WrongUse
 from logwright.kestrel.files.reader import Reader
 from logwright.kestrel.files.writer import Writer
-from logwright.kestrel.model import compaction, handles
+from logwright.kestrel.model import compaction, open_queues
 from logwright.kestrel.model.items import Item
 from logwright.kestrel.model.queue import Queue
 from tests.kestrel.queues import Clock, Gate, drained, until
@@ -470,7 +470,7 @@ def test_closing_does_not_deadlock_with_a_waiting_thread(make: MakeQueue) -> Non
     clock = Clock()
     queue = make(clock=clock, expire_to="old", sweep_seconds=0.001)
     queue.put(b"one", expires=5)
-    with handles._lock:  # held like a caller that opens or closes a queue
+    with open_queues._lock:  # held like a caller that opens or closes a queue
         clock.now += 6
         until(lambda: queue.stats().open == 1)  # the thread that sweeps has reserved it, and requests the other queue
         queue.close()

@@ -16,7 +16,7 @@ from logwright.core.io.disk import REAL_DISK
 from logwright.core.times import shown_time
 from logwright.errors import DamagedJournal, HistoryUnavailable, NotFound, WrongUse
 from logwright.versioned.bytes.records import Entry
-from logwright.versioned.files.archives import ArchiveLimits
+from logwright.versioned.files.archive_stream import ArchiveLimits
 from logwright.versioned.files.files import archive_name
 from logwright.versioned.files.reader import Reader
 from logwright.versioned.model.recovery import VersionedRecovery

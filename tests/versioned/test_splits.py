@@ -16,7 +16,7 @@ from logwright.core.times import shown_time
 from logwright.errors import Gap, NotFound
 from logwright.versioned import Reader, StoresReader, open_reader
 from logwright.versioned.bytes.records import Entry
-from logwright.versioned.files.archives import READ_BYTES
+from logwright.versioned.files.archive_stream import READ_BYTES
 from logwright.versioned.files.files import archive_name
 from logwright.versioned.tables.splits import SPLITS
 from tests.support.counting_disk import CountingDisk

@@ -18,8 +18,8 @@ from logwright.yeltsin.files.reader import Reader
 from logwright.yeltsin.model.journal import open_reader
 from logwright.yeltsin.tables import spark_columns
 from logwright.yeltsin.tables.columns import COLUMN_NAMES, Collector
+from logwright.yeltsin.tables.journal_target import JournalTarget
 from logwright.yeltsin.tables.splits import SPLITS
-from logwright.yeltsin.tables.target import JournalTarget
 from tests.cli.support import run
 from tests.yeltsin.samples import CREATED, PAGE, journal, linked, modify, numbered, transaction, write
 from tests.yeltsin.test_reader import DATA, STARTS, with_link

@@ -22,7 +22,7 @@ from ..core.io.durability import ALWAYS, NONE, Sync, interval
 from ..core.io.quarantine import Recovery
 from .bytes import bonjson
 from .bytes.records import Entry, Metadata
-from .files.archives import ArchiveLimits
+from .files.archive_stream import ArchiveLimits
 from .files.reader import Reader
 from .files.scanner import Scanner
 from .files.stores import StoresReader

@@ -12,7 +12,7 @@ from ..core.publish.restore import Restore
 from ..core.read.splits import Splits
 from ..core.repair.plan import Repairs
 from .model import journal
-from .tables.target import JournalTarget
+from .tables.journal_target import JournalTarget
 
 if TYPE_CHECKING:
     from ..core.read.columns import Columns

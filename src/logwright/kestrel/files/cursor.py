@@ -4,7 +4,7 @@ A `Cursor` hands out chunks: a buffer and a range of it that holds only whole op
 replays are all made from chunks, so there is one place that judges what is valid. Files are read into a buffer that is
 used again and again, never mapped: a map of a file that another process cuts short ends this one with SIGBUS.
 
-What follows bad bytes is found by `boundary.py`.
+What follows bad bytes is found by `continuation.py`.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ from ..bytes.layout import (
     UNDECIDED,
 )
 from ..bytes.records import DIALECTS, Dialect
-from .boundary import judge
+from .continuation import judge
 from .cursor import Chunk, Cursor
 from .files import JournalFile
 

@@ -2,7 +2,7 @@
 
 Four ways through the same chunks: `operations` for objects, `scan` for objects with their places, `chunks` for
 columns, `queue_state` for the state of the queue. What happens at damage, and at a torn tail of the newest
-file, is described in `core/read/chunk_reader.py`; where reading continues after damage, in `boundary.py`.
+file, is described in `core/read/chunk_reader.py`; where reading continues after damage, in `continuation.py`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ..bytes import codec, kernel
 from ..bytes.layout import parse_name
 from ..bytes.records import DIALECTS, Dialect, Operation, check_dialect
 from ..model.replay import EVENTS, QueueItem, QueueState, difference
-from .boundary import judge
+from .continuation import judge
 from .cursor import Chunk, Cursor
 from .dialect import Verdict
 from .files import POSITION_BITS, JournalFile, Listing, OpenFiles, list_files, lost_files

@@ -40,7 +40,16 @@ from ..bytes.layout import (
     UNDECIDED,
     XID,
 )
-from .boundary import MOST_DOUBTED, evidence_to_end, has_times, items_between, judge, leads_to_end, next_item, own_end
+from .continuation import (
+    MOST_DOUBTED,
+    evidence_to_end,
+    has_times,
+    items_between,
+    judge,
+    leads_to_end,
+    next_item,
+    own_end,
+)
 from .cursor import Chunk, Cursor
 from .files import JournalFile, Lost
 

@@ -25,7 +25,7 @@ from ...core.read.chunk import Bound
 from ...core.read.files_scanner import FilesScanner, Following, FollowingAll, FollowingRecords, Item
 from ...errors import Truncated
 from ..bytes.records import Operation
-from .boundary import judge
+from .continuation import judge
 from .cursor import Cursor
 from .files import POSITION_BITS, JournalFile, OpenFiles, list_queues
 from .reader import Reader, located

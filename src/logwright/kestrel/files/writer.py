@@ -26,7 +26,7 @@ from ...core.io.durability import SyncLike
 from ...errors import WrongUse
 from ..bytes import codec, kernel
 from ..bytes.records import DIALECT_OF, DIALECTS, OP_NAMES, OPS, Dialect, Operation
-from .writing import OperationBuffer, QueueFiles
+from .queue_files import OperationBuffer, QueueFiles
 
 if TYPE_CHECKING:
     from ..bytes.codec import Columns

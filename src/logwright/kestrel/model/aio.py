@@ -34,9 +34,9 @@ from ...errors import Closed, Empty, LogwrightError, WrongUse
 from ..bytes.layout import check_queue_name
 from ..bytes.records import Dialect
 from .engine import Engine, Hand
-from .handles import Handle, Settings
 from .items import Item, as_item, xids_of
 from .limits import Expires, Limits, Options, check_count, check_timeout
+from .open_queues import Handle, Settings
 from .queue import describe
 from .shelf import Entry
 from .stats import Stats, stats_of

@@ -37,9 +37,9 @@ from ..bytes.layout import (
 from ..bytes.records import Dialect, Operation
 from ..files.cursor import Cursor
 from ..files.files import JournalFile, Listing, OpenFiles, list_files
+from ..files.queue_files import QueueFiles
 from ..files.reader import Reader
 from ..files.survey import Survey, turns_of
-from ..files.writing import QueueFiles
 from .packing import Packed, finish_pack, state_operations
 from .read_behind import ReadBehind
 from .shelf import NO_LIMIT, Entry, ShelfOwner

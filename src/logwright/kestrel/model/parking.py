@@ -25,8 +25,8 @@ from ..files.files import list_queues
 from ..files.reader import Reader
 from ..files.survey import Survey
 from .engine import Engine
-from .handles import Handle, Settings
 from .limits import Limits, check_count
+from .open_queues import Handle, Settings
 from .shelf import Entry
 
 

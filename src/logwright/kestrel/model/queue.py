@@ -50,9 +50,9 @@ from ...core.write.closing import Closing
 from ...errors import Closed, Empty, LogwrightError
 from ..bytes.records import Dialect
 from .engine import Engine, Hand
-from .handles import Handle, Settings
 from .items import Item, as_item, own, xids_of
 from .limits import Expires, Limits, Options, check_count, check_timeout
+from .open_queues import Handle, Settings
 from .stats import Stats, stats_of
 
 Result = TypeVar("Result")

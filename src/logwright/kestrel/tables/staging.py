@@ -42,8 +42,8 @@ from ..bytes import kernel
 from ..bytes.codec import Columns
 from ..bytes.layout import DOCUMENTED, HOME_DIRECTORY, check_queue_name, lock_name, parse_name, rotated_name
 from ..files.files import list_files
+from ..files.queue_files import journal_to_write
 from ..files.writer import BUFFER_BYTES, Writer
-from ..files.writing import journal_to_write
 from ..model.packing import next_timestamp
 
 if TYPE_CHECKING:

@@ -30,8 +30,8 @@ from typing import Annotated, Any, Final, TypeAlias
 
 from ...core.options import NamedOptions
 from ...errors import WrongUse
-from ...kestrel.model.handles import can_open
 from ...kestrel.model.limits import Limits, check_targets, is_like_park, park_of, targets_of
+from ...kestrel.model.open_queues import can_open
 from ..security import check_limits, read_bounded
 
 logger = logging.getLogger("logwright.servers.queue")

@@ -28,7 +28,7 @@ from ...core.io.disk import make_directories
 from ...errors import Closed, Locked, LogwrightError, StorageFailed
 from ...kestrel.files.files import list_queues
 from ...kestrel.model.engine import Engine
-from ...kestrel.model.handles import Handle, Settings, can_open
+from ...kestrel.model.open_queues import Handle, Settings, can_open
 from .limits import QueueLimits
 
 logger = logging.getLogger("logwright.servers.queue")

@@ -22,8 +22,8 @@ from ...core.options import NamedOptions
 from ...errors import NotFound, Poisoned, StorageFailed, WrongUse
 from ...kestrel.bytes.records import Dialect
 from ...kestrel.model.engine import Engine
-from ...kestrel.model.handles import Settings
 from ...kestrel.model.limits import Limits
+from ...kestrel.model.open_queues import Settings
 from ..security import Address, Protection
 from . import answers
 from .commits import Commits

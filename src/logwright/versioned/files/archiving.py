@@ -28,7 +28,7 @@ from ...core.io.threads import Background
 from ...errors import DamagedJournal, LogwrightError, NotFound
 from ..bytes import codec
 from ..bytes.layout import ARCHIVE_LEVEL, HEADER_BYTES, MAX_TIMESTAMP
-from .archives import READ_BYTES, InflatedStream, PlainStream
+from .archive_stream import READ_BYTES, InflatedStream, PlainStream
 from .buffer import abandon
 from .files import Listing, archive_name, list_files, old_name, temporary_archive_name
 

@@ -57,7 +57,7 @@ from ..bytes.layout import (
     VERSION,
 )
 from ..bytes.records import Metadata
-from .archives import DEFAULT_LIMITS, READ_BYTES, ArchiveLimits, InflatedStream, PlainStream, open_stream
+from .archive_stream import DEFAULT_LIMITS, READ_BYTES, ArchiveLimits, InflatedStream, PlainStream, open_stream
 from .buffer import (
     CLOSED_MAGIC,
     MARK,

@@ -22,7 +22,7 @@ from ...core.read.file_splits import source_of
 from ...core.read.snapshot import Snapshot
 from ...errors import LogwrightError
 from ..bytes.layout import HEADER_BYTES
-from .archives import READ_BYTES, open_stream
+from .archive_stream import READ_BYTES, open_stream
 from .cursor import Cursor, Head
 from .files import MOST_TAKEN_NS, POSITION_BITS, JournalFile
 from .reader import Reader

@@ -26,7 +26,7 @@ from ..bytes import kernel
 from ..bytes.codec import plain_value
 from ..bytes.layout import HEADER_BYTES
 from ..bytes.records import Entry, Metadata
-from .archives import DEFAULT_LIMITS, ArchiveLimits, is_compressed
+from .archive_stream import DEFAULT_LIMITS, ArchiveLimits, is_compressed
 from .cursor import Chunk, Cursor, Head
 from .files import (
     POSITION_BITS,

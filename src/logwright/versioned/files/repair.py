@@ -52,7 +52,7 @@ from ..bytes.layout import (
     VERSION_AT,
 )
 from ..bytes.records import Metadata
-from .archives import InflatedStream
+from .archive_stream import InflatedStream
 from .cursor import EARLIER, Chunk, Cursor, Head, find_beyond
 from .disorder import find_disproved, find_repeated
 from .files import (

@@ -11,7 +11,7 @@ from ...core.io.disk import REAL_DISK, Disk
 from ...core.read.parts import SideBySideReader
 from ...errors import NotFound, WrongUse
 from ..bytes.records import Entry
-from .archives import DEFAULT_LIMITS, ArchiveLimits
+from .archive_stream import DEFAULT_LIMITS, ArchiveLimits
 from .files import Listing, active_name, list_all, parse_name
 from .reader import ROW_FIELDS, Reader, record_as_json
 

@@ -31,7 +31,7 @@ from ..bytes import codec, kernel
 from ..bytes.layout import MAX_TIMESTAMP
 from ..bytes.records import Entry, Metadata, check_key
 from ..model.replay import Copies, difference
-from .archives import DEFAULT_LIMITS, ArchiveLimits
+from .archive_stream import DEFAULT_LIMITS, ArchiveLimits
 from .cursor import Chunk, Cursor, Head
 from .files import MOST_TAKEN_NS, JournalFile, parse_name
 from .lost import LostRange, LostTimes

@@ -13,7 +13,7 @@ from ...errors import LogwrightError, NotFound
 from ..bytes.codec import decode_header
 from ..bytes.layout import HEADER_BYTES
 from ..bytes.records import Entry
-from ..files.archives import is_compressed, open_stream
+from ..files.archive_stream import is_compressed, open_stream
 from ..files.files import Kind, active_name, list_files, parse_name
 from ..files.reader import Reader
 from ..files.scanner import Scanner

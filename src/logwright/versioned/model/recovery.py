@@ -29,7 +29,7 @@ from ...core.io.disk import REAL_DISK, Disk
 from ...errors import NotFound, UnknownFormat, WrongUse
 from ..bytes.kernel import Latest
 from ..bytes.records import Entry, Value
-from ..files.archives import DEFAULT_LIMITS, ArchiveLimits, is_compressed
+from ..files.archive_stream import DEFAULT_LIMITS, ArchiveLimits, is_compressed
 from ..files.files import JournalFile, Kind, active_name, check_store_name, list_files, list_stores, parse_name
 from ..files.surroundings import counting_files
 from ..files.timeline import Timeline, check_time

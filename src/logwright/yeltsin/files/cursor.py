@@ -4,7 +4,7 @@ A `Cursor` hands out chunks: a buffer and a range of it that holds only whole tr
 before it, and is named by it. Transactions are normally consecutive, and then a chunk has many of them; where `next`
 leads further on, what is in between belongs to no transaction. It never leads back: so no file makes a cursor loop.
 
-What is wrong where a cursor stops, and where reading continues, `judging.py` says.
+What is wrong where a cursor stops, and where reading continues, `continuation.py` says.
 """
 
 from __future__ import annotations

@@ -53,9 +53,9 @@ from ..bytes.layout import (
 )
 from ..bytes.records import Transaction
 from .area import write_places
+from .continuation import UNLINKED, judge
 from .cursor import Cursor, believed, read_transaction
 from .files import Head, Header, Hopped, JournalFile, Nearby, find_redo, hop, is_whole, measure, read_head, read_header
-from .judging import UNLINKED, judge
 from .lost import lost_with_header
 from .salvage import whole_transactions_follow
 from .stretch import End, find_end, has_end, is_room, is_torn_link

@@ -28,9 +28,9 @@ from ..bytes import codec
 from ..bytes.layout import HEADER, HEADER_BYTES, LINK
 from ..bytes.records import Transaction
 from ..model.replay import Pages, PagesState, Ranges, change, difference, gap_of
+from .continuation import judge
 from .cursor import Chunk, Cursor, decoded, timestamp_at
 from .files import Head, Header, JournalFile, OpenFiles, has_first_transaction, hop, measure, read_head, read_header
-from .judging import judge
 
 ROW_FIELDS: Final = ("previous", "next", "timestamp", "flags", "complete", "outcome", "operations")
 

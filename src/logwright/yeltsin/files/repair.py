@@ -54,9 +54,9 @@ from ..bytes.layout import (
     SIGNATURE,
     lock_name,
 )
+from .continuation import judge
 from .cursor import Cursor
 from .files import Head, Header, JournalFile, Nearby, Readable, has_first_transaction, list_journals, read_head
-from .judging import judge
 from .lost import lost_after, lost_between, lost_with_header
 from .reader import Reader
 from .salvage import Run, Search, header_run

@@ -23,7 +23,7 @@ from ..bytes import codec
 from ..bytes.layout import HEADER_BYTES, LINK, NEXT_AT
 from ..bytes.records import END, Operation, Transaction
 from ..files.seal import without_wrong_seal
-from .target import ENDS, operation_of
+from .journal_target import ENDS, operation_of
 
 _BUFFER_BYTES: Final = 256 * 1024
 _MAX_NAME_BYTES: Final = 255

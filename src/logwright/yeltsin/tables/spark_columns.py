@@ -24,7 +24,7 @@ from ...core.arrow.columns import signed
 from ...core.arrow.spark_columns import OwnColumns, microseconds, scaled, sizes
 from ...core.read.columns import BATCH_BYTES
 from . import columns
-from .target import check_names
+from .journal_target import check_names
 
 TYPED: Final = pa.schema(
     [

@@ -12,7 +12,7 @@ from logwright.core.bytes.outcome import Damage
 from logwright.core.io.disk import REAL_DISK
 from logwright.errors import DamagedJournal, WrongUse
 from logwright.versioned import ArchiveLimits, Entry, Reader, VersionedRecovery
-from logwright.versioned.files.archives import DEFAULT_LIMITS, InflatedStream
+from logwright.versioned.files.archive_stream import DEFAULT_LIMITS, InflatedStream
 from logwright.versioned.files.files import archive_name
 from tests.versioned.samples import START, journal, with_position
 

@@ -38,7 +38,7 @@ from ..bytes.layout import (
 )
 from ..bytes.records import DIALECTS, Dialect, check_dialect
 from ..model.packing import finish_pack, next_timestamp, pack, remove_temporary, write_temporary
-from .boundary import judge
+from .continuation import judge
 from .cursor import Cursor
 from .files import BAD_PACKS, JournalFile, Listing, is_plain, list_files, lost_files, present_files
 from .note import note_present, note_rotated
