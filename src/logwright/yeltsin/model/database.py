@@ -75,6 +75,12 @@ class Database(Appending):
     are now; `redone` are the offsets of the transactions in the journal that were done to the table again.
     """
 
+    # Slots, because Python accesses the attributes of an object slowly once it has more than 30 of them.
+    __slots__ = (
+        *("_access", "_alone", "_checkpoint_bytes", "_group", "_has_short_way", "_held", "_known", "_lock", "_log"),
+        *("_log_memory", "_overlay", "_pages", "_running", "_running_in", "_syncs", "_table", "_table_memory", "_turn"),
+        *("_waiting", "_waiting_bytes"),
+    )
     refusing = False
     _sync_resumes = False
 
