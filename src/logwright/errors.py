@@ -176,6 +176,11 @@ def is_no_file(error: BaseException) -> bool:
     return isinstance(error, StorageFailed) and error.action == "open" and error.errno in _NO_FILE
 
 
+def is_no_access(error: BaseException) -> bool:
+    """Whether access rights were missing: then the call has changed nothing."""
+    return isinstance(error, StorageFailed) and error.errno in _NO_ACCESS
+
+
 def is_no_space(error: BaseException) -> bool:
     """Whether the disk was full."""
     return isinstance(error, StorageFailed) and error.errno in _NO_SPACE

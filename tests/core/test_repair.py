@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from logwright.core.io.disk import Disk
 from logwright.core.io.lock import Lock
 from logwright.core.io.quarantine import cut_directory
 from logwright.core.repair import plan as repair
+from logwright.core.repair.losses import Loss, read_losses
 from logwright.core.repair.plan import Create, Cut, Patch, Plan, Remove, Rename, Step
 from logwright.errors import DamagedJournal, Locked, LogwrightError, NotFound, StorageFailed, WrongUse
 from tests.support.damage import noise
@@ -587,6 +589,40 @@ def test_repair_that_finds_a_changed_file_undoes_its_steps(
         repair.apply(disk, HOME, PLAN)
     assert differences({**BEFORE, "d/e": b"meddled"}, journal(disk)) == []
     assert is_settled(disk)
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        ("open", "a"),
+        ("open", "b"),
+        ("open", "d/new.repairing"),
+        ("remove", "b"),
+        ("rename", "d/c"),
+        ("remove", "index"),
+    ],
+)
+def test_repair_without_access_to_a_file_undoes_its_steps(
+    disk: SimulatedDisk, monkeypatch: pytest.MonkeyPatch, call: str, name: str
+) -> None:
+    original = getattr(disk, call)
+
+    def refuse(path: Path, *arguments: Any) -> Any:
+        """Nothing is refused to a user who only reads."""
+        if path == HOME / name and arguments != ("read",):
+            raise StorageFailed(call, path, OSError(errno.EACCES, "Permission denied"))
+        return original(path, *arguments)
+
+    monkeypatch.setattr(disk, call, refuse)
+    lost = replace(PLAN, losses=(Loss("a", 900, 100, 1, 1, "a record", "it was bad"),))
+    with pytest.raises(StorageFailed, match=f"{call} .*{name}: Permission denied; give this user access to it"):
+        repair.apply(disk, HOME, lost)
+    assert differences(BEFORE, journal(disk)) == []
+    assert is_settled(disk)
+    assert read_losses(disk, HOME) == []
+    monkeypatch.undo()
+    repair.apply(disk, HOME, lost)
+    assert differences(AFTER, journal(disk)) == []
 
 
 @pytest.mark.parametrize(

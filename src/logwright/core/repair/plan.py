@@ -11,8 +11,8 @@ A format examines a damaged journal and makes a `Plan`. This module carries it o
 A crash before 3 has changed nothing. After it the log says which step was interrupted. Each step can be repeated or
 undone from any point, so `apply` finishes an interrupted repair and `undo` reverts it. A step first compares the bytes:
 if they are neither those before the step nor those after it, another program has changed the file. Then the repair is
-undone at once, with an error that names the file. Only if the step may have been begun before, by a repair that was
-interrupted, nothing more is changed.
+undone at once, with an error that names the file. The same happens if this user may not change the file. Only if the
+step may have been begun before, by a repair that was interrupted, nothing more is changed.
 
 `undo` reverts the latest repair that is not undone yet. It refuses if a file of the repair has changed since, because
 the change would be lost. The copies stay; the lines in the account of losses are removed.
@@ -32,7 +32,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from ...errors import DamagedJournal, NotFound, StorageFailed, WrongUse
+from ...errors import DamagedJournal, NotFound, StorageFailed, WrongUse, is_no_access
 from ..bytes.outcome import Span
 from ..bytes.text import why_invalid
 from ..io.disk import REAL_DISK, Disk, File, replace_file, write_all
@@ -349,10 +349,12 @@ def apply(disk: Disk, home: Path, plan: Plan) -> Repair:
             end = _end_of_run(repair.entries, repair.done)
             try:
                 _do(disk, home, repair.entries[repair.done : end])
-            except WrongUse as error:
-                if may_be_begun:
+            except (WrongUse, StorageFailed) as error:
+                if may_be_begun or not (isinstance(error, WrongUse) or is_no_access(error)):
                     raise
                 _revert(disk, home, repair)
+                if not isinstance(error, WrongUse):
+                    raise
                 raise WrongUse(f"{error}, and the steps before it were undone") from error
             may_be_begun = False
             repair.done = end
