@@ -34,6 +34,7 @@ from tests.support.damage import (
     flip_bits,
     fuzzed,
     hostile_integers,
+    increment_byte,
     insert,
     noise,
     overwrite,
@@ -890,6 +891,19 @@ def test_wrong_index_is_rebuilt(indexed: Path) -> None:
     assert before is not None
     assert index is not None
     assert index.entries[-1][:3] == before.entries[-1][:3], "the end entry"
+
+
+def test_index_that_a_restored_field_disproves_is_rebuilt(indexed: Path) -> None:
+    damage_file(indexed / FIRST, increment_byte, 10 * 10_026 - 1)
+    damage_file(indexed / FIRST, increment_byte, 20 * 10_026 + 15, 100)
+    assert [step.file for step in repaired(indexed).steps] == [FIRST, "idx/0000000000000000.idx"]
+    assert [anomaly.kind for anomaly in Reader(indexed).verify().anomalies] == ["timestamp"]
+
+
+def test_index_that_agrees_with_the_segment_stays_when_a_field_is_restored(indexed: Path) -> None:
+    damage_file(indexed / FIRST, increment_byte, 10 * 10_026 - 1)
+    assert [step.file for step in repaired(indexed).steps] == [FIRST]
+    assert Reader(indexed).verify().anomalies == []
 
 
 def test_indexes_of_split_segments_are_rebuilt(indexed: Path) -> None:

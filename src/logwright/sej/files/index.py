@@ -242,6 +242,21 @@ def confirms(file: File, entry: Entry) -> bool:
     return found is not None and found[0] == offset and _timestamp_at(file, found[1].start) == entry.timestamp
 
 
+def agrees(file: File, segment: Segment, entries: list[Entry]) -> bool:
+    """Whether each entry has what the file says of its message, and of the messages since the preceding entry."""
+    since = Entry(segment.first_offset, 0, 0, 0, 0)
+    for entry in entries:
+        cursor = Cursor(file, segment, since.position, since.offset, end=entry.position)
+        stretch = Stretch(since.position)
+        while (chunk := cursor.read()) is not None:
+            stretch.add(chunk.smallest_timestamp, chunk.largest_timestamp)
+        found = stretch.end_at(cursor.expected, cursor.position, entry.timestamp, is_end=entry.is_end)
+        if found != entry or not confirms(file, entry):
+            return False
+        since = entry
+    return True
+
+
 def last_timestamp(file: File, end: int) -> int:
     """The timestamp of the message that ends at a position, `NO_TIMESTAMP` where none does."""
     found = step_back(file, end)

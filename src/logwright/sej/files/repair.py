@@ -50,7 +50,7 @@ from ..bytes.layout import (
 )
 from .checksums import ENTRY, HEADER, checksum_path
 from .ending import find_end
-from .index import Index, build_entries, index_path, write_index
+from .index import Index, agrees, build_entries, index_path, write_index
 from .lost import lost_messages, messages_between, open_ended, restored
 from .missing import find_following, find_missing
 from .reader import Reader
@@ -286,8 +286,7 @@ class _Planner:
             if kept.span.end < salvage.size:
                 self._steps.append(Cut(segment.name, kept.span.end, salvage.size, salvage.reason))
         self._fit_checksums(salvage, folder, replaced)
-        if len(pieces) > 1 or kept.span.end < salvage.size:
-            self._fit_index(salvage, replaced)
+        self._fit_index(salvage, replaced)
         for piece in moved if not self._reader.is_single_file else ():
             self._derived.append(f"{INDEX_DIRECTORY}/{piece.first_offset:016x}.idx")
 
@@ -298,14 +297,21 @@ class _Planner:
                 self._steps.append(Patch(name, at, fix.old, fix.new, fix.reason))
 
     def _fit_index(self, salvage: Salvage, replaced: bool) -> None:
-        """Remove an index with entries for removed bytes, and rebuild it."""
+        """Remove an index with entries for removed bytes, or for other messages, and rebuild it.
+
+        `verify` did not compare entries with what follows damage.
+        """
         path = index_path(salvage.segment)
         if self._reader.is_single_file or not self._disk.exists(path):
             return
         index = Index.load(self._disk, salvage.segment, salvage.size)
         end = salvage.pieces[0].span.end
-        if replaced or (index is not None and any(entry.position >= end for entry in index.entries)):
+        entries = [] if index is None else index.entries
+        is_cut = end < salvage.size and any(entry.position >= end for entry in entries)
+        if replaced or is_cut:
             self._remove_derived(f"{INDEX_DIRECTORY}/{path.name}", "it has entries for bytes that are removed")
+        elif not agrees(salvage.view, salvage.segment, entries):
+            self._remove_derived(f"{INDEX_DIRECTORY}/{path.name}", "it has entries that do not agree with the segment")
 
     def _remove_derived(self, name: str, reason: str) -> None:
         if name not in self._derived:
