@@ -138,6 +138,16 @@ def test_table_becomes_the_same_journal(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "u.jrnl").read_bytes() == path.read_bytes()
 
 
+def test_transactions_with_the_same_number_in_several_journals_stay_apart(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    first, second = transaction(modify(b"0", b"1")), transaction(modify(b"1", b"2"), timestamp=CREATED + 1)
+    write(tmp_path / "in" / "a.jrnl", first)
+    write(tmp_path / "in" / "b.jrnl", second)
+    assert run("convert", tmp_path / "in", tmp_path / "t.parquet", "--to", "parquet").code == 0
+    assert run("convert", tmp_path / "t.parquet", tmp_path / "out", "--to", "yeltsin").code == 0
+    assert (tmp_path / "out" / "out.jrnl").read_bytes() == journal([first, second])
+
+
 def test_invalid_operation_rows_are_refused(tmp_path: Path) -> None:
     for rows, message in (
         ([{"value": b"x"}], "there is no op, or no page, among value"),

@@ -1,7 +1,8 @@
-"""JournalTarget: the rows of tables become transactions of a journal again, those with one number one transaction.
+"""JournalTarget: the rows of tables become transactions of a journal again.
 
-A table has a row for each operation, and a row `end` for a transaction without any. What the end of a transaction
-carries comes from its last row, if the table has the column `end_data`.
+Consecutive rows with one number are one transaction, up to the next first operation. A table has a row for each
+operation, and a row `end` for a transaction without any. What the end of a transaction carries comes from its last row,
+if the table has the column `end_data`.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ class JournalTarget(Closing):
     """Appends the operations of rows to the journal `name` of a directory.
 
     Columns: `op` and `page`, and of `page_offset`, `before`, `after`, `free_before` and `free_after` those that the
-    operations have; `transaction`, whose numbers part one from the next, and if present `timestamp`, `flags`, `outcome`
-    and `end_data`. Without `transaction` every row is one.
+    operations have; `transaction`, whose numbers part one from the next, and if present `operation`, which is 0 for the
+    first of a transaction, `timestamp`, `flags`, `outcome` and `end_data`. Without `transaction` every row is one.
     """
 
     format = "yeltsin"
@@ -59,7 +60,7 @@ class JournalTarget(Closing):
             index = row.get("transaction", self._rows)
             if index is None:
                 raise WrongUse(f"row {number} does not say which transaction it is of")
-            if index != self._number:
+            if index != self._number or row.get("operation") == 0:  # several journals may have the same number
                 self._finish()
                 self._number = index
                 self._head = {**row, "timestamp": times[number] if times else None}
