@@ -176,6 +176,19 @@ def test_unlikely_time_and_unknown_flags_without_a_seal_are_anomalies(tmp_path: 
     ]
 
 
+@pytest.mark.parametrize("data", [SEALED, journal(numbered(6))], ids=["sealed", "plain"])
+@pytest.mark.parametrize("copied", [1, 2, 6])
+@pytest.mark.parametrize("before", [0, 7])
+def test_copies_of_transactions_at_the_end_are_taken_out(tmp_path: Path, data: bytes, copied: int, before: int) -> None:
+    """The link of a copy to the one before it names one that another transaction follows already."""
+    starts = SEALED_STARTS if data == SEALED else linked(numbered(6))[1]
+    path = tmp_path / "t.jrnl"
+    assert repaired(path, data + data[starts[-copied] - before :]) == list(range(6))
+    is_torn = copied == 1 and data != SEALED  # nothing shows that it was ever whole
+    losses = [(loss.kind, loss.at_least, loss.at_most) for loss in Reader(path).losses()]
+    assert losses == ([] if is_torn else [("lost", 0, 0)])
+
+
 def test_copy_of_a_sealed_journal_has_no_wrong_seals(tmp_path: Path) -> None:
     """A repair has moved nothing, but the copy has no lost bytes: its transactions have other places."""
     path = tmp_path / "t.jrnl"

@@ -20,7 +20,7 @@ from __future__ import annotations
 import contextlib
 import re
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -276,6 +276,8 @@ class Search:
                 return place - max(run.next, run.end)
             if head.previous == run.next:
                 return place - self._header.last if self._header.last else known
+            if head.previous in run:  # another one follows that already: this is an earlier copy, which has its offset
+                return place - run.starts[bisect_right(run.starts, head.previous)]
         if not is_sealed:
             return None
         # The seal proves its `previous`: where that is not before it, it was moved, and the header may name it.
