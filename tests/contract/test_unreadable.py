@@ -19,6 +19,7 @@ from logwright.yeltsin.files.repair import REPAIRS as YELTSIN_REPAIRS
 from tests.cli.support import run
 from tests.kestrel.samples import REMOVE, addx, encoded, reserve_as
 from tests.support.access import guarded
+from tests.support.damage import overwrite
 from tests.support.trees import read_tree
 
 
@@ -170,3 +171,31 @@ def test_what_shows_a_missing_segment_stays_beside_an_unreadable_one(tmp_path: P
     assert plan.left[1].endswith("; another segment cannot be read")
     assert (plan.steps, plan.losses) == ((), ())
     assert [loss.file for loss in journal.repairs.plan(journal.path).losses] == [f"jnl/{journal.files[2].name}"]
+
+
+@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("kind", ["access", "directory", "link"])
+def test_segment_whose_checksums_cannot_be_read_is_not_repaired_without_them(
+    tmp_path: Path, number: int, kind: str
+) -> None:
+    """The checksums would show that a byte of a value has changed too."""
+    journal = messages(tmp_path)
+    segment = journal.files[number]
+    side = segment.with_name(segment.name + ".crc")
+    segment.write_bytes(overwrite(overwrite(segment.read_bytes(), 24, b"M"), segment.stat().st_size - 1, b"\x77"))
+    kept = side.read_bytes()
+    if kind != "access":
+        side.unlink()
+        side.mkdir() if kind == "directory" else side.symlink_to(segment)
+    disk = guarded(side) if kind == "access" else REAL_DISK
+    with pytest.raises(StorageFailed) as raised:
+        disk.open(side, "read")
+    report = journal.reader(journal.path, disk=disk).verify()
+    unreadable = [(problem.file, problem.message) for problem in report.problems if problem.kind == "unreadable"]
+    assert unreadable == [(f"jnl/{side.name}", str(raised.value))]
+    plan = journal.repairs.plan(journal.path, disk=disk)
+    assert (plan.left, plan.steps, plan.losses) == ((f"jnl/{side.name} @ 0: {raised.value}",), (), ())
+    if kind != "access":
+        side.rmdir() if kind == "directory" else side.unlink()
+        side.write_bytes(kept)
+    assert "checksum" in {problem.kind for problem in journal.reader(journal.path).verify().problems}

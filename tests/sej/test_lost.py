@@ -108,6 +108,7 @@ def test_verify_and_inspect_call_it_sound_and_list_the_loss(lossy: Path) -> None
     assert (report.sound, report.anomalies) == (True, [])
     assert [(loss.at_least, loss.fields["first"], loss.fields["next"]) for loss in report.losses] == [(2, 13, 15)]
     assert not Reader(lossy).summary().damaged
+    assert Reader(lossy).summary().records == len(LEFT)
 
 
 def test_gap_larger_than_the_known_loss_is_a_gap(lossy: Path) -> None:

@@ -48,6 +48,7 @@ from ..bytes.records import Message
 from .checksums import CheckedFile, checksum_path
 from .ending import End, damage_of_last_block, find_end, plausible_last
 from .index import ENTRY_BYTES, HEADER_BYTES, Entry, Index, Stretch, header_of, index_path, last_timestamp
+from .lost import count_known
 from .missing import find_following, find_missing
 from .offset_file import passed_from, read_consumers, stored_offset
 from .segment import Chunk, Cursor, Segment, find_truncation, judge, message_span, open_segment, step_back, unchecked
@@ -218,10 +219,11 @@ class _SegmentCheck:
             return
         for block in file.bad_blocks(0, file.size()):
             self._problem(block.start, "checksum", f"the checksum of the block of {block.size} bytes does not match")
-        name = checksum_path(self._segment.path).name
-        folder = self._segment.name.rpartition("/")[0]
+        side_name = self._segment.name + CHECKSUM_SUFFIX
+        if file.checksums.unreadable:
+            self._report.problems.append(Problem(side_name, 0, "unreadable", file.checksums.unreadable))
+            return
         for note in file.notes():
-            side_name = f"{folder}/{name}" if folder else name
             self._report.anomalies.append(Problem(side_name, note.position, "checksum_file", note.message))
 
     def _problem(self, position: int, kind: str, message: str) -> None:
@@ -362,6 +364,11 @@ def _begins_with(disk: Disk, path: Path, header: bytes) -> bool:
 # --- names, sizes, and both ends ------------------------------------------------------------------------------------
 
 
+def _count(reader: Reader, first: int, following: int) -> int:
+    """How many messages there are, by their offsets and the account of losses."""
+    return following - first - count_known(reader.losses(), first, following)
+
+
 @dataclass(slots=True)
 class _Survey(Survey):
     """The survey of the segments."""
@@ -392,7 +399,7 @@ def summarize(reader: Reader) -> Summary:
         path=str(reader.path),
         files=len(segments),
         bytes=look.bytes,
-        records=None if look.damage is not None else look.following - first_offset,
+        records=None if look.damage is not None else _count(reader, first_offset, look.following),
         first=_if_readable(_first_record, reader, segments),
         last=_if_readable(_last_record, reader, segments),
         health=look.health,

@@ -45,7 +45,7 @@ from typing import Final, Self
 from ...core.bytes.crc32c import crc32c
 from ...core.bytes.outcome import Malformed, Span
 from ...core.io.disk import Buffer, Disk, File, FileView, write_all
-from ...errors import Closed, DamagedJournal, LogwrightError, NotFound, Poisoned, WrongUse
+from ...errors import Closed, DamagedJournal, LogwrightError, NotFound, Poisoned, WrongUse, is_refusal
 
 SUFFIX: Final = ".crc"
 MAGIC: Final = b"LWCRC32C"
@@ -350,6 +350,8 @@ class Checksums:
     def __init__(self, data: bytes, most_entries: int | None = None) -> None:
         """Parse the contents of a side file, at most `most_entries` entries."""
         self.notes: list[Note] = []
+        self.unreadable = ""
+        """Why the system does not let us read the side file; then nothing is known of what it covers."""
         self.block_bytes = BLOCK_BYTES
         self._entries = bytearray()
         self._source: tuple[Disk, Path] | None = None
@@ -400,7 +402,10 @@ class Checksums:
 
     @classmethod
     def _unreadable(cls, error: LogwrightError) -> Checksums:
+        if is_refusal(error):
+            raise error
         checksums = cls(HEADER.pack(MAGIC, BLOCK_BYTES, VERSION))
+        checksums.unreadable = str(error)
         checksums.notes.append(Note(0, f"the side file cannot be read: {error}"))
         return checksums
 

@@ -84,13 +84,19 @@ def restored(file: str, position: int, size: int, what: str, reason: str, **fiel
 
 def are_known(losses: Iterable[Loss], first: int, after: int) -> bool:
     """Whether an account names all messages with `first` <= offset < `after`."""
+    return count_known(losses, first, after) >= after - first
+
+
+def count_known(losses: Iterable[Loss], first: int, after: int) -> int:
+    """How many of the messages with `first` <= offset < `after` an account names."""
     ranges = sorted(
         (loss.fields["first"], loss.fields["next"])
         for loss in losses
         if loss.kind == "lost" and all(isinstance(loss.fields.get(name), int) for name in ("first", "next"))
     )
+    count = 0
     for start, stop in ranges:
-        if start > first:
-            break
+        start, stop = max(start, first), min(stop, after)
+        count += max(0, stop - start)
         first = max(first, stop)
-    return first >= after
+    return count

@@ -14,7 +14,8 @@
     a damaged offset file           is moved away: the consumer begins again at its default
     wrong indexes, orphaned ones    are moved away, and rebuilt
     a file with messages of another is left: only its owner knows the right name
-    a segment that cannot be read   is left, and so are missing segments and what shows them
+    a segment, or checksums, that   the segment is left, and so are missing segments and what shows them
+      cannot be read
 
 Every byte that is removed is kept in `.logwright/cut/`. Lost messages leave a gap, and the account of losses has their
 offsets, so that readers and consumers skip it (see `lost`). Restored fields are in the account too.
@@ -186,13 +187,15 @@ class _Planner:
     def plan(self) -> Plan:
         report = self._reader.verify()
         segments = self._reader.segments()
-        self._unreadable = {problem.file for problem in report.problems if problem.kind == "unreadable"}
+        unreadable = [problem.file for problem in report.problems if problem.kind == "unreadable"]
+        self._unreadable = {name.removesuffix(CHECKSUM_SUFFIX) for name in unreadable}
         self._unreadable &= {segment.name for segment in segments}
         if not self._reader.is_single_file:
             self._after_last = find_following(self._disk, self._reader.directory, segments)
         for number, segment in enumerate(segments):
             following = segments[number + 1] if number + 1 < len(segments) else self._after_last
-            found = [problem for problem in report.problems if problem.file == segment.name]
+            names = (segment.name, segment.name + CHECKSUM_SUFFIX)
+            found = [problem for problem in report.problems if problem.file in names]
             if found:
                 preceding = segments[number - 1] if number else None
                 self._plan_segment(preceding, segment, following, found, segments[-1])
@@ -217,7 +220,7 @@ class _Planner:
     ) -> None:
         for problem in problems:
             if (problem.kind == "overlap" and problem.position == 0) or problem.kind == "unreadable":
-                self._leave(segment.name, problem.message, problem.position)
+                self._leave(problem.file, problem.message, problem.position)
             elif problem.kind == "gap" and problem.position == 0 and preceding is not None:
                 self._lose_between(preceding, segment, problem.message)
         if segment.name in self._unreadable:
