@@ -290,6 +290,6 @@ def test_repair_that_keeps_unproven_entries_is_detected(monkeypatch: pytest.Monk
 
 
 def test_repair_without_an_account_of_removals_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(repair._Salvage, "_account_range", lambda salvage, damage, end, **options: None)
+    monkeypatch.setattr(repair._Salvage, "_account_range", lambda salvage, *arguments, **options: None)
     with pytest.raises(AssertionError, match=r"is not in the account|the account says at most"):
         try_seeds(range(200))

@@ -12,38 +12,47 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
 
 
 def find_disproved(
-    times: Sequence[int], begun: int, is_same: Callable[[int, int], bool]
+    times: Sequence[int], begun: int, bytes_of: Callable[[int], bytes]
 ) -> tuple[dict[int, int], set[int]]:
     """The rows that are copies of other rows, each with that one, and the rows whose place cannot be proven.
 
-    `times` has the times of all entries, and `is_same` compares the bytes of two of them.
+    `times` has the times of all entries, and `bytes_of` returns the bytes of one of them.
     """
     first = next((row for row, time in enumerate(times) if time > begun), len(times))
     rows = range(first, len(times))
-    is_longest, _ = _on_longest([times[row] for row in rows])
-    by_time: dict[int, list[int]] = {}
-    for row, time in enumerate(times):
-        by_time.setdefault(time, []).append(row)
+    is_longest, _ = _on_longest(times[first:])
     copies: dict[int, int] = {}
-    for same_time in by_time.values():
-        left = same_time
-        while len(left) > 1:
-            alike = [row for row in left if is_same(left[0], row)]
-            left = [row for row in left if row not in alike]
-            kept = next((row for row in alike if row < first or is_longest[row - first]), alike[0])
-            for row in alike:
-                between = range(min(kept, row), max(kept, row))
-                if row >= first and any(times[other] != times[row] for other in between):
-                    copies[row] = kept
+    for alike in _alike(times, bytes_of):
+        kept = next((row for row, _ in alike if row < first or is_longest[row - first]), alike[0][0])
+        kept_group = next(group for row, group in alike if row == kept)
+        copies |= {row: kept for row, group in alike if row >= first and group != kept_group}
     rest = [row for row in rows if row not in copies]
     _, is_proven = _on_longest([times[row] for row in rest])
     unproven = {row for row, proven in zip(rest, is_proven, strict=True) if not proven}
     unproven |= {row for row, kept in copies.items() if kept in unproven}
     return {row: kept for row, kept in copies.items() if row not in unproven}, unproven
+
+
+def _alike(times: Sequence[int], bytes_of: Callable[[int], bytes]) -> Iterator[list[tuple[int, int]]]:
+    """The rows that have the same bytes, each with the number of its group: neighbours of one time are a group.
+
+    Rows of the same bytes have the same time, so only where a time has two groups can one be a copy of another.
+    """
+    by_time: dict[int, list[tuple[int, int]]] = {}
+    for number, (time, group) in enumerate(groupby(range(len(times)), times.__getitem__)):
+        by_time.setdefault(time, []).extend((row, number) for row in group)
+    for same_time in by_time.values():
+        if same_time[0][1] == same_time[-1][1]:
+            continue
+        by_bytes: dict[bytes, list[tuple[int, int]]] = {}
+        for row, number in same_time:
+            by_bytes.setdefault(bytes_of(row), []).append((row, number))
+        yield from by_bytes.values()
 
 
 def find_repeated(entries: Iterable[tuple[int, bytes]], begun: int, size: int) -> set[int]:

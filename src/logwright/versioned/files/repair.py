@@ -27,10 +27,11 @@ written again. A journal that is missing between two others stays missing, and t
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Set
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Set
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -104,6 +105,27 @@ class _Run:
     span: Span
     smallest: int
     largest: int
+
+
+class _KeptTimes:
+    """The times of the entries that are kept, before and after any place."""
+
+    def __init__(self, runs: list[_Run]) -> None:
+        self._starts = [run.span.start for run in runs]
+        self._ends = [run.span.end for run in runs]
+        self._largest = list(accumulate((run.largest for run in runs), max))
+        self._smallest = list(accumulate((run.smallest for run in reversed(runs)), min))[::-1]
+        self.last = self._largest[-1] if runs else 0
+
+    def before(self, place: int) -> int | None:
+        """The latest time of an entry that ends by there; None if there is none."""
+        index = bisect_right(self._ends, place)
+        return self._largest[index - 1] if index else None
+
+    def after(self, place: int) -> int | None:
+        """The earliest time of an entry that begins there or later; None if there is none."""
+        index = bisect_left(self._starts, place)
+        return self._smallest[index] if index < len(self._starts) else None
 
 
 @dataclass(slots=True)
@@ -270,17 +292,19 @@ class _Salvage:
 
     def _drop_shortened(self) -> None:
         """Take out the entry before bad bytes that are too few for one: it may be what they belong to."""
+        ending = {run.span.end: index for index, run in enumerate(self.runs[:-1])}
         for number, damage in enumerate(self.damages):
-            for index, run in enumerate(self.runs[:-1]):
-                if run.span.end != damage.start or damage.size >= LEAST_ENTRY_BYTES:
-                    continue
-                data = self.file.read_at(run.span.start, run.span.size)
-                size, count, _, _, _ = kernel.walk(data, 0, len(data))
-                starts = kernel.spans(data, 0, size, count)
-                _, _, _, smallest, largest = kernel.walk(data, 0, starts[-2])
-                end = run.span.start + starts[-2]
-                self.damages[number] = replace(damage, start=end)
-                self.runs[index] = _Run(Span(run.span.start, end), smallest, largest)
+            if damage.size >= LEAST_ENTRY_BYTES or damage.start not in ending:
+                continue
+            index = ending.pop(damage.start)
+            run = self.runs[index]
+            data = self.file.read_at(run.span.start, run.span.size)
+            size, count, _, _, _ = kernel.walk(data, 0, len(data))
+            starts = kernel.spans(data, 0, size, count)
+            _, _, _, smallest, largest = kernel.walk(data, 0, starts[-2])
+            end = run.span.start + starts[-2]
+            self.damages[number] = replace(damage, start=end)
+            self.runs[index] = _Run(Span(run.span.start, end), smallest, largest)
         self.runs = [run for run in self.runs if run.span.size]
 
     def _take_all(self, start: int) -> int:
@@ -350,7 +374,7 @@ class _Salvage:
         times = [time for time, _ in rows]
         if all(time <= later or time <= begun for time, later in pairwise(times)):
             return
-        copies, unproven = find_disproved(times, begun, self._is_same(rows))
+        copies, unproven = find_disproved(times, begun, lambda row: self._bytes_of(rows[row][1]))
         self._drop(rows, copies.keys() | unproven, unproven)
 
     def _drop_repeated(self, size: int) -> None:
@@ -358,9 +382,6 @@ class _Salvage:
         rows = self._rows()
         entries = ((time, self._bytes_of(span)) for time, span in rows)
         self._drop(rows, find_repeated(entries, self.begun or 0, size), set())
-
-    def _is_same(self, rows: list[tuple[int, Span]]) -> Callable[[int, int], bool]:
-        return lambda one, other: self._bytes_of(rows[one][1]) == self._bytes_of(rows[other][1])
 
     def _drop(self, rows: list[tuple[int, Span]], gone: Set[int], unproven: Set[int]) -> None:
         """Take some of the entries out."""
@@ -531,25 +552,30 @@ class _Salvage:
         What a power cut leaves costs nothing that was durable. Any other torn tail may show that entries were removed,
         unless it is too small for one.
         """
-        for damage in (*self.damages, *map(self._damage_of, self.dropped)):
+        kept = _KeptTimes(self.runs)
+        found: list[tuple[Damage, list[int]]] = [(damage, []) for damage in self.damages]
+        for damage, times in (*found, *((self._damage_of(one), one.times) for one in self.dropped)):
             if damage.kind == "torn_tail" and (self.is_by_power_cut or 0 < damage.size < LEAST_ENTRY_BYTES):
                 continue
             if damage.start in _FIELDS and damage.end <= HEADER_BYTES:
                 self._account_field(damage)
             else:
-                self._account_range(damage, end, is_header_lost=is_header_lost)
+                self._account_range(damage, end, times, kept, is_header_lost=is_header_lost)
 
     def _account_field(self, damage: Damage) -> None:
         what = f"{_FIELDS[damage.start]} in the header"
         self.losses.append(Loss(damage.file, damage.start, damage.size, 0, 0, what, damage.reason, "restored"))
 
-    def _account_range(self, damage: Damage, end: int, *, is_header_lost: bool = False) -> None:
+    def _account_range(
+        self, damage: Damage, end: int, times: list[int], kept: _KeptTimes, *, is_header_lost: bool = False
+    ) -> None:
         """Bytes that go. Where entries end before the position, they were moved up by bytes that are gone as well.
 
-        Without the header nothing says how many these are.
+        Without the header nothing says how many these are. `times` are those of the entries that go.
         """
         limit = self.limit if not self.source.compressed else 0
-        is_within = any(run.span.start >= damage.end for run in self.runs)
+        before, after = kept.before(damage.start), kept.after(damage.end)
+        is_within = after is not None
         if not is_within and damage.start < end:  # it was the position that was wrong
             self.losses.append(
                 Loss(damage.file, POSITION_AT, 8, 0, 0, "the position in the header", damage.reason, "restored")
@@ -560,23 +586,18 @@ class _Salvage:
         has_bytes = self.source.compressed or any(self.file.read_at(damage.start, min(damage.size, 1 << 20)))
         is_torn = damage.kind == "torn_tail"
         least = 1 if has_bytes and end <= limit and most and not is_header_lost and not is_torn else 0
-        before = [run for run in self.runs if run.span.end <= damage.start]
-        after = [run for run in self.runs if run.span.start >= damage.end]
         begun = 0 if self.head is None or self.head.metadata is None else self.head.metadata.initialized
         begun = begun if self.is_begin_known else 0
-        start = max((run.largest for run in before), default=begun)
+        start = begun if before is None else before
         is_explained = is_within or has_bytes or self.has_its_length or len(self.damages) + len(self.dropped) > 1
-        if not before or not is_explained:
+        if not is_explained:
             start = min(start, begun)  # whole entries may be missing anywhere
-        times = next((one.times for one in self.dropped if one.span.start == damage.start), [])
         start = min([start, *times])
-        until = min((run.smallest for run in after), default=None)
-        what = f"changes {_times(start, until)}: any key may have an older value, or be there again, until it changes"
-        if not before and until is not None and until <= start:
+        what = f"changes {_times(start, after)}: any key may have an older value, or be there again, until it changes"
+        if before is None and after is not None and after <= start:
             what = f"entries of the state that the journal began with at {shown_time(start)}"
             what += ": keys that have not changed since may be missing"
-        last = max((run.largest for run in self.runs), default=0)
-        stop = self._known_again(is_within=is_within and last >= max(times, default=0))
+        stop = self._known_again(kept.last, is_within=is_within and kept.last >= max(times, default=0))
         if stop is not None:
             what += f"; the state is known again from {shown_time(stop)} on"
         fields = loss_fields(self.reader.store, start, stop)
@@ -593,14 +614,13 @@ class _Salvage:
             )
         )
 
-    def _known_again(self, *, is_within: bool) -> int | None:
+    def _known_again(self, last: int, *, is_within: bool) -> int | None:
         """From when on the state is known: an archive's at its end, the active one's after what it has by now.
 
         None if it has lost something at its end, which may be of any time until it is repaired.
         """
         if self.source.timestamp is not None and not self.reader.is_single_file:
             return self.source.timestamp
-        last = max((run.largest for run in self.runs), default=0)
         return min(MAX_TIMESTAMP, last) + 1 if is_within else None
 
 
