@@ -241,6 +241,53 @@ def test_walk_ends_at_an_entry_that_is_too_early() -> None:
         assert latest.state() == {"a": (1, 7)}
 
 
+# --- entries that were removed ----------------------------------------------------------------------------------------
+
+
+def without_entry(data: bytes, start: int, end: int, position: int) -> bytes:
+    """A journal without an entry, whose size stays the same: zeros precede its position."""
+    return insert(drop(data, start, end), position - (end - start), bytes(end - start))
+
+
+@pytest.mark.parametrize("row", [0, 3, 7])
+def test_entry_removed_from_a_closed_store_may_be_of_any_time(row: int, tmp_path: Path) -> None:
+    path, changes, starts = written(tmp_path)
+    path.write_bytes(without_entry(path.read_bytes(), starts[row], starts[row + 1], starts[-1]))
+    assert [problem.kind for problem in Reader(path).verify().problems] == ["malformed"]
+    apply(path, plan(path))
+    (loss,) = Reader(path).losses()
+    assert loss.fields["from"] == initialized_of(Reader(path).disk, path, compressed=False)
+    assert loss.fields["from"] < changes[row].t
+    assert read(path) == changes[:row] + changes[row + 1 :]
+    for change in changes:
+        with pytest.raises(HistoryUnavailable):
+            VersionedRecovery.load(path).recover_at(change.t)
+
+
+@pytest.mark.parametrize(("value", "is_shown"), [("longer than v0", True), ("v8", False)])
+def test_mark_within_an_entry_shows_that_entries_before_it_were_removed(
+    value: str, is_shown: bool, tmp_path: Path
+) -> None:
+    path, changes, starts = written(tmp_path)
+    store = VersionedKVStore(tmp_path, "cars", 4096, clock=Clock(changes[-1].t), background=False)
+    store.insert("a", value)
+    data, position = path.read_bytes(), store.position
+    store.close()
+    path.write_bytes(without_entry(data, starts[3], starts[4], position))
+    reader = Reader(path)
+    (problem,) = reader.verify().problems
+    assert problem.kind == ("malformed" if is_shown else "torn_tail"), "a power cut leaves the second one"
+    if is_shown:
+        assert problem.message.endswith("bytes of the file are missing, or were inserted (22 bytes)")
+        with pytest.raises(DamagedJournal):
+            VersionedKVStore(tmp_path, "cars", 4096)
+    found = plan(path)
+    assert len(found.losses) == is_shown
+    apply(path, found)
+    assert reader.verify().sound
+    assert len(read(path)) == len(changes)
+
+
 # --- archives that have each other's names ----------------------------------------------------------------------------
 
 

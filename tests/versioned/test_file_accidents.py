@@ -21,6 +21,7 @@ from logwright.versioned import Entry, Reader, VersionedKVStore, VersionedRecove
 from logwright.versioned.bytes import codec, kernel
 from logwright.versioned.bytes.layout import HEADER_BYTES
 from logwright.versioned.files import repair
+from logwright.versioned.files.buffer import MARK_TAIL_BYTES, find_mark
 from logwright.versioned.model.replay import difference, replay
 from tests.support.counts import COUNTS
 from tests.support.damage import cut, drop, files_accident, flip_bit, insert, overwrite
@@ -130,7 +131,7 @@ def entries_accident(data: bytes, ends: Sequence[int], dice: random.Random) -> t
     first = dice.randrange(count)
     last = min(first + dice.choice((1, 1, 2, 3)), count)
     start, end = ends[first], ends[last]
-    kind = dice.choice(("repeat", "repeat and keep the size", "remove", "swap", "overwrite"))
+    kind = dice.choice(("repeat", "repeat and keep the size", "remove", "remove and pad", "swap", "overwrite"))
     changed: bytes | None = None
     match kind:
         case "repeat":
@@ -139,6 +140,8 @@ def entries_accident(data: bytes, ends: Sequence[int], dice: random.Random) -> t
             changed = drop(insert(data, end, data[start:end]), ends[-1] + end - start, ends[-1] + 2 * (end - start))
         case "remove":
             changed = drop(data, start, end)
+        case "remove and pad" if is_padding_shown(data, ends, start, end):
+            changed = insert(drop(data, start, end), ends[-1] - (end - start), bytes(end - start))
         case "swap" if first + 1 < count:
             other = dice.randrange(first + 1, count)
             between = data[ends[first + 1] : ends[other]]
@@ -156,6 +159,18 @@ def entries_accident(data: bytes, ends: Sequence[int], dice: random.Random) -> t
 def is_closed_with_space(data: bytes, end: int, size: int) -> bool:
     """Whether a journal was closed, and so many zeros follow its entries."""
     return b"lw-close" in data[-32:] and not any(data[end : end + size])
+
+
+def is_padding_shown(data: bytes, ends: Sequence[int], start: int, end: int) -> bool:
+    """Whether zeros in the place of removed entries are known not to be the work of a power cut.
+
+    They are in a store that was closed, or has no mark, or whose mark is within an entry then.
+    """
+    found = find_mark(data[-MARK_TAIL_BYTES:], len(data))
+    if found is None or found[1].is_closed:
+        return True
+    synced = found[1].synced
+    return start < synced <= ends[-1] - (end - start) and synced + end - start not in ends
 
 
 def overwritten_places(data: bytes, ends: Sequence[int], row: int) -> list[int]:

@@ -23,9 +23,9 @@ In the active journal bad bytes that no whole entry follows are a torn tail: the
 speaks of did not. But where the position is within an entry that is whole, the position is what is wrong, and nothing
 is torn. Where whole entries follow after the position, up to the zeros at the end of the file, bytes were inserted
 before them. No crash makes a file shorter than its position. Nor is anything torn in a file whose mark was moved, or
-before that mark (see `buffer.py`), which was on the disk. After it an entry of which a sector is missing is the work of
-a power cut, whatever follows it (see `lacks_sector`). If its zeros begin before that sector and end after it, they may
-be another program's, and are damage.
+before that mark (see `buffer.py`), which was on the disk, or in a file whose mark names a place within an entry. After
+the mark an entry of which a sector is missing is the work of a power cut, whatever follows it (see `lacks_sector`). If
+its zeros begin before that sector and end after it, they may be another program's, and are damage.
 
 Only of a missing sector after the mark it is known that a power cut did it (`is_by_power_cut`). In a journal without a
 mark, or behind that of a closed store, removed entries look the same as those that a power cut has left out. So what
@@ -160,6 +160,7 @@ class Cursor:
         self._ended = False
         self._last = 0  # the latest time of an entry by now
         self._before = 0  # the time of the entry before the position
+        self._displaced: bool | None = None  # whether the mark is; None if that was not looked at
         self._is_followed = False  # by a whole entry, wherever that belongs
         self._stream: PlainStream | InflatedStream = open_stream(file, compressed=source.compressed, limits=limits)
 
@@ -405,6 +406,8 @@ class Cursor:
         """Whether the bad bytes at `start` are what a power cut leaves, whatever follows them."""
         if self._torn_from is None or start < self._torn_from or not self.source.is_newest:
             return False
+        if self.mark is not None and self._is_displaced(self.mark):
+            return False
         size = self._size()
         return lacks_sector(
             lambda first, end: self.file.read_at(first, end - first), start, min(self.limit, size), size
@@ -439,6 +442,21 @@ class Cursor:
     def _is_cut(self, mark: Mark) -> bool:
         """Whether the mark shows that bytes were removed from the file, or inserted."""
         return mark.is_moved or mark.synced > self._size()
+
+    def _is_displaced(self, mark: Mark) -> bool:
+        """Whether the mark is within an entry: entries before it were removed, or inserted.
+
+        A writer sets it between two entries. Nothing is said if what precedes it is not whole.
+        """
+        if self._displaced is None:
+            self._displaced = False
+            for item in Cursor(self.file, self.source).items():
+                end = (item.span if isinstance(item, Head) else item).end
+                if end >= mark.synced:
+                    is_whole = not isinstance(item, Damage) or item.kind == EARLIER
+                    self._displaced = is_whole and mark.synced not in _ends(item)
+                    break
+        return self._displaced
 
     def _is_position_low(self, mark: Mark) -> bool:
         """Whether whole entries follow the position up to the mark, so that the position must be wrong.
@@ -496,10 +514,11 @@ class Cursor:
     def _kind(self, start: int) -> str:
         """What bad bytes are that no entry follows: damage where no crash of a writer leaves this.
 
-        A crash leaves no file that is shorter than its position, moves no mark, and changes nothing that was synced.
+        A crash leaves no file that is shorter than its position, moves neither a mark nor the entries before it, and
+        changes nothing that was synced.
         """
         mark = self.mark
-        is_intact = mark is None or (self.has_its_length and start >= mark.synced)
+        is_intact = mark is None or (self.has_its_length and start >= mark.synced and not self._is_displaced(mark))
         return "torn_tail" if self.source.is_newest and is_intact and self.limit <= self._size() else "malformed"
 
     # --- behind damage ----------------------------------------------------------------------------------------------
@@ -522,7 +541,8 @@ class Cursor:
             yield self._damage(start, end, f"{reason}; whole entries follow the position, from {beyond.start} on")
         else:
             past = f"{reason}; {self._short()}" if self._base + self._have < self.limit else reason
-            if self.mark is not None and self._is_cut(self.mark):
+            mark = self.mark
+            if mark is not None and (self._is_cut(mark) or (start >= mark.synced and self._is_displaced(mark))):
                 past += "; bytes of the file are missing, or were inserted"
             yield self._damage(start, end, past, "malformed" if self._is_followed else self._kind(start))
         return False
@@ -598,6 +618,11 @@ def _is_unused(data: bytes) -> bool:
     """Whether bytes are zeros, but for a mark at their end."""
     rest = data.strip(b"\0")
     return not rest or (len(rest) <= MARK.size and rest.startswith((MARK_MAGIC, CLOSED_MAGIC)))
+
+
+def _ends(item: Head | Chunk | Damage) -> list[int]:
+    """Where a part of a file ends, and each entry in it."""
+    return item.starts() if isinstance(item, Chunk) else [(item.span if isinstance(item, Head) else item).end]
 
 
 def _reason(header: bytes | bytearray) -> str:

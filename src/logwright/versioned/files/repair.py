@@ -164,7 +164,6 @@ class _Salvage:
     """Where the header says that the entries end; where it cannot be read, where they do."""
     is_begin_known: bool = True
     is_by_power_cut: bool = False
-    has_its_length: bool = False
 
     def walk(self) -> None:
         """Go through the file."""
@@ -183,7 +182,7 @@ class _Salvage:
                 self._take(Span(item.position, item.end), item.smallest, item.largest)
                 self._count(item)
         self.limit = cursor.limit
-        self.is_by_power_cut, self.has_its_length = cursor.is_by_power_cut, cursor.has_its_length
+        self.is_by_power_cut = cursor.is_by_power_cut
 
     def _take(self, span: Span, smallest: int, largest: int) -> None:
         last = self.runs[-1] if self.runs else None
@@ -589,9 +588,9 @@ class _Salvage:
         begun = 0 if self.head is None or self.head.metadata is None else self.head.metadata.initialized
         begun = begun if self.is_begin_known else 0
         start = begun if before is None else before
-        is_explained = is_within or has_bytes or self.has_its_length or len(self.damages) + len(self.dropped) > 1
+        is_explained = is_within or has_bytes or len(self.damages) + len(self.dropped) > 1
         if not is_explained:
-            start = min(start, begun)  # whole entries may be missing anywhere
+            start = min(start, begun)  # whole entries may be missing anywhere, and zeros may have taken their space
         start = min([start, *times])
         what = f"changes {_times(start, after)}: any key may have an older value, or be there again, until it changes"
         if before is None and after is not None and after <= start:
