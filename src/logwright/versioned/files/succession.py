@@ -110,7 +110,8 @@ def missing_newest(last: JournalFile) -> Damage:
 def find_changes(items: Items, before: JournalFile, source: JournalFile, begun: int | None) -> int | None:
     """Where the changes of a journal begin, after the copies of the state that the one before it ended with.
 
-    None where that is missing or damaged: then nothing is known to be a copy.
+    None where that is missing or damaged: then nothing is known to be a copy. If it has lost entries, the journal does
+    not begin with its state: then the copies are the first entries that are not later than its end.
     """
     if begun is None:
         return None
@@ -118,8 +119,10 @@ def find_changes(items: Items, before: JournalFile, source: JournalFile, begun: 
     if found is None:
         return None
     if agree(before.ended, begun):
-        return _end_of_copies(items, source, len(found.latest), begun)
-    return _end_of_state(items, source, found.latest.state(), begun)
+        position = _end_of_copies(items, source, len(found.latest), begun)
+    else:
+        position = _end_of_state(items, source, found.latest.state(), begun)
+    return _end_of_earlier(items, source, found, begun) if position is None else position
 
 
 class _LastEntries(NamedTuple):
@@ -150,7 +153,35 @@ def _is_damaged(items: Items, source: JournalFile) -> bool:
 
 
 def _end_of_copies(items: Items, source: JournalFile, left: int, begun: int) -> int | None:
-    """Where the first entries end, none of which is later than the journal; None where these are not as many."""
+    """Where the first entries end that are not later than the journal; None where these are not as many.
+
+    None also where one of its own time follows them: that is a change, or another copy.
+    """
+    position = 0
+    for item in items(source):
+        if isinstance(item, Damage):
+            return position if left == 0 else None
+        if isinstance(item, Head):
+            position = item.span.end
+            continue
+        end, count, _, _, largest = kernel.walk(item.data, item.start, item.stop, left)
+        if count and largest > begun:
+            return None
+        left -= count
+        position = item.base + end
+        if end < item.stop:
+            _, _, _, following, _ = kernel.walk(item.data, end, item.stop, 1)
+            return position if left == 0 and following > begun else None
+    return position if left == 0 else None
+
+
+def _end_of_earlier(items: Items, source: JournalFile, before: _LastEntries, begun: int) -> int | None:
+    """Where the first entries end that are earlier than the end of the journal before it, or that it ended with.
+
+    No other entry of that time is known to be a copy, unless one follows it.
+    """
+    ended = min(begun, before.largest)
+    state = before.latest.state()
     position = 0
     for item in items(source):
         if isinstance(item, Damage):
@@ -158,14 +189,14 @@ def _end_of_copies(items: Items, source: JournalFile, left: int, begun: int) -> 
         if isinstance(item, Head):
             position = item.span.end
             continue
-        end, count, _, _, largest = kernel.walk(item.data, item.start, item.stop, left)
-        if largest > begun:
-            return None
-        left -= count
-        position = item.base + end
-        if left == 0:
-            break
-    return position if left == 0 else None
+        starts = item.starts()
+        for row, entry in enumerate(kernel.entries(item.data, item.start, item.stop, item.count)):
+            if entry.t > ended:
+                return position
+            value, time = state.pop(entry.k, (None, -1))
+            if entry.t < ended or (entry.t == time and same_value(entry.o, value)):
+                position = starts[row + 1]
+    return position
 
 
 def _end_of_state(items: Items, source: JournalFile, state: State, begun: int) -> int | None:
