@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import zlib
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -13,15 +14,20 @@ import pytest
 from logwright.core.bytes.outcome import Damage
 from logwright.core.read.splits import Split
 from logwright.core.times import shown_time
-from logwright.errors import Gap, NotFound
-from logwright.versioned import Reader, StoresReader, open_reader
+from logwright.errors import DamagedJournal, Gap, NotFound
+from logwright.versioned import Reader, StoresReader, VersionedKVStore, open_reader
 from logwright.versioned.bytes.records import Entry
 from logwright.versioned.files.archive_stream import READ_BYTES
 from logwright.versioned.files.files import archive_name
 from logwright.versioned.tables.splits import SPLITS
 from tests.support.counting_disk import CountingDisk
+from tests.support.trees import write_file
 from tests.versioned.histories import random_history
-from tests.versioned.samples import START, Model, journal
+from tests.versioned.samples import START, Model, journal, with_position
+from tests.versioned.stores import HOME, Clock
+from tests.versioned.test_damage import Trial as DamageTrial
+from tests.versioned.test_file_accidents import PATH, disk_with, to_entries, to_files, to_swapped_archives
+from tests.versioned.test_file_accidents import Trial as FileTrial
 
 
 def entries_of(reader: Any, planned: list[Split]) -> list[Entry]:
@@ -128,6 +134,61 @@ def test_file_rotated_since_the_plan_is_found_and_a_removed_one_reported(tmp_pat
     with pytest.raises(NotFound, match="is not kept any more"):
         entries_of(reader, planned[1:2])  # only the preceding archive shows which of its entries are copies
     assert entries_of(reader, planned[2:]) == wanted[20:]
+
+
+# --- damage -----------------------------------------------------------------------------------------------------------
+
+
+def read_by(reader: Reader, items: Iterable[Any]) -> tuple[list[Entry], list[str]]:
+    """The entries in their order, and the damages in any."""
+    entries: list[Entry] = []
+    damages: list[str] = []
+    for item in items:
+        if isinstance(item, Damage):
+            damages.append(repr(item))
+        else:
+            entries += reader.decoded(item)
+    return entries, sorted(damages)
+
+
+def damaged_stores(seed: int) -> Iterator[tuple[str, Reader]]:
+    """Stores after random accidents to bytes, entries and files."""
+    for happens in (to_entries, to_files, to_swapped_archives):
+        trial = FileTrial(seed, happens)
+        if trial.left:
+            yield trial.accident, Reader(PATH, disk=disk_with(trial.damaged))
+    damaged = DamageTrial(seed)
+    damaged.disk.remove(HOME / damaged.name)
+    write_file(damaged.disk, HOME / damaged.name, damaged.accident.data)
+    yield f"{damaged.accident[:3]} of {damaged.name}", Reader(PATH, disk=damaged.disk)
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_splits_report_the_damage_that_one_reader_reports_whatever_their_boundaries(block: int) -> None:
+    for seed in range(20 * block, 20 * (block + 1)):
+        for accident, reader in damaged_stores(seed):
+            wanted = read_by(reader, reader.chunks(mode="permissive"))
+            for target_bytes in (1, 60, 300, 1 << 20):
+                planned = SPLITS.plan(reader, target_bytes)
+                items = chain.from_iterable(SPLITS.chunks(reader, split, "permissive") for split in planned)
+                assert read_by(reader, items) == wanted, f"seed {seed}: {accident} in splits of {target_bytes}"
+
+
+def test_position_that_was_lowered_after_a_rotation_is_damage_for_every_reader(tmp_path: Path) -> None:
+    with VersionedKVStore(tmp_path, "cars", 4096, clock=Clock(START), background=False) as store:
+        store.insert("a", 1)
+        store.rotate()
+        store.insert("b", 2)
+        position = store.position
+        store.insert("c", 3)
+    path = tmp_path / "cars.jrn"
+    path.write_bytes(with_position(path.read_bytes(), position))
+    reader = Reader(path)
+    for ask in (lambda: list(reader), lambda: list(reader.scan()), lambda: reader.last(1)):
+        with pytest.raises(DamagedJournal, match="the position is"):
+            ask()
+    with pytest.raises(DamagedJournal, match="the position is"):
+        list(chain.from_iterable(SPLITS.chunks(reader, split) for split in SPLITS.plan(reader, 1)))
 
 
 # --- many stores ------------------------------------------------------------------------------------------------------

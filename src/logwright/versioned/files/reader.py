@@ -211,8 +211,9 @@ class Reader(FilesReader[Chunk, JournalFile, Entry]):
         for number, source, report in self.files_between(files, start, stop, progress):
             at = self.resumed_at(source, start) if resumed else None
             changes_at = None if copies or at is not None else self.changes_start(files, number)
-            low = start if changes_at is None else max(start or 0, source.first_number + changes_at)
-            for item in self.file_items(source, files.file(source), low, stop, mode, report, at=at):
+            for item in self.file_items(
+                source, files.file(source), start, stop, mode, report, at=at, changes_at=changes_at
+            ):
                 if isinstance(item, Head) and number and (start is None or start <= source.first_number):
                     gap = self.gap_before(files, number)
                     yield from () if gap is None else self.report(gap, mode)
@@ -233,14 +234,18 @@ class Reader(FilesReader[Chunk, JournalFile, Entry]):
         report: Callable[[int], None] | None = None,
         *,
         at: int | None = None,
+        changes_at: int | None = None,
     ) -> Iterator[Head | Chunk | Damage]:
-        """The head, chunks and damage of one file; `at` is where an entry of a plain file is known to begin."""
+        """The head, chunks and damage of one file; `at` is where an entry of a plain file is known to begin.
+
+        Entries before `changes_at` are left out, but not damage: that of the header is found at the end of the file.
+        """
         low, high = source.positions(start, stop)
         for item in Cursor(file, source, at=at, limits=self.limits).items(report):
             if isinstance(item, Chunk):
                 if high is not None and item.position >= high:
                     return
-                part = item.within(low, high)
+                part = item.within(max(low, changes_at or 0), high)
                 if part is not None:
                     yield part
             elif isinstance(item, Head):
@@ -335,10 +340,9 @@ class Reader(FilesReader[Chunk, JournalFile, Entry]):
     def last_of(self, files: Snapshot[JournalFile], number: int, count: int) -> list[Located]:
         """The last changes of one file."""
         source = files.files[number]
-        at = self.changes_start(files, number)
-        start = None if at is None else source.first_number + at
+        changes_at = self.changes_start(files, number)
         found: deque[Located] = deque(maxlen=count)
-        for item in self.file_items(source, files.file(source), start, None, "failfast"):
+        for item in self.file_items(source, files.file(source), None, None, "failfast", changes_at=changes_at):
             if isinstance(item, Chunk):
                 found.extend(located(item))
         return list(found)

@@ -9,9 +9,10 @@ A journal that is missing between two others is reported before the changes of t
 the head of that one, otherwise by the reader of the split.
 
 An archive can only be read from its beginning, so it is one split, however large. The active journal is cut at entries
-that were found by reading from one to the next. Damage belongs to the split that it begins in. The file of a split is
-found by the numbers of its entries, so it may become an archive in the meantime. An archive is opened by its name,
-which no other file ever gets, without listing the directory.
+that were found by reading from one to the next. If it is damaged, it is one split as well: what is damage depends on
+the entries before it, and damage of the header is found at the end. The file of a split is found by the numbers of its
+entries, so it may become an archive in the meantime. An archive is opened by its name, which no other file ever gets,
+without listing the directory, unless the names of archives are not in their order.
 
 A range of times leaves out whole files: the changes of a file are later than the preceding archive, and not later than
 the time in its own name.
@@ -19,7 +20,7 @@ the time in its own name.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from typing import Final, cast
@@ -37,6 +38,8 @@ from ..files.stores import StoresReader
 
 AFTER_COPIES: Final = 1
 """The mark of a split without the copies that compaction made."""
+AFTER_COPIES_LISTED: Final = 2
+"""The same, if the names of its file or of the preceding one do not show which files these are."""
 
 
 class StoreSplits(FileSplits):
@@ -76,13 +79,19 @@ class StoreSplits(FileSplits):
                     gap_is_reported = has_copies  # by the reader of the split: so a plan reads no archive
                 else:
                     most = None if source.compressed else target_bytes
-                    planned = cut_file(
-                        source, _items(reader, files, source, low, stop, resumed_at), most, low, resumed=resumed
+                    items = _Items(
+                        reader.file_items(
+                            source, files.file(source), start, stop, "permissive", at=resumed_at, changes_at=at
+                        )
                     )
+                    planned = cut_file(source, items, most, low, resumed=resumed)
+                    if planned and items.is_damaged and not source.compressed:
+                        planned = [_whole(source, start, resumed_at or 0, items.end, planned)]
                     gap_is_reported = False
                 if number and begins and not gap_is_reported:
                     planned = _with_gap(reader, files, number, planned)
-                found += [replace(split, mark=AFTER_COPIES) for split in planned] if has_copies else planned
+                mark = AFTER_COPIES if _is_named(source, before) else AFTER_COPIES_LISTED
+                found += [replace(split, mark=mark) for split in planned] if has_copies else planned
                 files.done_with(source)
         return found
 
@@ -99,7 +108,7 @@ class StoreSplits(FileSplits):
         with journal.snapshot() as files:
             source = source_of(files.files, split.start)
             number = -1 if source is None else files.files.index(source)
-            if source is None or (number == 0 and split.mark == AFTER_COPIES):
+            if source is None or (number == 0 and split.mark is not None):
                 raise NotFound(f"{journal.path}: {split.file}, or what was before it, is not kept any more")
             yield from _chunks(journal, files, number, split, mode)
 
@@ -133,18 +142,35 @@ def _ends_before(source: JournalFile, stop: int) -> bool:
     return stop >= _end_number(source)
 
 
-def _items(
-    reader: Reader,
-    files: Snapshot[JournalFile],
-    source: JournalFile,
-    start: int | None,
-    stop: int | None,
-    at: int | None,
-) -> Iterator[Chunk | Damage]:
-    """The chunks and damages of one file."""
-    for item in reader.file_items(source, files.file(source), start, stop, "permissive", at=at):
-        if not isinstance(item, Head):
+class _Items:
+    """The chunks and damages of one file; then whether it is damaged, and where they end."""
+
+    def __init__(self, items: Iterable[Head | Chunk | Damage]) -> None:
+        self._items = items
+        self.is_damaged = False
+        self.end = 0
+
+    def __iter__(self) -> Iterator[Chunk | Damage]:
+        for item in self._items:
+            if isinstance(item, Head):
+                continue
+            self.is_damaged |= isinstance(item, Damage) and item.kind != "torn_tail"
+            self.end = max(self.end, item.end, (item.start if isinstance(item, Damage) else item.position) + 1)
             yield item
+
+
+def _whole(source: JournalFile, start: int | None, position: int, end: int, planned: list[Split]) -> Split:
+    """One split for a file, from a position on, with the torn tail of others."""
+    first = source.first_number
+    number = first + position if start is None else max(start, first + position)
+    return Split(source.name, position, number, first + end, end - position, after=planned[-1].after)
+
+
+def _is_named(source: JournalFile, before: JournalFile | None) -> bool:
+    """Whether the names of a file and of the one before it are those that the times of the two lead to."""
+    if before is None or not source.compressed:
+        return True
+    return source.ended == source.timestamp and before.name == archive_name(source.store, source.before)
 
 
 def _open_archive(reader: AnyReader, split: Split) -> tuple[Reader, Snapshot[JournalFile]] | None:
@@ -154,6 +180,8 @@ def _open_archive(reader: AnyReader, split: Split) -> tuple[Reader, Snapshot[Jou
     """
     parsed = parse_name(split.file)
     if parsed is None or parsed[1] is not Kind.ARCHIVE or (isinstance(reader, Reader) and reader.is_single_file):
+        return None
+    if split.mark == AFTER_COPIES_LISTED:
         return None
     store, _, timestamp = parsed
     directory = reader.path if isinstance(reader, StoresReader) else reader.path.parent
@@ -178,13 +206,15 @@ def _chunks(
 ) -> Iterator[Chunk | Damage]:
     """The changes of a split in the file of this number."""
     source = files.files[number]
-    changes_at = journal.changes_start(files, number) if split.mark == AFTER_COPIES else None
-    start = split.start if changes_at is None else max(split.start, source.first_number + changes_at)
+    changes_at = journal.changes_start(files, number) if split.mark is not None else None
     at = None if source.compressed or split.position == 0 else split.position
     if split.before is not None:
         yield from journal.report(split.before, mode)
-    must_report_gap = split.before is None and split.mark == AFTER_COPIES and split.position == 0
-    for item in journal.file_items(source, files.file(source), start, split.stop, "permissive", at=at):
+    must_report_gap = split.before is None and split.mark is not None and split.position == 0
+    items = journal.file_items(
+        source, files.file(source), split.start, split.stop, "permissive", at=at, changes_at=changes_at
+    )
+    for item in items:
         if isinstance(item, Head):
             gap = journal.gap_before(files, number) if must_report_gap else None
             yield from () if gap is None else journal.report(gap, mode)
