@@ -288,6 +288,33 @@ def test_mark_within_an_entry_shows_that_entries_before_it_were_removed(
     assert len(read(path)) == len(changes)
 
 
+# --- a copy in the place of another journal ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("has_more", ["cars.jrn", "cars.jrn.old", "neither"])
+def test_copy_of_the_active_journal_named_old_is_damage_that_nothing_decides(has_more: str, tmp_path: Path) -> None:
+    path, changes, _ = written(tmp_path)
+    before = path.read_bytes()
+    with VersionedKVStore(tmp_path, "cars", 4096, clock=Clock(changes[-1].t), background=False) as store:
+        store.insert("a", "more")
+    files = dict.fromkeys(("cars.jrn", "cars.jrn.old"), before) | {has_more: path.read_bytes()}
+    files.pop("neither", None)
+    for name, data in files.items():
+        (tmp_path / name).write_bytes(data)
+    (problem,) = Reader(path).verify().problems
+    assert (problem.kind, problem.file) == ("gap", "cars.jrn")
+    found = plan(path)
+    assert found.empty
+    assert "move one of them away" in found.left[0]
+    with pytest.raises(DamagedJournal, match="a copy of the other"):
+        VersionedKVStore(tmp_path, "cars", 4096)
+    with pytest.raises(DamagedJournal, match="a copy of the other"):
+        list(Reader(path))
+    assert {name: (tmp_path / name).read_bytes() for name in files} == files
+    (tmp_path / "cars.jrn.old").unlink()
+    assert Reader(path).verify().sound
+
+
 # --- archives that have each other's names ----------------------------------------------------------------------------
 
 

@@ -52,6 +52,9 @@ def find_gap(
             f"it begins at {shown_time(begun)}, earlier than {before.name}: it is a copy of an earlier time, or the"
         )
         return Damage(source.name, HEADER_BYTES, HEADER_BYTES, f"{reason} names of the two were swapped", "gap")
+    if source.is_newest and _is_same_journal(items, before, begun):
+        reason = f"it begins at {shown_time(begun)}, as {before.name} does: one of the two is a copy of the other"
+        return Damage(source.name, HEADER_BYTES, HEADER_BYTES, reason, "gap")
     if agree(ended, begun) and not is_late:
         return None
     found = _last_entries(items, before)
@@ -86,6 +89,16 @@ def _begun(items: Items, source: JournalFile) -> int:
     """When a journal began; 0 where that is damaged."""
     head = next((item for item in items(source) if isinstance(item, Head)), None)
     return 0 if head is None or head.metadata is None else head.metadata.initialized
+
+
+def _is_same_journal(items: Items, before: JournalFile, begun: int) -> bool:
+    """Whether a journal that is not compressed began when the next one did, and has entries that are later.
+
+    Without such entries it was rotated before the clock advanced.
+    """
+    if before.compressed or _begun(items, before) != begun:
+        return False
+    return any(isinstance(item, Chunk) and item.largest > begun for item in items(before))
 
 
 @functools.lru_cache(maxsize=1024)

@@ -81,11 +81,11 @@ def settle(disk: Disk, listing: Listing) -> Path | None:
 
 
 def refuse_disorder(disk: Disk, listing: Listing) -> None:
-    """Raise `DamagedJournal` if the active journal is earlier than another one that should precede it."""
+    """Raise `DamagedJournal` if the active journal is not later than another one that should precede it."""
     path = listing.path(active_name(listing.store))
     begun = initialized_of(disk, path, compressed=False)
     old_begun = initialized_of(disk, listing.path(old_name(listing.store)), compressed=False)
-    if begun is None or begun >= max(old_begun or 0, listing.last_timestamp):
+    if begun is None or (begun >= listing.last_timestamp and (old_begun is None or begun > old_begun)):
         return
     reader = Reader(path, disk=disk)
     with reader.snapshot() as files:
