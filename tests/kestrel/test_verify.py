@@ -8,7 +8,7 @@ import pytest
 
 from logwright.core.read.report import Problem
 from logwright.core.read.survey import MOST_SHOWN_BYTES
-from logwright.errors import DamagedJournal
+from logwright.errors import DamagedJournal, StorageFailed
 from logwright.kestrel import Queue
 from logwright.kestrel.files.reader import Reader
 from logwright.kestrel.model.rules import MOST_ANOMALIES
@@ -88,6 +88,16 @@ def test_unfinished_pack_stays_while_a_file_is_damaged(tmp_path: Path) -> None:
     assert "the next writer takes it over" in Reader(tmp_path / "cars").verify().anomalies[0].message
     with Queue(tmp_path, "cars") as queue:
         assert len(queue) == 3
+
+
+@pytest.mark.parametrize("look", ["verify", "summarize"])
+def test_check_that_passes_an_unreadable_file_changes_nothing_for_later_reads(tmp_path: Path, look: str) -> None:
+    (tmp_path / "cars.50").mkdir()
+    reader = Reader(write(tmp_path / "cars", A, state_dump(1, 7), B))
+    getattr(reader, look)()
+    assert reader.dialect == "auto", "it was decided without a file that a later read needs"
+    with pytest.raises(StorageFailed, match=r"cars\.50"):
+        reader.verdict.settle()
 
 
 def test_unreadable_file_is_a_problem_and_hides_nothing(tmp_path: Path) -> None:

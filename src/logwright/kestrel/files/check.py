@@ -42,7 +42,7 @@ def verify(reader: Reader, *, progress: Progress | None = None) -> Report:
     Whatever is there, the answer is a report; where we may not look there is none (`StorageFailed`).
     """
     report = Report("kestrel")
-    reader.verdict.skips_unreadable = True
+    reader = reader.for_check()
     with reader.snapshot() as files:
         replay = Replay()
         for number, source, on_position in each_file(files, report, progress):
@@ -138,7 +138,7 @@ def summarize(reader: Reader) -> Summary:
     The data of a first or last operation of more than `MOST_SHOWN_BYTES` is not read, and None in its place.
     """
     listing = reader.listing()
-    reader.verdict.skips_unreadable = True
+    reader = reader.for_check()
     with reader.snapshot() as files:
         look = _look(reader, files)
         details = _details(reader, listing, look)

@@ -10,8 +10,10 @@ from __future__ import annotations
 import base64
 from collections import deque
 from collections.abc import Callable, Iterator
+from copy import copy
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Self
 
 from ...core.bytes.outcome import Damage, Mode
 from ...core.format import Located
@@ -108,6 +110,12 @@ class Reader(FilesReader[Chunk, JournalFile, Operation]):
     def verdict(self) -> Verdict:
         """What is known of the dialect."""
         return self._verdict
+
+    def for_check(self) -> Self:
+        """The same journal, with a dialect of its own, for a check: it is decided without files that cannot be read."""
+        found = copy(self)
+        found._verdict = replace(self._verdict, skips_unreadable=True)
+        return found
 
     # --- going through it -------------------------------------------------------------------------------------------
 

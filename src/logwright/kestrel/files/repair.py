@@ -64,7 +64,7 @@ def _plan(reader: Reader) -> Plan:
     lost = {} if reader.is_single_file else {one.name: one for one in lost_files(disk, directory, reader.queue)}
     blocking = [f"{one.name} @ 0: {one.reason}; {one.consequence}" for one in lost.values() if one.newest]
     origins = {one.exchanged_with: one.name for one in lost.values() if one.exchanged_with}
-    reader.verdict.skips_unreadable = True
+    reader = reader.for_check()
     with reader.snapshot() as files:
         sources = {source.name: source for source in files.files}
         for source in files.files:
