@@ -329,7 +329,7 @@ def test_invalid_key_or_queue_name_is_refused(queues: Path, samples: Path, tmp_p
     assert_one_error_line(run("convert", queues, tmp_path / "out", "--to", "sej"), 2, "key", "128")
     by_key = ("--to", "kestrel", "--by-key")
     assert_one_error_line(
-        run("convert", samples / "orders", tmp_path / "out", *by_key), 2, "'customer/", "is no name of a queue"
+        run("convert", samples / "orders", tmp_path / "out", *by_key), 2, "'customer/", "is not a valid queue name"
     )
     assert_one_error_line(run("convert", queues, tmp_path / "out", *by_key), 2, "--by-key makes queues of messages")
     chosen = ("--to", "sej", "--waiting", "--since", "2011-01-01")

@@ -146,7 +146,7 @@ def test_parquet_keeps_queues_separate(cars: Path, tmp_path: Path) -> None:
 
 
 def test_queue_name_of_a_table_cannot_be_another_path(tmp_path: Path) -> None:
-    with QueuesWriter(tmp_path / "in", "other") as writer, pytest.raises(WrongUse, match="is no name of a queue"):
+    with QueuesWriter(tmp_path / "in", "other") as writer, pytest.raises(WrongUse, match="is not a valid queue name"):
         writer.append_batch(pa.table({"queue": ["../out"], "data": ["x"]}).to_batches()[0])
     assert not (tmp_path / "out").exists()
 

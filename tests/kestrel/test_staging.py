@@ -145,16 +145,16 @@ def test_stream_over_queues_gets_each_item_of_a_batch_once() -> None:
 def test_names_that_the_original_forbids_are_refused(name: str) -> None:
     disk = KESTREL.empty()
     task = Stage(ROOT, "run", 0, QueuesTarget(), disk=disk)
-    with pytest.raises(WrongUse, match=r"is no name of a queue: none of / ~ \+ \. may be in it"):
+    with pytest.raises(WrongUse, match=r"is not a valid queue name: it must not contain / ~ \+ \."):
         task.append_batch(pa.record_batch({"queue": [name], "data": [b"x"]}))
-    with pytest.raises(WrongUse, match="is no name of a queue"):
+    with pytest.raises(WrongUse, match="is not a valid queue name"):
         QueuesTarget(name)
     assert read_tree(disk, ROOT) == {}
 
 
 def test_name_too_long_for_rotation_and_packing_is_refused(tmp_path: Path) -> None:
     longest = "ö" * (MAX_NAME_BYTES // 2)
-    with pytest.raises(WrongUse, match=f"is too long for the name of a queue: {MAX_NAME_BYTES} bytes at most"):
+    with pytest.raises(WrongUse, match=f"is too long for a queue name: the limit is {MAX_NAME_BYTES} bytes"):
         QueuesTarget(longest + "oo")
     task = Stage(tmp_path, "run", 0, QueuesTarget(longest))
     task.append_batch(pa.record_batch({"data": [b"x"]}))

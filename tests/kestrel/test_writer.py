@@ -94,7 +94,7 @@ def test_values_that_the_format_cannot_hold_are_refused_unwritten(tmp_path: Path
 
 @pytest.mark.parametrize("name", ["a.b", "a~b", "a+b+c", "+", "cars.904"])
 def test_invalid_queue_names_are_refused(name: str, tmp_path: Path) -> None:
-    with pytest.raises(WrongUse, match="is no name of a queue"):
+    with pytest.raises(WrongUse, match="is not a valid queue name"):
         Writer(tmp_path / name)
     assert list(tmp_path.iterdir()) == []
 

@@ -335,5 +335,5 @@ def test_queue_with_too_long_a_name_for_parking_does_not_park(tmp_path: Path, ca
 
 
 def test_table_with_an_overlong_parking_name_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(WrongUse, match="is too long for the name of a queue"):
+    with pytest.raises(WrongUse, match="is too long for a queue name"):
         QueueLimits(tmp_path, Limits(), {"q" * 229: {"max_attempts": 2}})

@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""The hot loops of kestrel: the same functions as in codec.py, which says what they mean. Buffers only, no I/O.
+"""The hot loops of kestrel: the same functions as in codec.py, which documents them. They use buffers, and no files.
 
-Every advance is checked against the end of the bytes first. Loops that need no Python object release the GIL.
+Every advance is first checked against the end of the bytes. Loops that need no Python object release the GIL.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -95,7 +95,7 @@ cdef inline int check_dialect(int dialect) except -1:
 # --- one operation ------------------------------------------------------------------------------------------------
 
 cdef inline int kind_at(const unsigned char *data, int dialect) noexcept nogil:
-    """The operation of a byte; -1 for none, -2 where the dialect decides and is not known."""
+    """The operation of an opcode; -1 if there is none, -2 if it depends on the dialect, which is unknown."""
     cdef int opcode = data[0]
     if opcode < 8:
         return opcode
@@ -111,7 +111,7 @@ cdef inline int kind_at(const unsigned char *data, int dialect) noexcept nogil:
 cdef inline int64_t claimed(
     const unsigned char *data, Py_ssize_t position, Py_ssize_t end, int kind
 ) noexcept nogil:
-    """The size that an operation claims; -1 when it makes no sense, 0 when it is not there. The kind is known."""
+    """The size of an operation according to its bytes; -1 if it is invalid, 0 if the bytes end before it."""
     cdef int64_t size
     if kind == REMOVE or kind == REMOVE_TENTATIVE:
         return 1
@@ -193,7 +193,7 @@ def walk(buffer, Py_ssize_t start, Py_ssize_t end, int dialect, int64_t most=-1)
 cdef inline Py_ssize_t next_size(
     const unsigned char *data, Py_ssize_t position, Py_ssize_t stop, int dialect, int *kind
 ) noexcept nogil:
-    """The size of a walked operation, and its kind; -1 where no walk has been."""
+    """The size of a walked operation, and its kind; -1 if no walk has passed it."""
     cdef int64_t size
     if position >= stop:
         return -1
@@ -347,7 +347,7 @@ cdef Py_ssize_t c_find_add(
 
 
 def copy_adds(buffer, int64_t base, kinds, positions, int64_t end, Py_ssize_t row):
-    """The operations from a row on that add items, consecutively, and how many those are."""
+    """The bytes of the operations from a row on that add items, and their number."""
     cdef View view = View(buffer)
     cdef View kinds_view = View(kinds)
     cdef View positions_view = View(positions)
@@ -395,7 +395,7 @@ def copy_adds(buffer, int64_t base, kinds, positions, int64_t end, Py_ssize_t ro
             out += size
             left -= size
     if changed or left:
-        raise ValueError("these operations are changing while they are copied")
+        raise ValueError("these operations were changed while they were copied")
     return copied, found
 
 
@@ -412,7 +412,7 @@ def find_add(buffer, Py_ssize_t start, Py_ssize_t end, int64_t room, int dialect
 # --- columns --------------------------------------------------------------------------------------------------------
 
 cdef struct Room:
-    # Where the columns of one batch go. A pointer that is NULL: this column was not asked for.
+    # The buffers of the columns of one batch. NULL: this column was not requested.
     uint8_t *kinds
     int32_t *xids
     int32_t *counts
@@ -421,7 +421,7 @@ cdef struct Room:
     BytesColumn data
     uint64_t *positions
     int64_t *sizes
-    # How many rows fit, and how many are there.
+    # The capacity, and the number of rows so far.
     int64_t rows
     int64_t row
 
@@ -473,7 +473,7 @@ cdef int c_gather(
 
 
 cdef class Gatherer(ColumnBuilder):
-    """The operations of many ranges as the columns of one batch; see codec.Gatherer."""
+    """Collects the operations of many ranges as the columns of one batch; see codec.Gatherer."""
 
     cdef Room _room
 
@@ -491,11 +491,11 @@ cdef class Gatherer(ColumnBuilder):
 
     @property
     def count(self):
-        """How many operations are there."""
+        """The number of operations so far."""
         return self._room.row
 
     def add(self, buffer, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count, int dialect, uint64_t base=0):
-        """Add the operations of a walked range, as many as fit; where the rest begins, and how many were added."""
+        """Add the operations of a walked range, as many as fit; returns where the rest begins, and how many were added."""
         cdef View view = View(buffer)
         cdef Py_ssize_t at = start
         cdef int64_t before = self._room.row
@@ -513,7 +513,7 @@ cdef class Gatherer(ColumnBuilder):
         return at, self._room.row - before
 
     def take(self):
-        """The columns. Their buffers are as long as what was asked for: `count` says how many rows are in them."""
+        """The columns. Their buffers have their full size; `count` is the number of rows in them."""
         return self._leave(self._room.row)
 
 
@@ -546,7 +546,7 @@ cdef inline void put_item(
     unsigned char *out, int64_t room, int kind, int32_t xid, int64_t added, int64_t expires,
     const unsigned char *data, int64_t size, int64_t data_room,
 ) noexcept nogil:
-    """Encode an operation with data into `room` bytes, which its caller knows to be enough."""
+    """Encode an operation with data into `room` bytes. The caller has checked that they are enough."""
     out[0] = 8 if kind == CONTINUE else <unsigned char>kind
     if kind == ADD:
         store_little_u32(out + 1, <uint32_t>(size + 4))
@@ -588,7 +588,7 @@ cdef int64_t as_time(object moment, bint is_expiry) except? -1:
 
 
 cdef class AppendBuffer(WriteBuffer):
-    """Operations on their way to a file; see codec.AppendBuffer."""
+    """Encoded operations that are to be written to a file; see codec.AppendBuffer."""
 
     cdef public int64_t position
     cdef public int dialect
@@ -601,14 +601,14 @@ cdef class AppendBuffer(WriteBuffer):
         self.meet_other_dialect = refuse_kestrel2
 
     cdef int64_t _count(self, int64_t size) noexcept:
-        """Count `size` bytes that were put; the position of the operation."""
+        """Count `size` bytes that were added; returns the position of the operation."""
         cdef int64_t position = self.position
         self._used += size
         self.position = position + size
         return position
 
     cdef object _added(self, int64_t size):
-        """Count `size` bytes that were put, and have them attended to; the position of the operation."""
+        """Count `size` bytes that were added, and `attend` to the buffer if it is full; returns the position."""
         cdef int64_t position = self._count(size)
         if self._used >= self.attention_bytes:
             self.attend()
@@ -641,7 +641,7 @@ cdef class AppendBuffer(WriteBuffer):
                 size = view.len
             if size > MAX_DATA_BYTES:
                 check_item(size, None, None)
-            if self.refusing:  # since it was asked Python has run, to convert what was given
+            if self.refusing:  # again: converting the arguments may have run Python code
                 self.refuse()
             whole = size + head_bytes(kind)
             out = room_for(self, whole)
@@ -676,7 +676,7 @@ cdef class AppendBuffer(WriteBuffer):
         return self._added(1)
 
     def addx(self, data, expires=None, added=None):
-        """Add an item at the tail, by default now; the position of the operation. Times are milliseconds."""
+        """Add an item at the tail, by default now; returns the position of the operation. Times are milliseconds."""
         return self._append_item(ADDX, 0, data, expires, added)
 
     def add_xid(self, xid, data, expires=None, added=None):
@@ -700,7 +700,7 @@ cdef class AppendBuffer(WriteBuffer):
         return self._append_xid(SAVE_XID, xid)
 
     def unremove(self, xid):
-        """Put a reserved item back to the head."""
+        """Put a reserved item back at the head."""
         return self._append_xid(UNREMOVE, xid)
 
     def confirm_remove(self, xid):
@@ -712,7 +712,7 @@ cdef class AppendBuffer(WriteBuffer):
         return self._append_xid(REMOVE_TENTATIVE_XID, xid)
 
     def append_encoded(self, data, Py_ssize_t count):
-        """Add the bytes of `count` whole operations of this buffer's dialect; the position of the first one."""
+        """Add the bytes of `count` complete operations of this buffer's dialect; returns the position of the first."""
         cdef View view = View(data)
         cdef Py_ssize_t at = 0
         cdef int64_t passed = 0
@@ -733,7 +733,7 @@ def pack(columns, Py_ssize_t row, Py_ssize_t enough_bytes, int dialect, int64_t 
     cdef Py_ssize_t count = rows_of(columns)
     cdef object kinds_column = columns.kinds
     if kinds_column is None:
-        raise WrongUse("there is no column of kinds")
+        raise WrongUse("the column of kinds is missing")
     if row < 0:
         raise WrongUse("rows count from 0")
     cdef const uint8_t *kinds = <const uint8_t *>column_memory(kinds_column, count, "kinds", views)
@@ -756,7 +756,7 @@ def pack(columns, Py_ssize_t row, Py_ssize_t enough_bytes, int dialect, int64_t 
             kind > CONTINUE or dialect == UNDECIDED
             or (dialect == DOCUMENTED and kind > STATE_DUMP) or (dialect == KESTREL2 and kind == STATE_DUMP)
         ):
-            raise WrongUse(f"row {row} is no operation of this dialect")
+            raise WrongUse(f"row {row} is not an operation of this dialect")
         start = size = 0
         expires_ms = 0 if expires == NULL else expires[row]
         if has_data(kind):
@@ -769,7 +769,7 @@ def pack(columns, Py_ssize_t row, Py_ssize_t enough_bytes, int dialect, int64_t 
             if kind == ADD:
                 seconds = expires_ms // 1000
                 if seconds * 1000 != expires_ms or seconds != <int32_t>seconds:
-                    raise WrongUse(f"row {row}: the expiry of an add is in whole seconds of 32 bits")
+                    raise WrongUse(f"row {row}: the expiry of an add is a whole number of seconds of 32 bits")
             whole = head_bytes(kind) + size
         else:
             whole = 9 if kind == STATE_DUMP else 5 if has_xid(kind) else 1
@@ -787,7 +787,7 @@ def pack(columns, Py_ssize_t row, Py_ssize_t enough_bytes, int dialect, int64_t 
                 store_little_u32(out + 1, <uint32_t>(0 if xids == NULL else xids[row]))
             if kind == STATE_DUMP:
                 if counts != NULL and counts[row] < 0:
-                    raise WrongUse(f"row {row}: a count of {counts[row]} is not within 0 and 2^31 - 1")
+                    raise WrongUse(f"row {row}: a count of {counts[row]} is not between 0 and 2^31 - 1")
                 store_little_u32(out + 5, <uint32_t>(0 if counts == NULL else counts[row]))
         used += whole
         row += 1

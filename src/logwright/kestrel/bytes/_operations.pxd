@@ -1,6 +1,6 @@
-"""The operations by number, as every kernel of kestrel knows them: see layout.py, which says what they are.
+"""The operations by number, for all kernels of kestrel; layout.py describes them.
 
-All of it is inline, so that there is no module to be built or loaded.
+Everything is inline, so there is no module to build or load.
 """
 
 from libc.stdint cimport int64_t
@@ -34,12 +34,12 @@ cdef inline bint has_xid(int kind) noexcept nogil:
 
 
 cdef inline int64_t head_bytes(int kind) noexcept nogil:
-    """How long an operation with data is without it."""
+    """The size of an operation with data, without the data."""
     return ADDX_HEAD if kind == ADDX else ADD_HEAD if kind == ADD else ADD_XID_HEAD
 
 
 cdef inline int check_agreement(object numbers, object heads) except -1:
-    """Raise `ImportError` unless these are the numbers and the heads that layout.py has."""
+    """Raise `ImportError` unless layout.py has the same numbers and sizes of heads."""
     if numbers != {
         "add": ADD, "remove": REMOVE, "addx": ADDX, "remove_tentative": REMOVE_TENTATIVE, "save_xid": SAVE_XID,
         "unremove": UNREMOVE, "confirm_remove": CONFIRM_REMOVE, "add_xid": ADD_XID, "state_dump": STATE_DUMP,

@@ -2,11 +2,11 @@
 
 An operation is valid if and only if its first byte is an opcode of the dialect (0 to 8, in `kestrel2` also 9), its size
 is at least 4 (ADD) or 16 (ADDX, ADD_XID, CONTINUE), its count (STATE_DUMP) is not negative, and all of its bytes exist.
-Any id and any time is valid.
+Every id and every time is valid.
 
-Strategy: the first byte says which operation it is, and so where its size is. If the bytes end before the end of the
-operation, more bytes are needed; only the caller knows whether there are more. In the dialect `UNDECIDED` an 8 or a 9
-is not decoded: a walk stops there, and returns that reason.
+Strategy: the first byte determines the operation, and so the position of its size. If the bytes end before the end of
+the operation, more bytes are needed; only the caller knows whether there are more. In the dialect `UNDECIDED` an 8 or a
+9 is not decoded: a walk stops there with `DIALECT_NEEDED`.
 
 Nothing here opens a file. Every length is checked against the bytes in the buffer before it is used.
 """
@@ -42,6 +42,7 @@ from .layout import (
     ADD_XID_HEAD,
     ADDX,
     ADDX_HEAD,
+    CONFIRM_REMOVE,
     CONTINUE,
     CONTINUE_BYTE,
     DATA_HEAD_BYTES,
@@ -66,19 +67,19 @@ from .layout import (
 from .records import FIELDS, OP_NAMES, OPS, Operation, check_item, check_xid, refuse_kestrel2
 
 CLEAN, INCOMPLETE, MALFORMED, DIALECT_NEEDED = range(4)
-"""How a walk ends: at the end of its bytes, inside an operation, at bytes that are none, where the dialect decides."""
+"""How a walk ends: at the end of the bytes, in an operation, at invalid bytes, or where the dialect is needed."""
 
 KINDS, XIDS, COUNTS, ADDED, EXPIRES, DATA, POSITIONS, SIZES = (1 << bit for bit in range(8))
-"""Which columns to decode, added up."""
+"""Bits that select the columns to decode."""
 ALL_COLUMNS: Final = (1 << 8) - 1
 NO_TIME: Final = -(2**63)
-"""The largest time among operations that have none."""
+"""The latest time among operations that have none."""
 
 TIMED: Final = (ADDX, ADD_XID, CONTINUE)
-"""The operations that add an item and say when."""
+"""The operations that add an item with its time."""
 _WITH_XID: Final = tuple(OPS[name] for name, fields in FIELDS.items() if "xid" in fields)
 _HEAD_BYTES: Final = {**DATA_HEAD_BYTES, REMOVE: 1, REMOVE_TENTATIVE: 1, STATE_DUMP: STATE_DUMP_HEAD.size}
-"""How long an operation is without its data; what is not here has an id and nothing else."""
+"""The size of an operation without its data; operations that are not listed have only an id."""
 
 
 # --- one operation ------------------------------------------------------------------------------------------------
@@ -109,19 +110,22 @@ def byte_of(kind: int) -> int:
 
 
 def kind_of(opcode: int, dialect: int) -> int:
-    """The operation of a byte; -1 for none."""
+    """The operation of an opcode; -1 if there is none."""
     if opcode == CONTINUE_BYTE and dialect == KESTREL2:
         return CONTINUE
     return opcode if opcode <= (STATE_DUMP if dialect == DOCUMENTED else REMOVE_TENTATIVE_XID) else -1
 
 
 def _size_at(kind: int) -> int:
-    """Where in an operation its size is."""
+    """The position of the size in an operation."""
     return 5 if kind in (ADD_XID, CONTINUE) else 1
 
 
 def claimed_size(buffer: Buffer, position: int, end: int, dialect: int) -> int | None:
-    """How large the operation at a position says it is, None when that is not there yet; `Malformed` if it is none."""
+    """The size of the operation at a position according to its bytes; None if these end before it.
+
+    Raises `Malformed` if there is no operation.
+    """
     if end <= position:
         return None
     opcode = buffer[position]
@@ -139,7 +143,7 @@ def claimed_size(buffer: Buffer, position: int, end: int, dialect: int) -> int |
         return None
     (size,) = SIZE.unpack_from(buffer, at)
     if size < LEAST_SIZE[kind]:
-        raise Malformed(position, f"the size is {size}, and {OP_NAMES[kind]} has at least {LEAST_SIZE[kind]}")
+        raise Malformed(position, f"the size is {size}, but that of {OP_NAMES[kind]} is at least {LEAST_SIZE[kind]}")
     whole: int = at - position + SIZE.size + size
     return whole
 
@@ -147,10 +151,10 @@ def claimed_size(buffer: Buffer, position: int, end: int, dialect: int) -> int |
 def decode(
     buffer: Buffer, position: int = 0, end: int | None = None, dialect: int = DOCUMENTED
 ) -> tuple[Operation, Span] | NeedMore:
-    """The operation at a position, `NEED_MORE`, or `Malformed`. Bytes from `end` on are not looked at."""
+    """The operation at a position, or `NEED_MORE`; raises `Malformed`. Bytes from `end` on are not used."""
     end = len(buffer) if end is None else end
     if dialect == UNDECIDED:
-        raise WrongUse("an operation can be decoded in one dialect or in the other")
+        raise WrongUse("an operation cannot be decoded without a dialect")
     size = claimed_size(buffer, position, end, dialect)
     if size is None or end - position < size:
         return NEED_MORE
@@ -179,7 +183,7 @@ def _operation(buffer: Buffer, start: int, end: int, dialect: int) -> Operation:
 
 
 def without_data(buffer: Buffer, position: int, dialect: int) -> Operation:
-    """The operation that begins at a position, its data left out: its head is enough."""
+    """The operation that begins at a position, without its data. The buffer must have its head."""
     kind = kind_of(buffer[position], dialect)
     head = bytes(buffer[position : position + _HEAD_BYTES.get(kind, XID_HEAD.size)])
     return _operation(head, 0, len(head), dialect)
@@ -188,7 +192,7 @@ def without_data(buffer: Buffer, position: int, dialect: int) -> Operation:
 def explain(buffer: Buffer, position: int, end: int, dialect: int, most: int | None = None) -> str:
     """Why a walk ended here, in words; `most` is how many bytes of the operation are in the file."""
     if dialect == UNDECIDED and position < end and buffer[position] in (CONTINUE_BYTE, REMOVE_TENTATIVE_XID):
-        return f"operation {buffer[position]} means one thing in one dialect and another, or nothing, in the other"
+        return f"the meaning of operation {buffer[position]} depends on the dialect, which is unknown"
     try:
         size = claimed_size(buffer, position, end, dialect)
     except Malformed as malformed:
@@ -205,8 +209,8 @@ def explain(buffer: Buffer, position: int, end: int, dialect: int, most: int | N
 def walk(buffer: Buffer, start: int, end: int, dialect: int, most: int = -1) -> tuple[int, int, int, int]:
     """Go from operation to operation, at most `most` of them (-1: any number).
 
-    Returns where it stopped, how many operations it passed, how it ended (`CLEAN` …), and the latest `added` passed
-    (`NO_TIME` when there was none).
+    Returns where it stopped, how many operations it passed, how it ended (`CLEAN` …), and the latest `added` of them
+    (`NO_TIME` if there was none).
     """
     check_range(buffer, start, end)
     _check_dialect(dialect)
@@ -227,7 +231,7 @@ def walk(buffer: Buffer, start: int, end: int, dialect: int, most: int = -1) -> 
 
 
 def added_at(buffer: Buffer, position: int, dialect: int) -> int:
-    """When the item of a whole operation was added; `NO_TIME` where nothing says it."""
+    """When the item of a complete operation was added; `NO_TIME` if the operation does not say."""
     kind = kind_of(buffer[position], dialect)
     if kind == ADDX:
         return int(ADDX_HEAD.unpack_from(buffer, position)[2])
@@ -248,17 +252,18 @@ def spans(buffer: Buffer, start: int, stop: int, count: int, dialect: int) -> ar
 
 
 def _walked_size(buffer: Buffer, position: int, stop: int, dialect: int) -> int | None:
-    """The size of the operation at a position that a walk in this dialect would pass; None where it would not."""
+    """The size of the operation at a position; None if a walk in this dialect would stop there."""
     try:
         size = claimed_size(buffer, position, stop, dialect)
     except Malformed:
         return None
-    is_open = dialect == UNDECIDED and size is not None and buffer[position] in (CONTINUE_BYTE, REMOVE_TENTATIVE_XID)
-    return None if size is None or position + size > stop or is_open else size
+    if size is None or position + size > stop:
+        return None
+    return None if dialect == UNDECIDED and buffer[position] in (CONTINUE_BYTE, REMOVE_TENTATIVE_XID) else size
 
 
 def operations(buffer: Buffer, start: int, stop: int, count: int, dialect: int) -> list[Operation]:
-    """The `count` operations of a range that `walk` has passed. What `walk` has judged is not judged again."""
+    """The `count` operations of a range that `walk` has passed. They are not validated again."""
     starts = spans(buffer, start, stop, count, dialect)
     return [_operation(buffer, starts[row], starts[row + 1], dialect) for row in range(count)]
 
@@ -268,8 +273,8 @@ def turns(
 ) -> tuple[bytes, array[int], array[int]]:
     """What a replay needs of the `count` operations of a walked range: kinds, ids, positions.
 
-    In the place of an id is the count of a STATE_DUMP, and 0 where there is none. `base` is where the buffer begins in
-    its file.
+    A STATE_DUMP has its count in place of the id, and an operation without an id has 0. `base` is where the buffer
+    begins in its file.
     """
     starts = spans(buffer, start, stop, count, dialect)
     found = [turn_at(buffer, position, dialect) for position in starts[:-1]]
@@ -278,7 +283,7 @@ def turns(
 
 
 def turn_at(buffer: Buffer, position: int, dialect: int) -> tuple[int, int]:
-    """The kind and the id of one walked operation, as in `turns`; its head is enough."""
+    """The kind and the id of one walked operation, as in `turns`. The buffer must have its head."""
     kind = kind_of(buffer[position], dialect)
     at = position + 5 if kind == STATE_DUMP else position + 1
     return kind, XID.unpack_from(buffer, at)[0] if kind in _WITH_XID else 0
@@ -287,9 +292,9 @@ def turn_at(buffer: Buffer, position: int, dialect: int) -> tuple[int, int]:
 def copy_adds(
     buffer: Buffer, base: int, kinds: Sequence[int], positions: Sequence[int], end: int, row: int
 ) -> tuple[bytes, int]:
-    """The operations from a row on that add items, consecutively, and how many those are.
+    """The bytes of the operations from a row on that add items, and their number.
 
-    `base` is where the buffer begins in its file. A CONTINUE becomes the ADDX that its second half is.
+    `base` is where the buffer begins in its file. A CONTINUE becomes an ADDX: its second half.
     """
     found = bytearray()
     count = 0
@@ -309,9 +314,9 @@ def copy_adds(
 
 
 def find_add(buffer: Buffer, start: int, end: int, room: int, dialect: int, anytime: bool = False) -> int:
-    """The first position from `start` on where an ADDX, ADD_XID or CONTINUE could begin, -1 if none is before `end`.
+    """The first position from `start` on where an ADDX, ADD_XID or CONTINUE could begin; -1 if there is none.
 
-    An operation could begin at a position if its head is in the buffer, it ends within `room` bytes from the beginning
+    An operation could begin at a position if its head ends before `end`, it ends within `room` bytes from the beginning
     of the buffer (which may be after `end`), its item was added between 2000 and 2100, and it expires then or never.
     With `anytime` the item may also have been added between 1970 and 2000.
     """
@@ -345,11 +350,11 @@ def is_plausible(added: int, expires: int, anytime: bool = False) -> bool:
 
 @dataclass(slots=True)
 class Columns:
-    """Operations as columns of plain buffers in the machine's byte order; a column that was not asked for is None.
+    """Operations as columns of plain buffers in the machine's byte order; a column that was not requested is None.
 
-    `kinds` u8; `xids`, `counts` i32; `added`, `expires` i64 in milliseconds; `positions` u64; `sizes` i64. What an
-    operation does not have is 0. The data are consecutive in `data`; the n-th is between `data_ends[n]` and
-    `data_ends[n + 1]` (i32). A buffer may be longer than its `count` rows.
+    `kinds` u8; `xids`, `counts` i32; `added`, `expires` i64 in milliseconds; `positions` u64; `sizes` i64. Fields that
+    an operation does not have are 0. The data of the n-th operation is between `data_ends[n]` and `data_ends[n + 1]`
+    (i32) in `data`. A buffer may be longer than its `count` rows.
     """
 
     count: int
@@ -377,9 +382,9 @@ _LAYOUT: Final = (
 
 
 class Gatherer(ColumnBuilder[Columns]):
-    """Gathers the operations of many walked ranges as the columns of one batch.
+    """Collects the operations of many walked ranges as the columns of one batch.
 
-    It holds a fixed number of rows and bytes of data; `add` takes what fits, `take` hands the columns over. `allocate`
+    It holds a fixed number of rows and bytes of data; `add` adds what fits, `take` returns the columns. `allocate`
     makes the writable buffers of the columns.
     """
 
@@ -387,7 +392,7 @@ class Gatherer(ColumnBuilder[Columns]):
         super().__init__(Columns(0), _LAYOUT, want, rows, {"data": data_bytes}, allocate)
 
     def add(self, buffer: Buffer, start: int, stop: int, count: int, dialect: int, base: int = 0) -> tuple[int, int]:
-        """Add the operations of a walked range, as many as fit; where the rest begins, and how many were added.
+        """Add the operations of a walked range, as many as fit; returns where the rest begins, and how many were added.
 
         `base` is where the buffer begins in its file.
         """
@@ -437,7 +442,7 @@ def _data_bytes(buffer: Buffer, start: int, end: int, dialect: int) -> int:
 
 
 class AppendBuffer(WriteBuffer):
-    """Operations on their way to a file, encoded.
+    """Encoded operations that are to be written to a file.
 
     Each method adds one operation; `take` returns what is buffered. `position` is where the next operation will be in
     the file. `meet_other_dialect` is called for an operation of kestrel2 while the buffer is not in that dialect: it
@@ -451,7 +456,7 @@ class AppendBuffer(WriteBuffer):
         self.meet_other_dialect: Callable[[int], object] = refuse_kestrel2
 
     def addx(self, data: Buffer, expires: int | None = None, added: int | None = None) -> int:
-        """Add an item at the tail, by default now; the position of the operation. Times are milliseconds."""
+        """Add an item at the tail, by default now; returns the position of the operation. Times are milliseconds."""
         return self._append_item(ADDX, 0, data, expires, added)
 
     def add_xid(self, xid: int, data: Buffer, expires: int | None = None, added: int | None = None) -> int:
@@ -475,19 +480,19 @@ class AppendBuffer(WriteBuffer):
         return self._append_xid(SAVE_XID, xid)
 
     def unremove(self, xid: int) -> int:
-        """Put a reserved item back to the head."""
+        """Put a reserved item back at the head."""
         return self._append_xid(UNREMOVE, xid)
 
     def confirm_remove(self, xid: int) -> int:
         """Finish a reserved item."""
-        return self._append_xid(6, xid)
+        return self._append_xid(CONFIRM_REMOVE, xid)
 
     def remove_tentative_xid(self, xid: int) -> int:
         """Reserve the head under this id (kestrel2)."""
         return self._append_xid(REMOVE_TENTATIVE_XID, xid)
 
     def append_encoded(self, data: Buffer, count: int) -> int:
-        """Add the bytes of `count` whole operations of this buffer's dialect; the position of the first one."""
+        """Add the bytes of `count` complete operations of this buffer's dialect; returns the position of the first."""
         view = memoryview(data).cast("B")
         stop, passed, ending, _ = walk(view, 0, len(view), self.dialect)
         if ending != CLEAN or passed != count:
@@ -538,10 +543,10 @@ class AppendBuffer(WriteBuffer):
 
 
 def pack(columns: Columns, row: int, enough_bytes: int, dialect: int, now: int) -> tuple[bytes, int, int]:
-    """The bytes of rows of columns from `row` on, until there are `enough_bytes`; the bytes, their count, the next row.
+    """Encode rows of columns from `row` on, until there are `enough_bytes`; returns bytes, their count, the next row.
 
-    Every column but `kinds` may be missing: then ids and counts are 0, nothing expires, data is empty, and items were
-    added `now`. `WrongUse` for a row that is no operation of the dialect.
+    All columns except `kinds` may be missing: then ids and counts are 0, nothing expires, data is empty, and items were
+    added `now`. Raises `WrongUse` for a row that is not an operation of the dialect.
     """
     rows = _Rows(columns, now)
     found = bytearray()
@@ -554,12 +559,12 @@ def pack(columns: Columns, row: int, enough_bytes: int, dialect: int, now: int) 
 
 
 class _Rows:
-    """Rows out of columns, with the defaults of `pack`."""
+    """The rows of columns, with the defaults of `pack`."""
 
     def __init__(self, columns: Columns, now: int) -> None:
         count = columns.count
         if columns.kinds is None:
-            raise WrongUse("there is no column of kinds")
+            raise WrongUse("the column of kinds is missing")
         self._now = now
         self._kinds = column_items("B", columns.kinds, count, "kinds")
         self._xids = column_items("i", columns.xids, count, "xids")
@@ -574,7 +579,7 @@ class _Rows:
         kind = self._kinds[row]
         known = kind <= CONTINUE and kind_of(byte_of(kind), dialect) == kind
         if not known or dialect == UNDECIDED:
-            raise WrongUse(f"row {row} is no operation of this dialect")
+            raise WrongUse(f"row {row} is not an operation of this dialect")
         op = OP_NAMES[kind]
         fields = FIELDS[op]
         values: dict[str, Any] = {}

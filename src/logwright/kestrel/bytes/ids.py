@@ -1,14 +1,13 @@
-"""OpenIds: which transaction ids are taken, so that the next free one is found in a few steps, whatever a journal says.
+"""OpenIds: the transaction ids in use. It finds the next free id in a few steps, whatever the journal contains.
 
-The next id is the last used one plus one, and those that are open are passed over. In a journal that a queue has
-written that is a step or two. But a SAVE_XID may set the last used id back again and again, to before as many open ids
-as the journal has room for, and then every reservation would go past all of them. So a search for an id goes
-`MOST_STEPS` on foot, and after that has an `OpenIds` for good.
+The next id is the last used one plus one; ids in use are skipped. In a journal that a queue has written, this takes a
+step or two. But a SAVE_XID may set the last used id back repeatedly, to just before a long run of ids in use; each
+reservation would then step over all of them. So a search that takes `MOST_STEPS` steps builds an `OpenIds`, which all
+later searches use.
 
-Words of 64 bits say which of 64 neighbouring ids are taken; further words which of 64 neighbouring words are full; and
-so on, six times over. Going up where a word is full, and down where the next one is not, is at most eleven steps.
-
-This is the reference; `_ids.pxd` has a twin for the compiled loops.
+A word of 64 bits records which of 64 consecutive ids are in use. A word of the next level records which of 64
+consecutive words are full, and so on, in six levels. A search goes up while a word is full, and down to the first gap:
+at most eleven steps.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from collections.abc import Iterable
 from typing import Final
 
 MOST_STEPS: Final = 64
-"""How far one goes from id to id."""
+"""The most steps from id to id."""
 
 _LEVELS: Final = 6
 _FULL: Final = 2**64 - 1
@@ -25,7 +24,7 @@ _IDS: Final = 2**32
 
 
 class OpenIds:
-    """The ids that are taken. 0 always is: it means none."""
+    """The ids in use. 0 always is: it means none."""
 
     def __init__(self, xids: Iterable[int] = ()) -> None:
         self._levels: list[dict[int, int]] = [{} for _ in range(_LEVELS)]
@@ -34,7 +33,7 @@ class OpenIds:
             self.add(xid)
 
     def add(self, xid: int) -> None:
-        """Take an id that is free."""
+        """Mark a free id as used."""
         place = xid % _IDS
         for words in self._levels:
             place, bit = divmod(place, 64)
@@ -43,7 +42,7 @@ class OpenIds:
                 return
 
     def remove(self, xid: int) -> None:
-        """Let go of an id that is taken."""
+        """Mark a used id as free."""
         if xid == 0:
             return
         place = xid % _IDS
@@ -89,5 +88,5 @@ def following(xid: int) -> int:
 
 
 def preceding(xid: int) -> int:
-    """The last used id that makes this one the next, if it is not open."""
+    """The id before one: if it is the last used id, the next one is this, unless it is open."""
     return 2**31 - 1 if xid == -(2**31) else xid - 1

@@ -1,4 +1,4 @@
-"""The hot loops: compiled where they were built, those of `codec.py` elsewhere; see core/bytes/compiled.py."""
+"""The hot loops: those of the compiled kernel if it was built, else those of `codec.py`; see core/bytes/compiled.py."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What the bytes of a Kestrel journal are: the ruler, the names, the limits. Nothing here reads or writes.
+"""The layout of a kestrel journal: bytes, names and limits. Nothing here reads or writes.
 
-An operation is one byte that says which, and what follows it; all integers little-endian:
+An operation is an opcode of one byte, followed by its fields. All integers are little-endian:
 
     0    1       5              5+4+d
     | 0  | size  | expires (s) | data |                               ADD, size = 4 + d
@@ -15,19 +15,19 @@ An operation is one byte that says which, and what follows it; all integers litt
     | 8  | xid | size | added (ms) | expires (ms) | data |            CONTINUE, in the dialect `kestrel2`
     | 9  | xid |                                                      REMOVE_TENTATIVE_XID, in `kestrel2` only
 
-`size`, `xid`, `count` and the seconds are i32, times in milliseconds i64. A size counts what follows it, not itself. An
-expiry of 0 means never.
+`size`, `xid`, `count` and the seconds are i32, times in milliseconds are i64. `size` is the number of bytes that follow
+it. An expiry of 0 means never.
 
 The files of the queue `cars` in its directory:
 
     cars                the newest, which is appended to
-    cars.904            rotated; the number is milliseconds since the epoch; replayed in its order, before `cars`
-    cars.950.pack       the state of every rotated file up to 950: those are dead, and the suffix is about to go
-    cars~~951           temporary: whatever has `~~` in its name does not count
+    cars.904            rotated; numbered by milliseconds since the epoch; replayed in order of number, before `cars`
+    cars.950.pack       the state of all rotated files up to 950, which are dead; the next step removes the suffix
+    cars~~951           temporary: readers ignore names with `~~`
     .logwright/cars.lck ours: the writer's lock
-    .logwright/cars.packed  ours: which files the latest pack replaces
-    .logwright/cars.rotated ours: which rotated files there are
-    .logwright/cut/     ours: copies of what was cut
+    .logwright/cars.packed  ours: the files that the latest pack replaces
+    .logwright/cars.rotated ours: the rotated files
+    .logwright/cut/     ours: copies of bytes that were cut
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ from ...errors import WrongUse
 ADD, REMOVE, ADDX, REMOVE_TENTATIVE, SAVE_XID, UNREMOVE, CONFIRM_REMOVE, ADD_XID, STATE_DUMP = range(9)
 REMOVE_TENTATIVE_XID: Final = 9
 CONTINUE: Final = 10
-"""Operations by number. In a file a CONTINUE is an 8, like a STATE_DUMP: which one is a question of the dialect."""
+"""Operations by number. In a file a CONTINUE is an 8, like a STATE_DUMP: the dialect decides which it is."""
 CONTINUE_BYTE: Final = 8
 
 DOCUMENTED, KESTREL2, UNDECIDED = range(3)
-"""Dialects by number. In the third an 8 or a 9 is no answer yet: a walk stops there."""
+"""Dialects by number. While the dialect is UNDECIDED, a walk stops at an 8 or a 9."""
 
 XID: Final = struct.Struct("<i")
 SIZE: Final = struct.Struct("<i")
@@ -61,21 +61,21 @@ XID_HEAD: Final = struct.Struct("<Bi")
 """opcode, xid"""
 
 LEAST_SIZE: Final = {ADD: 4, ADDX: 16, ADD_XID: 16, CONTINUE: 16}
-"""What `size` counts when there is no data."""
+"""The value of `size` without data."""
 DATA_HEAD_BYTES: Final = {
     ADD: ADD_HEAD.size,
     ADDX: ADDX_HEAD.size,
     ADD_XID: ADD_XID_HEAD.size,
     CONTINUE: ADD_XID_HEAD.size,
 }
-"""The operations that add an item, and how many bytes of each come before its data."""
+"""The operations that add an item, and the number of bytes before the data of each."""
 LONGEST_HEAD_BYTES: Final = ADD_XID_HEAD.size
 MAX_SIZE: Final = 2**31 - 1
 MAX_DATA_BYTES: Final = MAX_SIZE - 16
 
 FIRST_PLAUSIBLE_MS: Final = 946_684_800_000
 LAST_PLAUSIBLE_MS: Final = 4_102_444_800_000
-"""The years 2000 to 2100: when an item can have been added, for a search among bad bytes."""
+"""The years 2000 to 2100: a search in damaged bytes expects items that were added in these."""
 
 PACK_SUFFIX: Final = ".pack"
 TEMPORARY: Final = "~~"
@@ -86,7 +86,7 @@ ROTATED_SUFFIX: Final = ".rotated"
 PARKED_SUFFIX: Final = "_parked"
 
 MAX_NAME_BYTES: Final = 255 - len(".99999999999999999999.pack")
-"""How long the name of a queue can be, so that file systems take the longest name of one of its files."""
+"""The longest name of a queue: the names of its files must not be too long for a file system."""
 
 _ROTATED_NAME: Final = re.compile(r"([^./~\x00][^./\x00]*)\.([0-9]{1,20})(\.pack)?", re.DOTALL)
 _NEWEST_NAME: Final = re.compile(r"[^./~\x00][^./\x00]*", re.DOTALL)
@@ -100,21 +100,21 @@ assert XID_HEAD.size == 5
 
 
 def check_queue_name(name: object) -> None:
-    """Raise `WrongUse` for what a new queue cannot be called; as a path it might lead out of the directory."""
+    """Raise `WrongUse` if a new queue cannot have this name. Some names would lead out of the directory as paths."""
     if not isinstance(name, str):
-        raise WrongUse(f"{name!r} is no name of a queue: it is no text")
+        raise WrongUse(f"{name!r} is not a valid queue name: it is not a string")
     if _QUEUE_NAME.fullmatch(name) is None:
-        raise WrongUse(f"{name!r} is no name of a queue: none of / ~ + . may be in it, but for one + within")
+        raise WrongUse(f"{name!r} is not a valid queue name: it must not contain / ~ + . except for one + inside")
     try:
-        size = len(name.encode("utf-8", "surrogateescape"))  # as a file is called, which need not be text
+        size = len(name.encode("utf-8", "surrogateescape"))  # names of files need not be UTF-8
     except UnicodeEncodeError:
-        raise WrongUse(f"{name!r} is no name of a queue: no file can be called that") from None
+        raise WrongUse(f"{name!r} is not a valid queue name: it is not a valid file name") from None
     if size > MAX_NAME_BYTES:
-        raise WrongUse(f"{name[:40]!r}… is too long for the name of a queue: {MAX_NAME_BYTES} bytes at most")
+        raise WrongUse(f"{name[:40]!r}… is too long for a queue name: the limit is {MAX_NAME_BYTES} bytes")
 
 
 def is_queue_name(name: object) -> bool:
-    """Whether a new queue may have this name: none of `/ ~ + .` in it, apart from one `+` of a fan-out queue."""
+    """Whether a new queue may have this name: without `/ ~ + .`, except for the one `+` of a fan-out queue."""
     try:
         check_queue_name(name)
     except WrongUse:
@@ -124,13 +124,13 @@ def is_queue_name(name: object) -> bool:
 
 PLACEHOLDER_ADDED: Final = 0
 PLACEHOLDER_EXPIRES: Final = 1
-"""The times in milliseconds of an item that a repair puts where another one was lost: it has expired."""
+"""The times in milliseconds of an item that a repair writes in place of a lost one: it has expired."""
 
 
 def parse_name(name: str) -> tuple[str, int | None, bool] | None:
     """The queue that a file belongs to, the number that it was rotated under, and whether it is a pack.
 
-    The number is None for a queue's newest file. None for a name that is no file of a queue's.
+    The number is None for a queue's newest file. Returns None for a name that no file of a queue has.
     """
     if TEMPORARY in name:
         return None
@@ -146,8 +146,8 @@ def rotated_name(queue: str, timestamp_ms: int) -> str:
 
 
 def parked_name(queue: str) -> str:
-    """Where the items of a queue are parked that have failed too often, unless it says otherwise."""
-    return f"{queue.replace('+', '-')}{PARKED_SUFFIX}"  # without the +: it would be a child of the parent, and get all
+    """The queue that failed items of a queue are parked in, unless `park` names another one."""
+    return f"{queue.replace('+', '-')}{PARKED_SUFFIX}"  # with a + it would be a child, and receive every item
 
 
 def lock_name(queue: str) -> str:

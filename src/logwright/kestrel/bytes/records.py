@@ -1,19 +1,19 @@
-"""What the bytes of a Kestrel journal mean: the operation on a queue.
+"""The records of kestrel: operations on a queue.
 
-add                     add an item at the tail; without the time when it was added (Starling's, of 2007)
+add                     add an item at the tail, without the time when it was added (from Starling, 2007)
 addx                    add an item at the tail
 remove                  remove the head
 remove_tentative        reserve the head under the next transaction id
 remove_tentative_xid    reserve the head under this id                                 (kestrel2)
-save_xid                the last used transaction id is this
-unremove                the reserved item goes back to the head
-confirm_remove          the reserved item is done with
+save_xid                set the last used transaction id
+unremove                put the reserved item back at the head
+confirm_remove          finish the reserved item
 add_xid                 add an item at the tail, to be reserved under this id
-continue                the reserved item is done with, and this one is added          (kestrel2)
-state_dump              state for reading after it: `count` add_xid follow            (documented)
+continue                finish the reserved item, and add this one                     (kestrel2)
+state_dump              the state for a process that reads behind: `count` add_xid follow (documented)
 
-Which of them a journal can hold is a question of its dialect: `documented` is what the original describes, `kestrel2`
-what its releases write.
+The dialect of a journal decides which of them it can contain: `documented` is the dialect of the original's
+description, `kestrel2` that of its releases.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "remove_tentative_xid": ("xid",),
     "continue": ("xid", *_OF_ITEMS),
 }
-"""Which fields an operation has."""
+"""The fields of each operation."""
 DIALECT_OF: Final[dict[str, Dialect]] = {
     "state_dump": "documented",
     "remove_tentative_xid": "kestrel2",
@@ -85,7 +85,7 @@ DIALECT_OF: Final[dict[str, Dialect]] = {
 
 
 def head_bytes(number: int) -> int:
-    """How long an operation that adds an item is without its data."""
+    """The size of an operation that adds an item, without its data."""
     return DATA_HEAD_BYTES[number]
 
 
@@ -97,7 +97,7 @@ def check_dialect(dialect: str) -> Dialect:
 
 
 def refuse_kestrel2(kind: int) -> None:
-    """Raise `WrongUse`: this operation is of kestrel2, and the journal is not."""
+    """Raise `WrongUse`: only journals of kestrel2 can contain this operation."""
     raise WrongUse(f"the operation {OP_NAMES[kind]} is of the dialect kestrel2, which this journal is not in")
 
 
@@ -114,14 +114,14 @@ def check_item(data_bytes: int, added: int | None, expires: int | None) -> None:
     if added is not None and not -(2**63) <= added < 2**63:
         raise WrongUse(f"the time {added} does not fit 64 bits of milliseconds")
     if expires is not None and (expires == 0 or not -(2**63) <= expires < 2**63):
-        raise WrongUse(f"an item cannot expire at {expires}: that is milliseconds since the epoch, or None for never")
+        raise WrongUse(f"an item cannot expire at {expires}: give milliseconds since the epoch, or None for never")
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
     """One operation of a journal. Fields that it does not have are None; times are milliseconds since the epoch.
 
-    `expires` is None as well for an item that never does. The `expires` of an `add` is a whole number of seconds.
+    `expires` is also None for an item that never expires. The `expires` of an `add` is a whole number of seconds.
     """
 
     op: str
@@ -133,13 +133,13 @@ class Operation:
 
     @property
     def number(self) -> int:
-        """The number of the operation, which only for `continue` differs from the byte in the file."""
+        """The number of the operation; it equals the byte in the file, except for `continue`."""
         return OPS[self.op]
 
     def validate(self) -> None:
-        """Raise `WrongUse` or `TooLarge` for what the format cannot hold."""
+        """Raise `WrongUse` or `TooLarge` for an operation that the format cannot hold."""
         if self.op not in OPS:
-            raise WrongUse(f"there is no operation {self.op!r}; there are {', '.join(OPS)}")
+            raise WrongUse(f"there is no operation {self.op!r}; the operations are {', '.join(OPS)}")
         fields = FIELDS[self.op]
         for name in ("xid", "count", "added", "expires", "data"):
             value = getattr(self, name)
@@ -150,14 +150,14 @@ class Operation:
         if self.xid is not None:
             check_xid(self.xid)
         if self.count is not None and not 0 <= self.count < 2**31:
-            raise WrongUse(f"a count of {self.count} is not within 0 and 2^31 - 1")
+            raise WrongUse(f"a count of {self.count} is not between 0 and 2^31 - 1")
         if self.data is not None:
             check_item(len(self.data), self.added, self.expires)
         if self.op == "add" and self.expires is not None:
             seconds, rest = divmod(self.expires, 1000)
             if rest or not -(2**31) <= seconds < 2**31:
-                raise WrongUse(f"the expiry of an add is in whole seconds of 32 bits, not {self.expires} ms")
+                raise WrongUse(f"the expiry of an add is a whole number of seconds of 32 bits, not {self.expires} ms")
 
     def as_json(self) -> dict[str, Any]:
-        """Name and fields; `data` stays bytes."""
+        """Name and fields; `data` is bytes."""
         return {"op": self.op, **{name: getattr(self, name) for name in FIELDS[self.op]}}
