@@ -348,7 +348,7 @@ def test_messages_without_a_key_go_to_the_destination_queue(tmp_path: Path) -> N
         writer.append(b"no text", key=b"\xff", timestamp=ADDED * 1_000_000)
     by_key = ("--to", "kestrel", "--by-key")
     outcome = run("convert", tmp_path / "messages", tmp_path / "jobs", *by_key)
-    assert_one_error_line(outcome, 2, "a key is no text")
+    assert_one_error_line(outcome, 2, "a key is not UTF-8")
     assert run("convert", tmp_path / "messages", tmp_path / "jobs", "--to", "kestrel").code == 0
     assert len(run("state", tmp_path / "jobs" / "jobs", "--json").object["items"]) == 3
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from logwright.kestrel.model import open_queues
-from logwright.kestrel.model.engine import Engine, Hand
+from logwright.kestrel.model.engine import Engine, RemovedItems
 from logwright.kestrel.model.memory import Memory
 from tests.appendfile import interrupts as appendfile
 from tests.kestrel import interrupts as kestrel
@@ -82,8 +82,8 @@ def test_items_keep_their_order_at_whichever_bytecode_a_read_is_interrupted(name
 
 
 def test_queue_that_returns_items_to_the_tail_is_detected(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def give_to_tail(self: Engine, hand: Hand) -> None:
-        for entry in hand:
+    def give_to_tail(self: Engine, removed: RemovedItems) -> None:
+        for entry in removed:
             self.shelf.put(entry[0])
 
     monkeypatch.setattr(Engine, "give_back", give_to_tail)
@@ -95,6 +95,6 @@ def test_queue_that_continues_after_an_interrupt_is_detected(place: Path, monkey
     def run_directly(self: Memory, work: Callable[[], object], *, together: bool = True) -> object:
         return work()
 
-    monkeypatch.setattr(Memory, "settled", run_directly)
+    monkeypatch.setattr(Memory, "atomically", run_directly)
     with pytest.raises(AssertionError, match="interrupted at bytecode"):
         interrupt_everywhere(kestrel.CASES["get many"], place, 1000)

@@ -227,7 +227,7 @@ def opening(settings: dict[str, Any], directory: Path, interrupt: Interrupt) -> 
     with Queue(directory, "q", background=False, **settings) as queue:
         queue.put_many(ITEMS)
         queue.reserve_many(3)
-        queue._engine.put_back_unseen = lambda xids: None  # type: ignore[method-assign]
+        queue._engine.put_back_undelivered = lambda xids: None  # type: ignore[method-assign]
         child = Queue(directory, "q+child", background=False, **settings)
         child.put(b"a")
         child.close()

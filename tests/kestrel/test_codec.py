@@ -49,10 +49,14 @@ CASES = {
 MALFORMED = {
     "an opcode that there is not": ("7f", DOCUMENTED, "there is no operation 127"),
     "a 9 where there is none": ("0905000000", DOCUMENTED, "there is no operation 9"),
-    "an add of less than its head": ("000300000000000000", DOCUMENTED, "the size is 3, and add has at least 4"),
-    "an addx of less than its head": ("020f000000" + "00" * 16, DOCUMENTED, "the size is 15, and addx has at least 16"),
-    "a negative size": ("0705000000ffffffff", DOCUMENTED, "the size is -1, and add_xid has at least 16"),
-    "a small continue": ("080500000002000000", KESTREL2, "the size is 2, and continue has at least 16"),
+    "an add of less than its head": ("000300000000000000", DOCUMENTED, "the size is 3, but that of add is at least 4"),
+    "an addx of less than its head": (
+        "020f000000" + "00" * 16,
+        DOCUMENTED,
+        "the size is 15, but that of addx is at least 16",
+    ),
+    "a negative size": ("0705000000ffffffff", DOCUMENTED, "the size is -1, but that of add_xid is at least 16"),
+    "a small continue": ("080500000002000000", KESTREL2, "the size is 2, but that of continue is at least 16"),
     "a negative count": ("0805000000ffffffff", DOCUMENTED, "the count of a state dump is -1"),
 }
 CASE = pytest.mark.parametrize(("operation", "encoded"), CASES.values(), ids=CASES)
@@ -91,7 +95,7 @@ def test_malformed_operation_is_reported_with_its_position(encoded: str, dialect
 
 
 def test_decoding_without_a_dialect_is_refused() -> None:
-    with pytest.raises(WrongUse, match="in one dialect or in the other"):
+    with pytest.raises(WrongUse, match="cannot be decoded without a dialect"):
         codec.decode(b"\x01", dialect=UNDECIDED)
 
 

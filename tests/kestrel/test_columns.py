@@ -112,15 +112,15 @@ def test_rows_without_an_operation_are_items(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("table", "reason"),
     [
-        ({"op": ["fetch"]}, "'fetch' is no operation"),
-        ({"op": [None]}, "None is no operation"),
+        ({"op": ["fetch"]}, "'fetch' is not an operation"),
+        ({"op": [None]}, "None is not an operation"),
         ({"op": ["addx"]}, "the operation addx needs data"),
         ({"op": ["addx"], "data": [None]}, "the operation addx needs data"),
         ({"op": ["confirm_remove"]}, "the operation confirm_remove needs xid"),
         ({"op": ["confirm_remove"], "xid": [2**40]}, "must fit 32 bits"),
         ({"op": ["confirm_remove"], "xid": ["5"]}, "must be a whole number"),
         ({"op": ["state_dump"], "xid": [1], "count": [-1]}, "a count of -1"),
-        ({"op": ["add"], "data": ["x"], "expires": [1500]}, "whole seconds"),
+        ({"op": ["add"], "data": ["x"], "expires": [1500]}, "a whole number of seconds"),
         ({"data": [5]}, "must be binary or string"),
         ({"data": ["x"], "added": ["yesterday"]}, "must be timestamps"),
         ({"key": ["x"]}, "neither op nor data"),

@@ -12,7 +12,7 @@ import pytest
 from logwright.errors import StorageFailed
 from logwright.kestrel.files.reader import Reader
 from logwright.kestrel.model import compaction
-from logwright.kestrel.model.engine import Hand
+from logwright.kestrel.model.engine import RemovedItems
 from logwright.kestrel.model.queue import Queue
 
 ITEMS = [b"%d" % number for number in range(8)]
@@ -33,7 +33,7 @@ def test_removals_at_the_end_of_the_journal_are_truncated(queue: Queue) -> None:
     queue.sync()
     before = queue.path.read_bytes()
     engine = queue._engine
-    engine.give_back(engine.take_many(5, Hand()))
+    engine.give_back(engine.take_many(5, RemovedItems()))
     queue.sync()
     assert queue.path.read_bytes() == before
     assert list(queue) == waiting(queue.path) == ITEMS
@@ -43,7 +43,7 @@ def test_removals_at_the_end_of_the_journal_are_truncated(queue: Queue) -> None:
 
 def test_write_that_fails_later_leaves_no_zeros_where_removals_were(queue: Queue, tmp_path: Path) -> None:
     engine = queue._engine
-    hand = engine.take_many(5, Hand())
+    hand = engine.take_many(5, RemovedItems())
     engine.sync()
     engine.give_back(hand)
     size = engine._file.size()
@@ -53,7 +53,7 @@ def test_write_that_fails_later_leaves_no_zeros_where_removals_were(queue: Queue
 
 def test_items_return_to_the_head_even_if_the_queue_was_used_since(queue: Queue) -> None:
     engine = queue._engine
-    hand = engine.take_many(3, Hand())
+    hand = engine.take_many(3, RemovedItems())
     assert queue.get() == b"3"
     queue.put(b"new")
     engine.give_back(hand)
@@ -65,7 +65,7 @@ def test_items_return_to_the_head_even_if_the_queue_was_used_since(queue: Queue)
 
 def test_items_return_before_those_aborted_meanwhile(queue: Queue) -> None:
     engine = queue._engine
-    hand = engine.take_many(2, Hand())
+    hand = engine.take_many(2, RemovedItems())
     queue.abort(*queue.reserve_many(2))
     engine.give_back(hand)
     queue.sync()
@@ -77,7 +77,7 @@ def test_items_return_to_the_head_of_a_queue_that_reads_behind(aborts: bool, tmp
     with Queue(tmp_path, "q", background=False, max_memory_bytes=3) as queue:
         queue.put_many(ITEMS)
         engine = queue._engine
-        hand = engine.take_many(5, Hand())
+        hand = engine.take_many(5, RemovedItems())
         queue.put(b"new")
         if aborts:
             queue.abort(*queue.reserve_many(1))
@@ -113,11 +113,11 @@ def test_items_go_to_the_tail_if_the_journal_cannot_be_rewritten(
 
 def check_tail(queue: Queue, caplog: pytest.LogCaptureFixture) -> None:
     engine = queue._engine
-    hand = engine.take_many(2, Hand())
+    hand = engine.take_many(2, RemovedItems())
     queue.put(b"new")
     with caplog.at_level(logging.WARNING, "logwright.kestrel"):
         engine.give_back(hand)
-    assert "a call was interrupted, and its 2 items go to the tail" in caplog.text
+    assert "a call was interrupted; its 2 items are put at the tail" in caplog.text
     queue.sync()
     assert list(queue) == waiting(queue.path) == [*ITEMS[2:], b"new", *ITEMS[:2]]
 
@@ -127,7 +127,7 @@ def test_reserved_items_return_in_the_order_of_their_reservations(queue: Queue) 
     xids: list[int] = []
     queue._engine.reserve_many(5, xids)
     assert sorted(xids) != xids, "the ids have wrapped around"
-    queue._engine.put_back_unseen(xids)
+    queue._engine.put_back_undelivered(xids)
     queue.sync()
     assert list(queue) == waiting(queue.path) == ITEMS
 
@@ -135,18 +135,18 @@ def test_reserved_items_return_in_the_order_of_their_reservations(queue: Queue) 
 def test_undelivered_item_is_found_even_if_other_threads_read_more(queue: Queue) -> None:
     engine = queue._engine
     assert not engine.shelf.holds
-    assert engine.shelf.hand_out() == b"0"
-    other = threading.Thread(target=lambda: [queue.get(), engine.shelf.hand_out()])
+    assert engine.shelf.get_and_hold() == b"0"
+    other = threading.Thread(target=lambda: [queue.get(), engine.shelf.get_and_hold()])
     other.start()
     other.join()
     assert engine.shelf.holds
-    assert [entry[0] for entry in engine.hand()] == [b"0"]
+    assert [entry[0] for entry in engine.take_held()] == [b"0"]
     assert not engine.shelf.holds
-    assert engine.hand() == []
+    assert engine.take_held() == []
 
 
 def test_delivered_item_is_not_retained(queue: Queue) -> None:
     assert queue.get() == b"0"
     assert not queue._engine.shelf.holds
     assert queue._engine.shelf.get() == b"1"
-    assert queue._engine.hand() == []
+    assert queue._engine.take_held() == []

@@ -97,7 +97,7 @@ def test_files_replaced_by_a_foreign_pack_are_kept_and_reported(
     with caplog.at_level(logging.WARNING), Queue(tmp_path, "cars") as queue:
         assert list(queue) == [b"B", b"C"]
     assert [record.getMessage().split(", which")[0] for record in caplog.records] == [
-        f"{tmp_path / 'cars.950.pack'}: a pack from elsewhere replaces {name}" for name in ("cars.904", "cars.950")
+        f"{tmp_path / 'cars.950.pack'}: a pack of another program replaces {name}" for name in ("cars.904", "cars.950")
     ]
     summary = Reader(tmp_path / "cars").summary()
     assert summary.details["kept_bytes"] == sum(map(len, OLD.values()))

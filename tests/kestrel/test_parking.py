@@ -80,8 +80,8 @@ def test_plan_counts_and_changes_nothing(parked: Path) -> None:
         ("cars_parked", "../cars", NotFound, "there is no such queue"),
         ("cars_parked.5", None, WrongUse, "newest file"),
         ("nowhere_parked", None, NotFound, "there is no such queue"),
-        ("cars", None, WrongUse, "name it, by --to"),
-        ("a-b_parked", None, WrongUse, "it may be a[+]b or a-b"),
+        ("cars", None, WrongUse, "name it with --to"),
+        ("a-b_parked", None, WrongUse, "a[+]b or a-b"),
         (".", None, WrongUse, "newest file"),
     ],
 )

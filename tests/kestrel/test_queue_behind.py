@@ -180,7 +180,7 @@ def test_file_changed_by_others_is_detected(make: MakeQueue) -> None:
             queue.put(data)
         with queue.path.open("r+b") as file:
             file.truncate(20 * 51)
-        with pytest.raises(DamagedJournal, match="more items were to be here"):
+        with pytest.raises(DamagedJournal, match="more items should be here"):
             list(drained(queue))
 
 
@@ -311,14 +311,14 @@ def test_background_thread_syncs_before_callers_wait_for_its_rotation(monkeypatc
 def test_closing_does_not_wait_for_a_pack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compaction, "SMALL_BYTES", 0)
     begun, may_continue = threading.Event(), threading.Event()
-    original = compaction.Compaction._go_on
+    original = compaction.Compaction._check_stopped
 
     def slow(self: Any) -> None:
         begun.set()
         assert may_continue.wait(DEADLINE_SECONDS)
         original(self)
 
-    monkeypatch.setattr(compaction.Compaction, "_go_on", slow)
+    monkeypatch.setattr(compaction.Compaction, "_check_stopped", slow)
     queue = Queue(tmp_path, "cars", max_memory_bytes=500, max_journal_bytes=1000)
     queue.put_many(numbers(0, 100))
     queue.get_many(90)
@@ -474,7 +474,7 @@ def test_backlog_of_50_megabytes_takes_little_memory(tmp_path: Path) -> None:
 
 def test_caretaker_runs_its_tasks_and_ends() -> None:
     done = threading.Semaphore(0)
-    caretaker = compaction.Caretaker("cars", done.release)
+    caretaker = compaction.MaintenanceThread("cars", done.release)
     for _ in range(3):
         caretaker.request()
         assert done.acquire(timeout=DEADLINE_SECONDS)
@@ -498,10 +498,10 @@ def test_caretaker_continues_after_a_failure(caplog: pytest.LogCaptureFixture) -
         tried.release()
         raise StorageFailed("sync", "cars", OSError(5, "Input/output error"))
 
-    caretaker = compaction.Caretaker("cars", fail)
+    caretaker = compaction.MaintenanceThread("cars", fail)
     with caplog.at_level(logging.WARNING, logger="logwright"):
         for _ in range(2):
             caretaker.request()
             assert tried.acquire(timeout=DEADLINE_SECONDS)
         caretaker.stop()
-    assert "the journal of cars is not compacted" in caplog.text
+    assert "cars: compaction or a sweep failed" in caplog.text

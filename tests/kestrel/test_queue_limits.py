@@ -426,7 +426,7 @@ def test_item_being_moved_is_not_visible_to_others(make: MakeQueue) -> None:
         queue.put(b"bad")
         item = queue.reserve()
         queue._engine.abort([item.xid])
-        with pytest.raises(WrongUse, match="no transaction 1"):
+        with pytest.raises(WrongUse, match="transaction 1 is not open"):
             queue.confirm(item.xid)
         queue._engine.moving.finish()
         assert queue.unpark() == 1

@@ -149,7 +149,7 @@ def moves_to(option: Literal["expire_to", "park"], queue: str) -> Moves:
 @pytest.mark.parametrize("option", ["expire_to", "park"])
 def test_items_do_not_move_to_a_child_of_their_queue(option: Literal["expire_to", "park"], tmp_path: Path) -> None:
     """At the next start it would be opened with its parent's limits, and would have to move its items to itself."""
-    with pytest.raises(WrongUse, match=r"cannot move to news\+late, which gets all of them"):
+    with pytest.raises(WrongUse, match=r"cannot move to news\+late, which receives all of them"):
         Queue(tmp_path, "news", max_attempts=2, **moves_to(option, "news+late"))
     with Queue(tmp_path, "news+late", max_attempts=2, **moves_to(option, "news")) as child:
         child.put(b"a")

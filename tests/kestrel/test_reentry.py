@@ -95,7 +95,7 @@ class Item(bytes):
     def __del__(self) -> None:
         if self.shelf is not None:
             with self.shelf.mutex:
-                self.shelf.put_held(b"from a finalizer", 0, 0)
+                self.shelf.put_locked(b"from a finalizer", 0, 0)
 
 
 def clearing_a_shelf_of_items_that_put_others() -> None:

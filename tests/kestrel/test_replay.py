@@ -149,7 +149,7 @@ def test_state_dump_ends_its_file(twin: Any) -> None:
     queue = Queue(twin, ADD, state_dump(9, 2), add_xid(5, b""), add_xid(6, b""))
     assert (queue.items, queue.replay.xid, queue.anomalies) == ([0], 0, [])
     queue.add(ADD, REMOVE, add_xid(7, b""))
-    assert (queue.items, queue.anomalies) == ([0], [(4, "behind_state_dump")])
+    assert (queue.items, queue.anomalies) == ([0], [(4, "after_state_dump")])
     queue.replay.begin_file(1)
     queue.add(ADD, REMOVE, REMOVE, REMOVE)
     assert (queue.items, queue.replay.added) == ([], 2)

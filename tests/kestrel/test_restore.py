@@ -113,9 +113,9 @@ def test_invalid_file_rows_are_refused(tmp_path: Path) -> None:
         (pa.concat_tables([one, named]), DamagedJournal, "operations of several files under this name"),
         (changed(one, "position", [0, 10]), DamagedJournal, r"cars\.50 @ 10: the tables have two operations"),
         (changed(one, "size", [22, 30]), DamagedJournal, "have 52 bytes, and they have 44"),
-        (changed(one, "op", ["addx", None]), WrongUse, "column op is null"),
-        (changed(one, "added", [None, 5]), WrongUse, "when its item was added"),
-        (changed(one, "op", ["add", "nothing"]), WrongUse, "'nothing' is no operation"),
+        (changed(one, "op", ["addx", None]), WrongUse, "null in the column op"),
+        (changed(one, "added", [None, 5]), WrongUse, "has neither added nor added_ms"),
+        (changed(one, "op", ["add", "nothing"]), WrongUse, "'nothing' is not an operation"),
     ]
     for number, (table, kind, message) in enumerate(wrong):
         with pytest.raises(kind, match=message):

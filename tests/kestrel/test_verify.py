@@ -32,10 +32,10 @@ def test_operation_that_does_not_fit_the_queue_is_an_anomaly(tmp_path: Path) -> 
     report = Reader(write(tmp_path / "cars", RESERVE, confirm(7), unremove(8))).verify()
     assert report.sound
     assert [(anomaly.file, anomaly.position, anomaly.message) for anomaly in report.anomalies] == [
-        ("cars.50", 0, "nothing is there to be removed"),
-        ("cars", 0, "nothing is there to be reserved"),
-        ("cars", 1, "no transaction 7 is open"),
-        ("cars", 6, "no transaction 8 is open"),
+        ("cars.50", 0, "there is no item to remove"),
+        ("cars", 0, "there is no item to reserve"),
+        ("cars", 1, "transaction 7 is not open"),
+        ("cars", 6, "transaction 8 is not open"),
     ]
 
 
@@ -110,7 +110,7 @@ def test_unreadable_file_is_a_problem_and_hides_nothing(tmp_path: Path) -> None:
 
 def test_operations_after_a_state_dump_are_reported_once(tmp_path: Path) -> None:
     report = Reader(write(tmp_path / "cars", A, state_dump(1, 0), B, REMOVE, REMOVE)).verify()
-    assert kinds(report.anomalies) == [("cars", 31, "behind_state_dump")]
+    assert kinds(report.anomalies) == [("cars", 31, "after_state_dump")]
 
 
 def test_very_many_anomalies_are_counted_and_not_all_listed(tmp_path: Path) -> None:

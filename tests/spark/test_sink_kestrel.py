@@ -127,7 +127,7 @@ def test_items_without_a_queue_go_to_the_queue_of_the_option(spark: Any, tmp_pat
             "an item of a queue has no op, xid: select",
         ),
         ("queue STRING, added TIMESTAMP", {}, "there is no column data"),
-        ("data BINARY", {}, "say which queue the items are for"),
+        ("data BINARY", {}, "name the queue of the items"),
         ("queue STRING, data INTEGER", {}, "column data is int32, and must be binary or string"),
         ("queue INTEGER, data BINARY", {}, "column queue is int32, and must be binary or string"),
         ("queue STRING, data BINARY, expires INTEGER", {}, "column expires is int32, and must be timestamps"),

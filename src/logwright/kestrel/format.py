@@ -1,4 +1,4 @@
-"""KestrelFormat: what the rest of the package may ask of this format."""
+"""KestrelFormat: the implementation of `Format` for kestrel."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class KestrelFormat(Format):
-    """Journals of queues, as Kestrel writes them."""
+    """The journals of Kestrel's queues."""
 
     name: ClassVar[str] = "kestrel"
     title: ClassVar[str] = "queue journal of Kestrel"
@@ -98,7 +98,7 @@ class KestrelFormat(Format):
 
 
 class _QueueItems(Items):
-    """The items of queues, reserved or waiting."""
+    """The reserved and waiting items of queues."""
 
     @property
     def schema(self) -> pa.Schema:

@@ -14,7 +14,7 @@ from logwright.servers.queue.limits import ServerLimits
 from tests.servers.queue.support import Client, serving
 
 DAMAGED = b"SERVER_ERROR the queue's journal is damaged\r\n"
-HELD = b"SERVER_ERROR another process has the queue\r\n"
+HELD = b"SERVER_ERROR another process has locked the queue\r\n"
 NO_FILE = b"SERVER_ERROR a directory or a link has the name of the queue\r\n"
 QUICK = ServerLimits(retry_seconds=0.002)
 REQUESTS = (

@@ -41,7 +41,7 @@ def test_status_that_cannot_be_saved_is_refused(tmp_path: Path, caplog: pytest.L
     settings: dict[str, Any] = {"status_file": tmp_path / "status", "disk": disk}
     with serving(tmp_path / "queues", **settings) as served, Client(served) as client:
         disk.failing = {"write": errno.ENOSPC}
-        assert client.ask(b"status readonly\r\nstatus\r\n") == b"SERVER_ERROR the status could not be kept\r\nUP\r\n"
+        assert client.ask(b"status readonly\r\nstatus\r\n") == b"SERVER_ERROR the status could not be saved\r\nUP\r\n"
         disk.failing = {}
         assert client.ask(b"status readonly\r\nstatus\r\n") == b"END\r\nREADONLY\r\n"
 

@@ -281,23 +281,23 @@ def test_example_file_of_the_page_is_valid(tmp_path: Path) -> None:
     ("text", "reason"),
     [
         ("orders = 5", "orders must be a table"),
-        ("[orders]\nmax_item = 5", "'max_item' is unknown; known are max_items, max_bytes"),
-        ("[orders]\nsweep_seconds = 5", "'sweep_seconds' is unknown; known are"),
+        ("[orders]\nmax_item = 5", "there is no option 'max_item'; the options are max_items, max_bytes"),
+        ("[orders]\nsweep_seconds = 5", "there is no option 'sweep_seconds'; the options are"),
         ("[orders]\nmax_bytes = 'many'", "is not a size"),
         ("[orders]\ndiscard_old_when_full = 1", "must be true or false"),
         ("[orders]\nmax_items = 'x'", "orders: max_items cannot be 'x'"),
-        ("[orders]\npark = 'graves'", "orders: park is where items go after max_attempts"),
-        ("[orders]\nexpire_to = 'orders'", "orders: the items of a queue cannot move to the queue itself"),
+        ("[orders]\npark = 'graves'", "orders: park needs max_attempts"),
+        ("[orders]\nexpire_to = 'orders'", "orders: the items of a queue cannot move to the same queue"),
         (
             "[a]\nexpire_to = 'b'\n[b]\nexpire_to = 'c'\n[c]\nexpire_to = 'b'",
-            "items would move in a circle: b to c to b",
+            "items would move in a cycle: b to c to b",
         ),
         (
             "[a]\nmax_attempts = 1\npark = 'b'\n[b]\nmax_attempts = 1\npark = 'a'",
-            "items would move in a circle: b to a to b",
+            "items would move in a cycle: b to a to b",
         ),
-        ("[a]\nexpire_to = 'b'\n[b]\nmax_attempts = 1\npark = 'a'", "items would move in a circle: b to a to b"),
-        ("[a]\nexpire_to = 'b+c'\n[b]\nexpire_to = 'a'", "items would move in a circle: b+c to a to b+c"),
+        ("[a]\nexpire_to = 'b'\n[b]\nmax_attempts = 1\npark = 'a'", "items would move in a cycle: b to a to b"),
+        ("[a]\nexpire_to = 'b+c'\n[b]\nexpire_to = 'a'", "items would move in a cycle: b+c to a to b+c"),
         ("[orders]\nexpire_to = 'a/b'", "orders: expire_to"),
         ("['../x']\nmax_items = 1", "../x"),
         ("[orders", "Expected ']'"),
@@ -313,7 +313,7 @@ def test_invalid_file_is_refused_with_the_reason(text: str, reason: str, tmp_pat
 
 
 def test_server_does_not_start_with_invalid_limits(tmp_path: Path) -> None:
-    with pytest.raises(WrongUse, match="items would move in a circle: b to a to b"):
+    with pytest.raises(WrongUse, match="items would move in a cycle: b to a to b"):
         QueueServer(ServerSettings(directory=tmp_path, named={"a": {"expire_to": "b"}, "b": {"expire_to": "a"}}))
 
 

@@ -75,8 +75,6 @@ ALL_COLUMNS: Final = (1 << 8) - 1
 NO_TIME: Final = -(2**63)
 """The latest time among operations that have none."""
 
-TIMED: Final = (ADDX, ADD_XID, CONTINUE)
-"""The operations that add an item with its time."""
 _WITH_XID: Final = tuple(OPS[name] for name, fields in FIELDS.items() if "xid" in fields)
 _HEAD_BYTES: Final = {**DATA_HEAD_BYTES, REMOVE: 1, REMOVE_TENTATIVE: 1, STATE_DUMP: STATE_DUMP_HEAD.size}
 """The size of an operation without its data; operations that are not listed have only an id."""

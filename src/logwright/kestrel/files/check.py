@@ -4,7 +4,7 @@ A problem is something that costs operations: bytes that are none, a file that c
 costs nothing: the journal stays sound. What is wrong in one place never hides the next: reading continues after it.
 
     problems    torn_tail malformed unreadable doubled_name empty_pack changed_pack missing_file truncated changed_file
-    anomalies   empty_queue not_open open_already behind_state_dump dialect dead_file temporary_file pack foreign_file
+    anomalies   empty_queue not_open open_already after_state_dump dialect dead_file temporary_file pack foreign_file
                 repair
 """
 

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""Mutex: a lock of the interpreter's own, which compiled code takes without a call of Python where it is free."""
+"""Mutex: a lock of the interpreter, which compiled code acquires without a call of Python if it is free."""
 
 from cpython.pythread cimport (
     NOWAIT_LOCK,
@@ -15,7 +15,7 @@ from ...errors import WrongUse
 
 
 cdef class Mutex:
-    """A lock for `with`. A thread that has it already is refused, instead of waiting for itself for ever."""
+    """A lock for `with`. A thread that already holds it gets an error: it would wait for itself for ever."""
 
     def __cinit__(self):
         self._lock = PyThread_allocate_lock()

@@ -25,7 +25,7 @@ cdef enum:
     NOT_OPEN = 2
     OPEN_ALREADY = 3
     NAME_TAKEN = 4
-    BEHIND_DUMP = 5
+    AFTER_DUMP = 5
 
 cdef enum:
     ADDED = 0
@@ -51,10 +51,10 @@ cdef class Replay:
     cdef object _watch
     cdef int64_t _watched
     cdef bint _is_watching
-    cdef bint _is_noting
-    cdef int64_t[::1] _noted
-    cdef int64_t _noted_count
-    cdef int64_t _most_noted
+    cdef bint _is_recording
+    cdef int64_t[::1] _recorded
+    cdef int64_t _recorded_count
+    cdef int64_t _most_recorded
     cdef int32_t _file
     cdef bint _is_dumped
     cdef int64_t _dumped
@@ -64,7 +64,7 @@ cdef class Replay:
     cdef int64_t[::1] _slot_xids
     cdef int64_t[::1] _slot_items
     cdef int64_t[::1] _slot_orders
-    cdef dict _others
+    cdef dict _overflow
     cdef int64_t _order
     cdef object _ids
 
@@ -89,23 +89,23 @@ cdef class Replay:
     cdef int _finish(self, int32_t xid, int64_t position) except -1
     @cython.locals(item=int64_t)
     cdef int _apply(self, int kind, int32_t number, int64_t position) except -1
-    cdef int _pass(self, int kind, int32_t number, int64_t position) except -1
+    cdef int _skip(self, int kind, int32_t number, int64_t position) except -1
     cdef int64_t _take(self) except -2
     cdef int64_t _pop_front(self) except -2
     cdef int _end(self, int64_t item, int64_t position, int what, int32_t xid) except -1
     cdef int _forget_attempts(self, int64_t item) except -1
-    cdef int _odd(self, int64_t position, int which, int32_t xid) except -1
-    cdef int _note(self, int64_t item, int64_t position, int what, int32_t xid) except -1
+    cdef int _add_anomaly(self, int64_t position, int which, int32_t xid) except -1
+    cdef int _record(self, int64_t item, int64_t position, int what, int32_t xid) except -1
     @cython.locals(slot=int32_t)
     cdef int _open(self, int32_t xid, int64_t item, int64_t position) except -1
-    cdef int _open_other(self, int32_t xid, int64_t item) except -1
+    cdef int _open_in_overflow(self, int32_t xid, int64_t item) except -1
     cdef int _add_id(self, int32_t xid) except -1
     cdef bint _is_open(self, int32_t xid) except -1
-    cdef bint _is_other(self, int32_t xid) except -1
+    cdef bint _is_in_overflow(self, int32_t xid) except -1
     @cython.locals(slot=int32_t, item=int64_t)
     cdef int64_t _close(self, int32_t xid, int64_t position) except -2
     cdef int _remove_id(self, int32_t xid) except -1
-    cdef int64_t _close_other(self, int32_t xid, int64_t position) except -2
+    cdef int64_t _close_in_overflow(self, int32_t xid, int64_t position) except -2
     @cython.locals(xid=int32_t)
     cdef int32_t _next_xid(self) except 0
     @cython.locals(front=list, first=int64_t, added=int64_t)

@@ -13,7 +13,7 @@ from ...core.bytes._write_buffer cimport WriteBuffer, PyGC_Disable, PyGC_Enable,
 from ..bytes._operations cimport ADD, ADD_XID, ADDX, ADDX_HEAD, has_data, head_bytes
 from ._mutex cimport Mutex
 
-# What shelf.py has, and this uses.
+# Names of shelf.py that are used here.
 cdef bytes REMOVE_BYTE
 cdef object REAL_WRITE, PWRITE, WRITE_ERROR, exc_info
 
@@ -21,16 +21,16 @@ cdef object REAL_WRITE, PWRITE, WRITE_ERROR, exc_info
 cdef class Shelf(WriteBuffer):
     cdef object owner
     cdef readonly Mutex mutex
-    # operations on their way
+    # operations to be written
     cdef public int64_t position
     cdef public int64_t file_size
     cdef public int dialect
     cdef public object write
-    cdef public tuple leaving
+    cdef public tuple in_flight
     cdef public bint unsettled
     cdef public int64_t began
     cdef public int64_t serial
-    # what is held
+    # items that threads hold
     cdef long _holder
     cdef object _held_data
     cdef int64_t _held_added
@@ -60,13 +60,13 @@ cdef class Shelf(WriteBuffer):
     cdef public int64_t max_memory_bytes
     cdef public int64_t max_age
     cdef public int64_t max_attempts
-    cdef public int64_t care_bytes
+    cdef public int64_t compact_bytes
     cdef public int64_t erase_bytes
 
     @cython.final
     @cython.locals(now=int64_t)
     cdef int _put_now(self, data, expires) except -1
-    cpdef put_held(self, bytes data, int64_t added, int64_t expires)
+    cpdef put_locked(self, bytes data, int64_t added, int64_t expires)
     @cython.final
     @cython.locals(size=int64_t, position=int64_t, is_part=bint)
     cdef int _put(self, data, int64_t added, int64_t expires) except -1
@@ -74,7 +74,7 @@ cdef class Shelf(WriteBuffer):
     @cython.locals(at=int64_t, thread=long)
     cdef object _get(self, bint is_held)
     @cython.final
-    cdef int _leave(self, error) except -1
+    cdef int _end_with_error(self, error) except -1
     @cython.final
     cdef int _hold_for_others(self) except -1
     @cython.final
@@ -136,7 +136,7 @@ cdef class Shelf(WriteBuffer):
 cdef inline int end_turn(Shelf shelf, bint has_begun) except -1:
     try:
         if has_begun and shelf.unsettled:
-            shelf._leave(exc_info()[1])
+            shelf._end_with_error(exc_info()[1])
     finally:
         shelf.mutex.release()
     return 0
@@ -171,11 +171,11 @@ cdef inline object get_in_turn(Shelf shelf, bint is_held):
         end_turn(shelf, has_begun)
 
 
-# --- operations on their way ------------------------------------------------------------------------------------------
+# --- operations to be written -----------------------------------------------------------------------------------------
 
 
 cdef inline int64_t emit_add(Shelf shelf, object data, int64_t size, int64_t added, int64_t expires) except -1:
-    """The size is that of the data."""
+    """Write an ADDX, or add it to the buffer; returns its position. `size` is that of the data."""
     cdef int64_t position = shelf.position
     cdef int64_t whole = size + ADDX_HEAD
     cdef bytes operation = None
@@ -209,11 +209,11 @@ cdef inline int64_t add_to_buffer(Shelf shelf, bytes data) except -1:
     return shelf._used
 
 
-cdef inline int leave_buffer(Shelf shelf) except -1:
+cdef inline int take_buffer(Shelf shelf) except -1:
     cdef Py_ssize_t used = shelf._used
-    cdef bint collecting = PyGC_Disable()  # or operations might be taken a second time in between
+    cdef bint collecting = PyGC_Disable()  # or else a finalizer might take the operations a second time
     try:
-        shelf.leaving = shelf._swap(), used
+        shelf.in_flight = shelf._swap(), used
     finally:
         if collecting:
             PyGC_Enable()

@@ -1,18 +1,18 @@
-"""AsyncQueue: a queue for the tasks of an event loop. What its calls mean and promise is said in `queue.py`.
+"""AsyncQueue: a queue for the tasks of an event loop. `queue.py` documents its calls and what they guarantee.
 
     async with AsyncQueue("spool", "orders", sync="always") as queue:       # or: queue = await AsyncQueue.open(…)
         await queue.put(b"an order")
         async with queue.reserve(timeout=5) as item:                        # or: item = await queue.reserve(…)
             await handle(item.data)
 
-With `sync="always"` all tasks that call at the same time share one sync, which is done in a thread while the loop goes
-on. The memory is changed at once, and in the order of the calls.
+With `sync="always"` all tasks that call at the same time share one sync. A thread does it while the loop continues. The
+memory is changed at once, in the order of the calls.
 
-A task that is cancelled loses no item. While it waits for one it takes none. If it is cancelled while its call is being
-synced, a `put`, `confirm` or `abort` takes effect. An item that is being reserved goes back to the head, which counts
-as an attempt; so does one that a `get` has removed (see `Engine.give_back`).
+A cancelled task loses no item. While it waits for an item it has none. If it is cancelled during the sync of its call,
+a `put`, `confirm` or `abort` takes effect. An item that it was reserving is put back at the head, which counts as an
+attempt; an item that its `get` has removed is put back too (see `Engine.give_back`).
 
-A queue belongs to the event loop in which it was opened. Other loops get `WrongUse`.
+A queue belongs to the event loop in which it was opened. In other loops its calls raise `WrongUse`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from ...core.write.aio import AsyncOpening, opened, to_the_end
 from ...errors import Closed, Empty, LogwrightError, WrongUse
 from ..bytes.layout import check_queue_name
 from ..bytes.records import Dialect
-from .engine import Engine, Hand
+from .engine import Engine, RemovedItems
 from .items import Item, as_item, xids_of
 from .limits import Expires, Limits, Options, check_count, check_timeout
 from .open_queues import Handle, Settings
@@ -44,8 +44,8 @@ from .stats import Stats, stats_of
 Found = TypeVar("Found")
 
 
-class Wish(NamedTuple, Generic[Found]):
-    """A request of a caller: how to fulfil it, and how to return what it got when the caller is gone."""
+class Request(NamedTuple, Generic[Found]):
+    """A request of a task: how to get items, and how to put them back if the task is cancelled."""
 
     attempt: Callable[[], Found | None]
     give_back: Callable[[Found], None]
@@ -86,7 +86,7 @@ class AsyncQueue(AsyncOpening):
 
     @property
     def handle(self) -> Handle:
-        """The queue beneath. `Closed` unless this one is open."""
+        """The underlying handle. Raises `Closed` unless the queue is open."""
         if self._handle is None:
             self._refuse_closed()
         return self._handle
@@ -95,7 +95,7 @@ class AsyncQueue(AsyncOpening):
         raise Closed(f"{self.path}: this queue is not open")
 
     def _handle_here(self) -> Handle:
-        """The queue beneath, for the tasks of its loop."""
+        """The underlying handle. Raises `WrongUse` in another event loop."""
         handle = self.handle
         if asyncio.get_running_loop() is not self._loop:
             raise WrongUse(f"{self.path}: this queue belongs to another event loop: open it in the one that uses it")
@@ -106,7 +106,7 @@ class AsyncQueue(AsyncOpening):
 
     @property
     def recovered(self) -> Damage | None:
-        """The torn tail that was cut off the journal on opening; None when it was whole."""
+        """The torn tail that opening has cut off the journal; None if there was none."""
         return self.handle.engine.recovered
 
     @property
@@ -117,7 +117,7 @@ class AsyncQueue(AsyncOpening):
     async def _commit(self, engine: Engine) -> None:
         if not self._is_always:
             return
-        if self._handle is None:  # it is being closed, and so are the groups
+        if self._handle is None:  # the queue is being closed, and its groups too
             await asyncio.to_thread(engine.commit)
             return
         group = self._groups.get(engine)
@@ -138,10 +138,10 @@ class AsyncQueue(AsyncOpening):
         if self._is_always:
             await self._commit(engine)
         if engine.moves:
-            await asyncio.to_thread(engine.moving.attempt)
+            await asyncio.to_thread(engine.moving.finish_or_log)
 
     async def put_many(self, items: Iterable[Buffer], expires: Expires | None = None) -> int:
-        """Add items at the tail, all of them or none; how many those were."""
+        """Add items at the tail, all of them or none; returns their number."""
         contents = [as_bytes(data) for data in items]
         await self._put_to_all(self._handle_here(), contents, expires)
         return len(contents)
@@ -151,16 +151,16 @@ class AsyncQueue(AsyncOpening):
         await asyncio.gather(*(self._commit(engine) for engine in family))
         for engine in family:
             if engine.moves:
-                await asyncio.to_thread(engine.moving.attempt)
+                await asyncio.to_thread(engine.moving.finish_or_log)
 
     # --- taking -----------------------------------------------------------------------------------------------------
 
     async def get(self, timeout: float | None = 0) -> bytes | None:
-        """Remove the head and return its data; None when there is nothing."""
+        """Remove the head and return its data; None if there is no item."""
         if timeout != 0:
             check_timeout(timeout)
         engine = self._engine_here()
-        if not self._is_always and not engine.can_move:  # then nothing is waited for once there is an item
+        if not self._is_always and not engine.can_move:  # a shortcut: there is nothing to wait for
             data = engine.shelf.get()
             if data is not None:
                 return data
@@ -176,9 +176,9 @@ class AsyncQueue(AsyncOpening):
         return [entry[0] for entry in found or ()]
 
     async def peek(self) -> bytes | None:
-        """The data of the head, which stays; None when there is nothing."""
+        """The data of the head, which is not removed; None if there is no item."""
         engine = self._engine_here()
-        item = await self._settled(engine, Wish(engine.peek, lambda item: None), 0)
+        item = await self._move_and_wait(engine, Request(engine.peek, lambda item: None), 0)
         return None if item is None else item.data
 
     def reserve(self, timeout: float | None = 0) -> Reserving:
@@ -193,7 +193,7 @@ class AsyncQueue(AsyncOpening):
         return found[0]
 
     async def reserve_many(self, most: int, timeout: float | None = 0) -> list[Item]:
-        """Reserve up to `most` items from the head; waits for the first one only. An empty list when there is none."""
+        """Reserve up to `most` items from the head; waits for the first one only. The list may be empty."""
         check_count(most)
         check_timeout(timeout)
         engine = self._engine_here()
@@ -206,7 +206,7 @@ class AsyncQueue(AsyncOpening):
         await self._commit(engine)
 
     async def abort(self, *items: Item | int) -> None:
-        """Put items that were reserved back to the head; see `Queue.abort`."""
+        """Put items that were reserved back at the head; see `Queue.abort`."""
         engine = self._engine_here()
         engine.abort(xids_of(items))
         await self._commit(engine)
@@ -236,36 +236,38 @@ class AsyncQueue(AsyncOpening):
         elif self._engine_here().is_open(item.xid):
             await self.confirm(item)
 
-    async def _taken(self, engine: Engine, wish: Wish[Found], timeout: float | None) -> Found | None:
-        """What is wished for, taken durably; None when there is nothing."""
-        found = await self._settled(engine, wish, timeout)
+    async def _taken(self, engine: Engine, request: Request[Found], timeout: float | None) -> Found | None:
+        """The items of a request, taken durably; None if there are none."""
+        found = await self._move_and_wait(engine, request, timeout)
         if found is not None and self._is_always:
-            await self._holding(engine, found, wish, self._commit(engine))
+            await self._wait_holding(engine, found, request, self._commit(engine))
         return found
 
-    async def _settled(self, engine: Engine, wish: Wish[Found], timeout: float | None) -> Found | None:
-        """Move what has expired or failed too often, and wait for an item if there is none."""
-        found = wish.attempt()
+    async def _move_and_wait(self, engine: Engine, request: Request[Found], timeout: float | None) -> Found | None:
+        """Fulfil a request: move items that have expired or failed too often, and wait if there is no item."""
+        found = request.attempt()
         while found is None and engine.moves:
             await asyncio.to_thread(engine.moving.finish)
-            found = wish.attempt()
+            found = request.attempt()
         if engine.moves and found is not None:
-            await self._holding(engine, found, wish, asyncio.to_thread(engine.moving.attempt))
+            await self._wait_holding(engine, found, request, asyncio.to_thread(engine.moving.finish_or_log))
         if found is None and timeout != 0:
-            return await self._wait(engine, wish, timeout)
+            return await self._wait(engine, request, timeout)
         return found
 
-    async def _holding(self, engine: Engine, found: Found, wish: Wish[Found], work: Awaitable[object]) -> None:
-        """Wait for something with items in the hand. If we are cancelled meanwhile they go back, durably."""
+    async def _wait_holding(
+        self, engine: Engine, found: Found, request: Request[Found], work: Awaitable[object]
+    ) -> None:
+        """Wait for `work` while the task has items. If the task is cancelled, they are put back durably."""
         try:
             await work
         except asyncio.CancelledError:
             with suppress(LogwrightError):
-                wish.give_back(found)
+                request.give_back(found)
                 await to_the_end(self._commit(engine))
             raise
 
-    async def _wait(self, engine: Engine, wish: Wish[Found], timeout: float | None) -> Found | None:
+    async def _wait(self, engine: Engine, request: Request[Found], timeout: float | None) -> Found | None:
         loop = asyncio.get_running_loop()
         deadline = None if timeout is None else loop.time() + timeout
         while True:
@@ -273,41 +275,41 @@ class AsyncQueue(AsyncOpening):
             wake = partial(_wake, loop, woken)
             engine.wait_for(wake)
             try:
-                found = await self._settled(engine, wish, 0)
+                found = await self._move_and_wait(engine, request, 0)
                 left = None if deadline is None else max(0.0, deadline - loop.time())
                 is_over = found is None and not (await asyncio.wait([woken], timeout=left))[0]
                 if self._handle is None and found is None:  # the engine may stay open: see `Queue.close`
                     self._refuse_closed()
             except BaseException:
                 if not engine.stop_waiting(wake):
-                    engine.pass_on()
+                    engine.wake_next()
                 raise
             was_woken = not engine.stop_waiting(wake)
             if found is None:
-                found = await self._settled(engine, wish, 0)
+                found = await self._move_and_wait(engine, request, 0)
             elif was_woken:
-                engine.pass_on()
+                engine.wake_next()
             if found is not None or is_over:
                 return found
 
     # --- all of them ------------------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
-        """How many items wait. Those that are open do not."""
+        """The number of waiting items, without reserved ones."""
         self.handle.engine.check_process()
         return self.handle.engine.shelf.items
 
     def __bool__(self) -> bool:
-        """A queue is a queue, even when it is empty."""
+        """Always True, also for an empty queue."""
         return True
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        """The data of all items that wait, from head to tail, as they are when this begins."""
+        """The data of all waiting items, from head to tail, as they are when the iteration begins."""
         async for entry in self._entries():
             yield entry[0]
 
     async def items(self) -> AsyncIterator[Item]:
-        """All items that wait, from head to tail, as they are when this begins. Nothing is removed."""
+        """All waiting items, from head to tail, as they are when the iteration begins. Nothing is removed."""
         async for entry in self._entries():
             yield as_item(entry)
 
@@ -318,25 +320,25 @@ class AsyncQueue(AsyncOpening):
                 yield entry
 
     async def clear(self) -> int:
-        """Remove all items that wait, and return their number. Reserved items stay."""
+        """Remove all waiting items, and return their number. Reserved items stay."""
         engine = self._engine_here()
-        count = await asyncio.to_thread(engine.flush_all)
+        count = await asyncio.to_thread(engine.clear)
         await self._commit(engine)
         return count
 
     async def sweep(self) -> int:
-        """Remove items that have expired at the head, or let them move; how many those were."""
+        """Remove or move expired items at the head; returns their number."""
         engine = self._engine_here()
         count = await asyncio.to_thread(engine.sweep)
         await self._commit(engine)
         return count
 
     async def unpark(self, most: int | None = None) -> int:
-        """Put items that were parked back, at the tail and with no attempts counted; how many those were."""
+        """Put parked items back, at the tail and with attempts reset; returns their number."""
         return await asyncio.to_thread(self._engine_here().unpark, most)
 
     def stats(self) -> Stats:
-        """What there is to know about the queue at this moment."""
+        """The figures of the queue now."""
         return stats_of(self.handle.engine)
 
     # --- durability, and the end --------------------------------------------------------------------------------------
@@ -370,7 +372,7 @@ class AsyncQueue(AsyncOpening):
     async def _ended(self, end: Callable[[], None]) -> None:
         groups, self._groups = self._groups, {}
         try:
-            if self._loop is asyncio.get_running_loop():  # else it has ended, and all that was under way in it
+            if self._loop is asyncio.get_running_loop():  # else that loop has ended, and its tasks too
                 for group in groups.values():
                     await group.close()
         finally:
@@ -384,7 +386,7 @@ class AsyncQueue(AsyncOpening):
 
 
 class Reserving(Coroutine[Any, Any, Item]):
-    """A call of `AsyncQueue.reserve`: awaited, it is the item; entered, it also confirms or aborts that."""
+    """A call of `AsyncQueue.reserve`: `await` returns the item; `async with` also confirms or aborts it."""
 
     def __init__(self, queue: AsyncQueue, timeout: float | None) -> None:
         self._queue = queue
@@ -412,16 +414,16 @@ class Reserving(Coroutine[Any, Any, Item]):
             await self._queue.settle(self._item, is_done=error is None)
 
 
-def _removing(engine: Engine, most: int) -> Wish[Hand]:
+def _removing(engine: Engine, most: int) -> Request[RemovedItems]:
     """Up to `most` items, removed."""
-    return Wish(lambda: engine.take_many(most, Hand()) or None, engine.give_back)
+    return Request(lambda: engine.take_many(most, RemovedItems()) or None, engine.give_back)
 
 
-def _reserving(engine: Engine, most: int) -> Wish[list[Item]]:
+def _reserving(engine: Engine, most: int) -> Request[list[Item]]:
     """Up to `most` items, reserved."""
-    return Wish(
+    return Request(
         lambda: engine.reserve_many(most) or None,
-        lambda items: engine.put_back_unseen(xids_of(items)),
+        lambda items: engine.put_back_undelivered(xids_of(items)),
     )
 
 
@@ -429,7 +431,7 @@ def _wake(loop: asyncio.AbstractEventLoop, woken: asyncio.Future[None]) -> None:
     """Called from the thread that puts an item."""
     try:
         loop.call_soon_threadsafe(_set, woken)
-    except RuntimeError:  # the loop has ended, and with it the task that waited
+    except RuntimeError:  # the loop has ended, and the waiting task too
         return
 
 

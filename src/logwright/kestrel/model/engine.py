@@ -1,11 +1,11 @@
-"""Engine: a queue, its memory and its journal kept in step. Nothing here waits, and nothing here syncs.
+"""Engine: a queue, whose memory and journal it keeps consistent.
 
-Every method that changes the queue holds the mutex while it checks, writes its operation, and changes what is in
-memory, so the journal has the same operations in the same order. The caller makes them durable when the mutex is free
-again, so that many callers share one sync.
+A method that changes the queue holds the mutex while it checks, writes its operation, and changes the memory, so the
+journal has the same operations in the same order. It neither waits for items nor syncs: the caller makes the operations
+durable after the mutex is released, so that many callers share one sync.
 
 An engine is a `Memory`, the items and the journal, and owns three parts: `compaction` keeps the journal small, `moving`
-takes items to other queues, and `waiters` are the callers that wait for an item.
+moves items to other queues, and `waiters` are the callers that wait for an item.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ logger = logging.getLogger("logwright.kestrel")
 _REMOVE: Final = bytes([REMOVE])
 _RESERVE: Final = bytes([REMOVE_TENTATIVE])
 _SWEPT_AT_ONCE: Final = 10_000
-"""How many items are looked at by a sweep before others have their turn."""
+"""The most items that a sweep examines before it releases the mutex."""
 
 
-class Hand(list[Entry]):
-    """Items that were removed for a caller. `serial` is that of the last removal if nothing came between them."""
+class RemovedItems(list[Entry]):
+    """Items that were removed for a caller. `serial` is that of the last removal if no other operation intervened."""
 
     serial = -1
 
 
 class Engine(Memory):
-    """One queue of a directory. `borrow` opens another one of the same directory, for items that move there."""
+    """One queue of a directory. `borrow` opens another queue of that directory, for items that move there."""
 
     def __init__(
         self,
@@ -77,23 +77,23 @@ class Engine(Memory):
         self.limits = limits
         self.compaction = Compaction(self, path.name, limits, background=background)
         self.moving = Moving(self, borrow)
-        self.moves = self.moving.moves  # looked at by every call
+        self.moves = self.moving.moves  # read by every call
         self.waiters = Waiters()
         self.expired = self.discarded = self.moved = 0
         self._clock_seconds = clock
         self._is_closing = False
         self._is_over = Flag()
-        """Set when closing is done, and with it the last sync."""
+        """Set after closing, which includes the last sync."""
         self._interval = None
         try:
             self._open_journal(path, sync, dialect, buffer_bytes, disk, self)
-            is_open(self)  # the last step: an engine that no caller knows could not be closed
+            is_open(self)  # the last step: after it, the caller closes the engine
         except BaseException:
-            self._let_go()
+            self._abandon()
             raise
 
-    def _let_go(self) -> None:
-        """Give everything back when opening fails."""
+    def _abandon(self) -> None:
+        """Release everything after opening has failed."""
         self.compaction.stop()
         self._end_sync()
         if hasattr(self, "_lock"):
@@ -107,11 +107,11 @@ class Engine(Memory):
         self.configure(self.limits)
 
     def configure(self, limits: Limits) -> None:
-        """Take these limits from now on."""
+        """Apply these limits from now on."""
         check_targets(self.path, limits)
-        with self.mutex:  # items that move here may be let in at this moment
+        with self.mutex:  # `put_moved` may have lifted the limits
             self.limits = self.compaction.limits = limits
-            self._limit()
+            self._apply_limits()
         self.shelf.max_memory_bytes, self.shelf.max_memory_items = limits.max_memory_bytes, limits.max_memory_items
         self.shelf.max_age = limits.max_age_ms
         self.shelf.max_attempts = 2**31 - 1 if limits.max_attempts is None else limits.max_attempts
@@ -121,31 +121,31 @@ class Engine(Memory):
         if limits.sweep_seconds is not None and self.compaction.thread is not None:
             self.compaction.thread.repeat(limits.sweep_seconds, self.sweep)
 
-    def _limit(self) -> None:
-        """Let no more in than the limits say."""
+    def _apply_limits(self) -> None:
+        """Set the limits of the shelf for new items."""
         limits = self.limits
         self.shelf.max_items = NO_LIMIT if limits.max_items is None else limits.max_items
         self.shelf.max_bytes = NO_LIMIT if limits.max_bytes is None else limits.max_bytes
         self.shelf.max_item_bytes = MAX_DATA_BYTES if limits.max_item_bytes is None else limits.max_item_bytes
 
-    def keep_promises(self, policy: Sync, buffer_bytes: int) -> None:
-        """Be as durable as this policy asks for: the engine may have been opened with a weaker one."""
+    def ensure_durability(self, policy: Sync, buffer_bytes: int) -> None:
+        """Make the engine at least as durable as this policy: it may have been opened with a weaker one."""
         self._always = self._always or policy == ALWAYS
         if policy.name == "interval" and self._interval is None:
             self._interval = IntervalSync(policy.interval_ms, self._sync_in_background)
         if not buffer_bytes and policy != ALWAYS and not self._writes_through:
             with self.mutex:
                 self.check()
-                self.settled(self._write_at_once, together=False)
+                self.atomically(self._start_writing_through, together=False)
 
-    def _write_at_once(self) -> None:
+    def _start_writing_through(self) -> None:
         self._write_buffered()
         self._writes_through = True
-        self._rewire()
+        self._choose_write()
 
     @property
     def can_move(self) -> bool:
-        """Whether there are items at all that move to other queues."""
+        """Whether items may move to other queues."""
         return self.limits.expire_to is not None or self.limits.max_attempts is not None
 
     @property
@@ -162,7 +162,7 @@ class Engine(Memory):
 
     @property
     def park(self) -> str:
-        """The queue that items move to which have failed too often."""
+        """The queue that items move to after `max_attempts`."""
         return park_of(self.queue, self.limits)
 
     def deadline(self, expires: Any, now: int) -> int:
@@ -171,22 +171,22 @@ class Engine(Memory):
     # --- putting ----------------------------------------------------------------------------------------------------
 
     def prepare_to_put(self) -> None:
-        """Care for the journal if that is due, and note where what is put from now on begins. The mutex is held."""
-        if self.shelf.position > self.shelf.care_bytes:
-            self.care()
+        """Compact the journal if that is due, and store where the next operations begin. The mutex is held."""
+        if self.shelf.position > self.shelf.compact_bytes:
+            self.compact()
         self.shelf.began = self.shelf.position
 
-    def put_many_held(self, contents: Sequence[bytes], added: int, expires: int) -> None:
-        """Add items at the tail that there is room for; the mutex is held."""
+    def put_many_locked(self, contents: Sequence[bytes], added: int, expires: int) -> None:
+        """Add items at the tail. `check_room` has been called, and the mutex is held."""
 
         def put() -> None:
             for data in contents:
-                self.shelf.put_held(data, added, expires)
+                self.shelf.put_locked(data, added, expires)
 
-        self.settled(put)
+        self.atomically(put)
 
     def check_room(self, contents: Sequence[bytes]) -> None:
-        """Raise what adding these would raise. The mutex is held."""
+        """Raise the error that adding these items would raise. The mutex is held."""
         self.check()
         for data in contents:
             if len(data) > self.shelf.max_item_bytes:
@@ -197,9 +197,9 @@ class Engine(Memory):
             return
         size = sum(map(len, contents))
         if self._is_too_much(len(contents), size):
-            self.ready()  # what has expired makes room
+            self.ready()  # removes expired items
             if self._is_too_much(len(contents), size):
-                self._refuse_more()
+                self._refuse_full()
 
     def _is_too_much(self, items: int, size: int) -> bool:
         return self.shelf.items + items > self.shelf.max_items or self.shelf.data_bytes + size > self.shelf.max_bytes
@@ -207,7 +207,7 @@ class Engine(Memory):
     def make_room(self, size: int) -> None:
         self.ready()
         if self.limits.discard_old_when_full and size <= self.shelf.max_bytes:
-            if not self.shelf.unsettled:  # until the new one is in: `put_held` sees to that
+            if not self.shelf.unsettled:  # until `put_locked` has added the new one
                 self.shelf.unsettled = True
                 self.shelf.began = self.shelf.position
             while self.shelf.items and self._is_too_much(1, size):
@@ -217,18 +217,17 @@ class Engine(Memory):
                 self.shelf.pop()
                 self.discarded += 1
         if self._is_too_much(1, size):
-            self._refuse_more()
+            self._refuse_full()
 
-    def _refuse_more(self) -> None:
-        waiting = f"{self.shelf.items} items of {self.shelf.data_bytes} bytes wait"
-        raise Full(f"{self.path}: {waiting}, and more are not taken")
+    def _refuse_full(self) -> None:
+        raise Full(f"{self.path} is full: {self.shelf.items} items of {self.shelf.data_bytes} bytes wait")
 
     def put_moved(self, items: Sequence[Item], arrived: list[Item], *, within_limits: bool) -> None:
-        """Add items that come from another queue, all of them or none, and make that durable. Then they have `arrived`.
+        """Add items of another queue, all of them or none, and make them durable. They are then in `arrived`.
 
-        They keep the time when they were added, and do not expire. The limits are for what is new. An item that moves
-        by itself has been accepted before: if it had to wait here for room it would be in the way where it is. So it
-        is taken in any case; the oldest make room for it if that is how this queue does it.
+        They keep the time when they were added, and do not expire. The limits are for new items. An expired or failed
+        item has been accepted before, and would block its own queue if it had to wait for room here. So it is always
+        accepted; with `discard_old_when_full` the oldest items are discarded for it.
         """
 
         def put() -> None:
@@ -236,35 +235,35 @@ class Engine(Memory):
                 most = min(self.shelf.max_bytes, self.shelf.max_item_bytes)
                 discards = self.limits.discard_old_when_full and len(item.data) <= most
                 with contextlib.nullcontext() if within_limits or discards else self._unlimited():
-                    self.shelf.put_held(item.data, item.added or self.shelf.now(), 0)
+                    self.shelf.put_locked(item.data, item.added or self.shelf.now(), 0)
 
         with self.mutex:
             self.check()
             if within_limits:
                 self.check_room([item.data for item in items])
-            self.settled(put)
+            self.atomically(put)
             arrived += items
         self.sync()
 
     @contextlib.contextmanager
     def _unlimited(self) -> Iterator[None]:
-        """Let items in, whatever the limits are. The mutex is held."""
+        """Lift the limits in the block. The mutex is held."""
         self.shelf.max_items = self.shelf.max_bytes = NO_LIMIT
         self.shelf.max_item_bytes = MAX_DATA_BYTES
         try:
             yield
         finally:
-            self._limit()
+            self._apply_limits()
 
-    # --- what is at the head ----------------------------------------------------------------------------------------
+    # --- the head ---------------------------------------------------------------------------------------------------
 
     def ready(self) -> bool:
-        return self._is_deliverable() or self._reach(NO_LIMIT)
+        return self._is_deliverable() or self._drop_undeliverable(NO_LIMIT)
 
-    def _reach(self, most: int) -> bool:
-        """Take away up to `most` items that may not be delivered; whether the head may be delivered then."""
+    def _drop_undeliverable(self, most: int) -> bool:
+        """Drop up to `most` items at the head that may not be delivered; returns whether the next one may be."""
 
-        def reach(most: int) -> bool:
+        def drop(most: int) -> bool:
             while self.shelf.items and len(self.moves) < MOST_MOVES:
                 if not self.shelf.memory_items:
                     self._refill()
@@ -276,12 +275,12 @@ class Engine(Memory):
                 most -= 1
             return False
 
-        has_reached = self.settled(lambda: reach(most))
+        is_ready = self.atomically(lambda: drop(most))
         self.compaction.run_if_refilled()
-        return has_reached
+        return is_ready
 
     def _is_deliverable(self) -> bool:
-        """Whether there is something at the head that may be handed out."""
+        """Whether the shelf has a head that may be delivered."""
         if not self.shelf.memory_items:
             return False
         head = self.shelf.head()
@@ -295,7 +294,7 @@ class Engine(Memory):
         return bool(expires and expires <= now) or bool(max_age and (added or self.opened) + max_age <= now)
 
     def _drop_head(self) -> None:
-        """Take away what has expired, or let it move where it belongs."""
+        """Remove the head, or reserve it to be moved to its target queue."""
         has_expired = self._is_expired(self.shelf.head())
         target = self.limits.expire_to if has_expired else self.park
         if target is None:
@@ -307,101 +306,100 @@ class Engine(Memory):
             self.moving.add([Move(target, xid, self.open_items[xid], has_expired)])
 
     def peek(self) -> Item | None:
-        """The head, which stays."""
+        """The head; it is not removed."""
         with self.mutex:
             self.check()
             return as_item(self.shelf.head()) if self.ready() else None
 
-    def take_many(self, most: int, hand: Hand) -> Hand:
-        """Remove up to `most` items from the head on; all that is known of them. Then they are in the `hand`."""
+    def take_many(self, most: int, removed: RemovedItems) -> RemovedItems:
+        """Remove up to `most` items from the head on, and add them to `removed`, which is returned."""
 
         def take() -> None:
-            while len(found) < most and self._another(found):
+            while len(found) < most and self._has_next(found):
                 serials.append(self.shelf.serial)
                 self.shelf.emit(_REMOVE)
                 found.append(self.shelf.pop())
             if found and self.shelf.serial - serials[0] == len(found):
-                hand.serial = self.shelf.serial
+                removed.serial = self.shelf.serial
 
         found: list[Entry] = []
         serials: list[int] = []
         with self.mutex:
             self.check()
-            self.settled(take)
-            hand += found  # no call: an interrupt comes before the end of `settled` or after this
+            self.atomically(take)
+            removed += found  # not a call: an interrupt comes before the end of `atomically`, or after this line
             self.shelf.taken += len(found)
             self.compact_if_due()
-        return hand
+        return removed
 
-    def hand(self) -> Hand:
-        """The item that this thread holds by `hand_out`; it is in the hand then."""
-        hand, held = Hand(), self.shelf.held()
+    def take_held(self) -> RemovedItems:
+        """The item that this thread holds after `get_and_hold`; the shelf holds it no longer."""
+        removed, held = RemovedItems(), self.shelf.held()
         if held is not None:
-            entry, hand.serial = held
-            hand.append(entry)
+            entry, removed.serial = held
+            removed.append(entry)
             self.shelf.holds = False
-        return hand
+        return removed
 
-    def _another(self, found: Sequence[object]) -> bool:
-        """Whether there is one more after those that were found. An error of reading it is raised by the next call."""
+    def _has_next(self, found: Sequence[object]) -> bool:
+        """Whether there is another item. If it cannot be read and others were found, the next call raises the error."""
         try:
             return self.ready()
         except LogwrightError:
             if self.refusing or not found:
                 raise
-            return False  # these have been removed or reserved: the caller must get them
+            return False  # those found have been removed or reserved: the caller must get them
 
-    def give_back(self, hand: Hand) -> None:
-        """Put items back to the head that were removed for a caller that did not get them.
+    def give_back(self, removed: RemovedItems) -> None:
+        """Put items that were removed for a caller that did not get them back at the head, regardless of the limits.
 
-        There is always room for them. A journal cannot say that, so the removals are cut off its end. If others have
-        used the queue since then, or the journal has another file, it is rewritten. Where that fails or takes too long
-        the items go to the tail. If the queue was interrupted so badly that it is poisoned, it is closed, and its
-        journal opened once more for this.
+        No operation does this, so the removals are cut off the end of the journal. If other operations follow them, or
+        they are in another file, the journal is rewritten. If that fails or would take too long, the items are added at
+        the tail. If the interrupt has poisoned the queue, it is closed, and its journal is reopened for this.
         """
         with self.mutex:
             if self.is_usable:
-                self._return(hand)
-                self.shelf.taken -= len(hand)
+                self._put_back_removed(removed)
+                self.shelf.taken -= len(removed)
                 return
         if self._failure is not None and not isinstance(self._failure, LogwrightError):
-            self._give_to_another(hand)
+            self._give_back_reopened(removed)
         else:
-            lost = "items were removed for tasks that were cancelled as the queue was closed, and are lost"
-            logger.warning("%s: %d %s", self.path, len(hand), lost)
+            lost = "items were removed for tasks that were cancelled when the queue was closed, and are lost"
+            logger.warning("%s: %d %s", self.path, len(removed), lost)
 
-    def _return(self, hand: Hand) -> None:
+    def _put_back_removed(self, removed: RemovedItems) -> None:
         def take_back() -> None:
-            self._take_back(len(hand))
-            for entry in reversed(hand):
+            self._take_back(len(removed))
+            for entry in reversed(removed):
                 self.shelf.put_back(entry)
 
         def put() -> None:
             with self._unlimited():
-                for data, added, expires, _, _ in hand:
-                    self.shelf.put_held(data, added or self.shelf.now(), expires)
+                for data, added, expires, _, _ in removed:
+                    self.shelf.put_locked(data, added or self.shelf.now(), expires)
 
-        if hand.serial == self.shelf.serial:
-            self.settled(take_back, together=False)
-        elif not self.compaction.restate_with(hand):
-            logger.warning("%s: a call was interrupted, and its %d items go to the tail", self.path, len(hand))
-            self.settled(put)
-            self.added_before += len(hand)
-        for _ in hand:
+        if removed.serial == self.shelf.serial:
+            self.atomically(take_back, together=False)
+        elif not self.compaction.restate_with(removed):
+            logger.warning("%s: a call was interrupted; its %d items are put at the tail", self.path, len(removed))
+            self.atomically(put)
+            self.added_before += len(removed)
+        for _ in removed:
             if self.shelf.waiting:
                 self.wake()
 
-    def _give_to_another(self, hand: Hand) -> None:
+    def _give_back_reopened(self, removed: RemovedItems) -> None:
         self.close()
         again = Engine(self.path, Limits(), sync=self.policy, background=False, disk=self.disk)
         try:
-            hand.serial = -1
-            again.give_back(hand)
+            removed.serial = -1
+            again.give_back(removed)
         finally:
             again.close()
 
-    def flush_all(self) -> int:
-        """Remove all items that wait; how many those were."""
+    def clear(self) -> int:
+        """Remove all waiting items; returns their number."""
 
         def remove() -> None:
             for start in range(0, count, 1 << 16):
@@ -412,25 +410,25 @@ class Engine(Memory):
         with self.mutex:
             self.check()
             count = self.shelf.items
-            self.settled(remove)
+            self.atomically(remove)
             self.compact_if_due()
         return count
 
     # --- reserving --------------------------------------------------------------------------------------------------
 
     def reserve(self) -> Item | None:
-        """Reserve the head; the item with its transaction id, None when there is nothing."""
+        """Reserve the head; returns the item with its transaction id, None if there is none."""
         found = self.reserve_many(1)
         return found[0] if found else None
 
-    def reserve_many(self, most: int, hand: list[int] | None = None, *, for_other: bool = False) -> list[Item]:
-        """Reserve up to `most` items from the head on; `for_other` queues, which alone can finish them.
+    def reserve_many(self, most: int, reserved: list[int] | None = None, *, for_other: bool = False) -> list[Item]:
+        """Reserve up to `most` items from the head on, and add their ids to `reserved`.
 
-        Then their ids are in the `hand`.
+        Items that are reserved `for_other` queues cannot be confirmed or aborted by callers.
         """
 
         def reserve() -> None:
-            while len(found) < most and self._another(found):
+            while len(found) < most and self._has_next(found):
                 xid = self._reserve_head()
                 found.append(as_item(self.open_items[xid], xid))
                 xids.append(xid)
@@ -441,14 +439,14 @@ class Engine(Memory):
         xids: list[int] = []
         with self.mutex:
             self.check()
-            self.settled(reserve, together=most > 1)
-            if hand is not None:
-                hand += xids
+            self.atomically(reserve, together=most > 1)
+            if reserved is not None:
+                reserved += xids
             self.compact_if_due()
         return found
 
     def _reserve_head(self) -> int:
-        """Reserve the head as a replay of the journal will: under the id that it is named by, else the next one."""
+        """Reserve the head as a replay of the journal will: under the id of its ADD_XID, else under the next one."""
         name = self.shelf.head()[4]
         if self.shelf.dialect != KESTREL2 and name and name not in self.open_items:
             xid = name
@@ -466,10 +464,10 @@ class Engine(Memory):
         """Finish reserved items."""
         with self.mutex:
             self._check_open(xids)
-            self.confirm_held(xids)
+            self.confirm_locked(xids)
             self.compact_if_due()
 
-    def confirm_held(self, xids: Sequence[int]) -> None:
+    def confirm_locked(self, xids: Sequence[int]) -> None:
         """Finish reserved items. The mutex is held."""
         operations = b"".join(XID_HEAD.pack(CONFIRM_REMOVE, xid) for xid in xids)
         before = self.shelf.began = self.shelf.position
@@ -479,7 +477,7 @@ class Engine(Memory):
             self._close_items(xids)
         except BaseException:
             if not self.refusing:
-                if self.shelf.position > before:  # the journal says it, so it is done
+                if self.shelf.position > before:  # the journal has the operations, so the items are finished
                     self._close_items(xids)
                 self.shelf.unsettled = False
             raise
@@ -492,20 +490,20 @@ class Engine(Memory):
                 self._close_item(xid)
 
     def abort(self, xids: Sequence[int]) -> None:
-        """Put reserved items back to the head, the one with the lowest id first. Those that failed too often move."""
+        """Put reserved items back at the head, lowest id first; move those that have reached `max_attempts`."""
 
         def put_back() -> None:
             failed = [xid for xid in xids if self.open_items[xid][3] + 1 >= self.shelf.max_attempts]
             self.moving.add([Move(self.park, xid, self.open_items[xid], False) for xid in failed])
-            self.put_back_held(xid for xid in xids if xid not in self.moving.xids)
+            self.put_back_locked(xid for xid in xids if xid not in self.moving.xids)
 
         with self.mutex:
             self._check_open(xids)
-            self.settled(put_back)
+            self.atomically(put_back)
             self.compact_if_due()
 
-    def put_back_unseen(self, xids: Sequence[int]) -> None:
-        """Put items back to the head that were reserved in this order for a caller that did not get them."""
+    def put_back_undelivered(self, xids: Sequence[int]) -> None:
+        """Put items that were reserved in this order for a caller that did not get them back at the head."""
         with self.mutex:
             if self.is_usable:
                 self._put_back_as_listed([xid for xid in xids if self.is_open(xid)])
@@ -514,8 +512,8 @@ class Engine(Memory):
         """Whether an item is reserved under this id by a caller that may confirm or abort it."""
         return xid in self.open_items and xid not in self.moving.xids
 
-    def put_back_held(self, xids: Iterable[int]) -> None:
-        """Put reserved items back to the head, the one with the lowest id first. The mutex is held."""
+    def put_back_locked(self, xids: Iterable[int]) -> None:
+        """Put reserved items back at the head, lowest id first. The mutex is held."""
         self._put_back_as_listed(sorted(xids))
 
     def _put_back_as_listed(self, xids: Sequence[int]) -> None:
@@ -527,17 +525,17 @@ class Engine(Memory):
                 if self.shelf.waiting:
                     self.wake()
 
-        self.settled(put_back)
+        self.atomically(put_back)
 
     def _check_open(self, xids: Sequence[int]) -> None:
         self.check()
         for xid in xids:
             if not self.is_open(xid):
                 raise WrongUse(
-                    f"{self.path}: no transaction {xid} is open: it was confirmed or aborted before, or there was none"
+                    f"{self.path}: transaction {xid} is not open: it was confirmed or aborted, or never existed"
                 )
         if len(set(xids)) < len(xids):
-            raise WrongUse(f"{self.path}: a transaction is named twice among {', '.join(map(str, xids))}")
+            raise WrongUse(f"{self.path}: a transaction is given twice: {', '.join(map(str, xids))}")
 
     def _close_item(self, xid: int) -> Entry:
         entry = self.open_items.pop(xid)
@@ -547,7 +545,7 @@ class Engine(Memory):
     # --- moving to other queues, waiting, compaction ----------------------------------------------------------------
 
     def unpark(self, most: int | None) -> int:
-        """Put parked items back, at the tail; how many those were."""
+        """Put parked items back, at the tail; returns their number."""
         self._check_process()
         if most is not None:
             check_count(most)
@@ -568,8 +566,8 @@ class Engine(Memory):
             finally:
                 self.shelf.waiting = len(self.waiters)
 
-    def pass_on(self) -> None:
-        """A caller was woken and takes nothing: wake another one."""
+    def wake_next(self) -> None:
+        """Wake another caller, because one that was woken takes nothing."""
         with self.mutex:
             if self.shelf.waiting and self.shelf.items:
                 self.wake()
@@ -579,7 +577,7 @@ class Engine(Memory):
         self.shelf.waiting = len(self.waiters)
 
     def _wake_all(self) -> None:
-        """Let all callers that wait find out that the queue is closed."""
+        """Wake all waiting callers: they find that the queue is closed."""
         self.shelf.refusing = True
         while self.shelf.waiting:
             self.wake()
@@ -588,11 +586,11 @@ class Engine(Memory):
         super()._poison(error, loses=loses)
         self.waiters.alarm()
 
-    def care(self) -> None:
+    def compact(self) -> None:
         self.compaction.run()
 
     def compact_if_due(self) -> None:
-        """Called at the end of a call that has taken items. The mutex is held."""
+        """Compact the journal if that is due, at the end of a call that has taken items. The mutex is held."""
         self.compaction.run_if_due()
 
     def _refill(self) -> None:
@@ -600,24 +598,24 @@ class Engine(Memory):
         self.compaction.note_refill()
 
     def sweep(self) -> int:
-        """Drop what has expired at the head, or let it move; how many items that were."""
+        """Remove or move expired items at the head; returns their number."""
         before = self.expired
         while self.sweep_some(_SWEPT_AT_ONCE) or self.moves:
             self.moving.finish()
         return self.expired - before
 
     def sweep_some(self, most: int) -> bool:
-        """The same for up to `most` items, but without `moving.finish`; whether there is more to be done."""
+        """The same for up to `most` items, but without `moving.finish`; returns whether there is more to do."""
         with self.mutex:
             self.check()
-            has_reached = self._is_deliverable() or self._reach(most)
+            is_ready = self._is_deliverable() or self._drop_undeliverable(most)
             self.compact_if_due()
-            return not has_reached and self.shelf.items > 0
+            return not is_ready and self.shelf.items > 0
 
     def commit(self) -> None:
-        """Make durable what this thread has done; threads that call at the same time share one sync.
+        """Make the operations of this thread durable; threads that call at the same time share one sync.
 
-        If the queue is closed meanwhile, the sync of that will do.
+        If the queue is closed meanwhile, closing syncs them.
         """
         try:
             self._group.wait()
@@ -627,21 +625,21 @@ class Engine(Memory):
                 self._refuse()
 
     def iterate(self) -> Iterator[Entry]:
-        """The items that wait, from head to tail, as they are now. What has expired is left out."""
+        """The waiting items, from head to tail, as they are now, without expired ones."""
         return (entry for entry in self.waiting_entries() if not self._is_expired(entry))
 
     # --- the end ----------------------------------------------------------------------------------------------------
 
     def release(self) -> None:
-        """The queue was closed, and others still need the engine: put back what is open, and wake all that wait."""
+        """The handle was closed, but the engine is still used: put open items back, and wake all waiting callers."""
         with self.mutex:
             if self.is_usable:
-                self.put_back_held([xid for xid in self.open_items if self.is_open(xid)])
+                self.put_back_locked([xid for xid in self.open_items if self.is_open(xid)])
             while self.shelf.waiting:
                 self.wake()
 
     def close(self) -> None:
-        """Let items that are on their way to other queues get there, or come back; then close.
+        """Close the queue, after items that are being moved to other queues have arrived or are put back.
 
         In a fork this only closes the files: the queue belongs to the parent, which continues to use it.
         """
@@ -661,7 +659,7 @@ class Engine(Memory):
             super().close()
 
     def delete(self) -> None:
-        """Remove all items and all files, and close. A crash leaves the queue, an empty one, or none."""
+        """Remove all items and all files, and close. A crash leaves the queue, an empty queue, or none."""
         self._check_process()
         self._end(self._delete)
 
@@ -672,7 +670,7 @@ class Engine(Memory):
         super().close()
 
     def _remove_all(self) -> None:
-        # Files of an empty queue can be removed one by one; others would represent another queue meanwhile.
+        # First the queue is made empty: some files of another queue would have another state.
         self.compaction.erase()
         self._wake_all()
         self.remove_files()

@@ -1,4 +1,4 @@
-"""Item: an entry of a queue with its data and what is known about it."""
+"""Item: an item of a queue, as callers see it."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class Owner(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """An item of a queue. `xid` is the id to confirm or abort it by, 0 when it is not reserved.
+    """An item of a queue. `xid` is the id by which to confirm or abort it, 0 if it is not reserved.
 
-    `added` and `expires` are milliseconds since the epoch. `added` is None when it is unknown, `expires` when the item
-    never expires. `attempts` counts how often the item was reserved before and went back to the queue: by an abort, or
-    because its reader died.
+    `added` and `expires` are milliseconds since the epoch. `added` is None if it is unknown, `expires` if the item
+    never expires. `attempts` is how many times the item was reserved and put back: by an abort, or because its reader
+    died.
 
     An item that `Queue.reserve` has returned is a context manager. The end of the block confirms it; an exception
     aborts it. A block may also confirm or abort the item itself.
@@ -46,21 +46,21 @@ class Item:
             self._owner.settle(self, error)
 
 
-def own(items: list[Item], owner: Owner) -> list[Item]:
-    """Let items be used as context managers."""
+def set_owner(items: list[Item], owner: Owner) -> list[Item]:
+    """Set the owner of items, so that they can be used as context managers."""
     for item in items:
-        object.__setattr__(item, "_owner", owner)  # it is frozen for everyone else
+        object.__setattr__(item, "_owner", owner)  # the class is frozen
     return items
 
 
 def as_item(entry: Entry, xid: int = 0) -> Item:
-    """An entry of the shelf for people."""
+    """An entry of the shelf as an item."""
     data, added, expires, attempts, _ = entry
     return Item(data, xid, added or None, expires or None, attempts)
 
 
 def xids_of(items: Iterable[Item | int]) -> list[int]:
-    """The ids that some items are reserved under, each given by the item or by the id itself."""
+    """The ids of reserved items, each given as the item or as its id."""
     return [item.xid if isinstance(item, Item) else _checked(item) for item in items]
 
 

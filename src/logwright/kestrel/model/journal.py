@@ -20,17 +20,17 @@ from ..files.reader import Reader
 from ..files.scanner import Scanner
 from ..files.writer import Writer
 
-_LOOKED_AT_BYTES: Final = 64 << 10
+_EXAMINED_BYTES: Final = 64 << 10
 _ENOUGH_OPERATIONS: Final = 8
-"""This number of consecutive valid operations is no accident, whatever follows them."""
+"""This many consecutive valid operations cannot be a coincidence, whatever follows them."""
 _ENOUGH_NEIGHBOURS: Final = 16
 
 
 def looks_like(disk: Disk, path: Path) -> Evidence | None:
     """Whether a path is a queue's journal, a file of one, or a directory of queues.
 
-    There is no mark to go by: nearly any name will do, so the bytes must begin with operations, or those of other files
-    beside it. What the system does not let us see is its error, not a "no".
+    The format has no magic number, and a queue may have nearly any name. So the file must begin with operations, or
+    files beside it must. Errors of the system are raised.
     """
     try:
         if disk.is_directory(path):
@@ -38,12 +38,12 @@ def looks_like(disk: Disk, path: Path) -> Evidence | None:
         if TEMPORARY in path.name:
             return None
         return _file_looks_like(disk, path)
-    except NotFound:  # removed while we looked
+    except NotFound:  # removed in the meantime
         return None
 
 
 def _directory_looks_like(disk: Disk, path: Path) -> Evidence | None:
-    """Of the files that have the name of one and are not empty, half at least must be one: some may be damaged."""
+    """At least half of the files with a possible name that are not empty must begin with operations."""
     good: list[str] = []
     empty: list[str] = []
     bad: list[str] = []
@@ -64,9 +64,9 @@ def _directory_looks_like(disk: Disk, path: Path) -> Evidence | None:
 
 
 def _file_looks_like(disk: Disk, path: Path) -> Evidence | None:
-    """What a file is by its bytes, or by what is beside it: it may be empty, damaged from its beginning on, or gone.
+    """Judge a file by its bytes, or by the files beside it: it may be empty, damaged at its beginning, or missing.
 
-    A crash can leave a queue without its newest file: its name still refers to the rotated ones.
+    A crash can leave a queue without its newest file. That name still refers to the rotated ones.
     """
     count = _operations_in(disk, path)
     if count:
@@ -77,7 +77,7 @@ def _file_looks_like(disk: Disk, path: Path) -> Evidence | None:
     queue = parsed[0]
     others = [file for file in list_files(disk, path.parent, queue).files if file.name != path.name]
     if names_journal(disk, path) and not disk.exists(path):
-        return Evidence(1, "its newest file is missing, and rotated ones are there")
+        return Evidence(1, "its newest file is missing, but rotated files exist")
     is_locked = disk.exists(path.parent / lock_name(queue))
     if count == 0:
         return Evidence(1, "it is empty, and other files of the queue are beside it") if is_locked or others else None
@@ -87,7 +87,7 @@ def _file_looks_like(disk: Disk, path: Path) -> Evidence | None:
 
 
 def names_journal(disk: Disk, path: Path) -> bool:
-    """Whether a path is the name of a queue that has rotated files or had them, whether or not the newest is there."""
+    """Whether a path is the name of a queue that has or had rotated files, even if its newest file is missing."""
     parsed = parse_name(path.name)
     if parsed is None or parsed[1] is not None:
         return False
@@ -100,7 +100,7 @@ def names_journal(disk: Disk, path: Path) -> bool:
 
 
 def _has_neighbours(disk: Disk, path: Path, queue: str) -> bool:
-    """Whether most of the other files that are named like a queue's are one: then a file that shows nothing is, too."""
+    """Whether most of the other files with a possible name are files of queues: then this one probably is, too."""
     good = bad = 0
     for other in list_queues(disk, path.parent):
         if other != queue:
@@ -113,11 +113,11 @@ def _has_neighbours(disk: Disk, path: Path, queue: str) -> bool:
 
 
 def _operations_in(disk: Disk, path: Path) -> int | None:
-    """With how many operations a file begins; 0 for an empty one, None when it begins with something else."""
+    """The number of operations at the beginning of a file; 0 if it is empty, None if it begins with other bytes."""
     try:
         file = disk.open(path, "read")
         try:
-            data = file.read_at(0, _LOOKED_AT_BYTES)
+            data = file.read_at(0, _EXAMINED_BYTES)
             size = file.size()
         finally:
             file.close()
@@ -138,7 +138,7 @@ def _operations_in(disk: Disk, path: Path) -> int | None:
 
 
 def journal_of(name: str) -> str:
-    """The name of the queue that a file belongs to: with it all files of the queue are opened."""
+    """The name of the queue that a file belongs to; opening it opens all files of the queue."""
     parsed = parse_name(name)
     return name if parsed is None else parsed[0]
 
@@ -149,12 +149,12 @@ def open_reader(path: Path, *, disk: Disk = REAL_DISK) -> Reader | QueuesReader:
 
 
 def follow(path: Path, ends: Any, *, timeout: float | None, mode: Mode) -> Scanner[Operation | Damage]:
-    """A scanner of a queue from a number on, or of all queues of a directory, from a number of each."""
+    """A scanner of a queue from a number on, or of all queues of a directory, each from its number on."""
     return Scanner(path, ends, timeout=timeout, mode=mode)
 
 
 def recover(path: Path | str, *, dialect: Dialect = "auto", disk: Disk = REAL_DISK) -> Recovery:
-    """Bring a journal into the state that a writer leaves: lock it, cut a torn tail off, keep that, and say so."""
+    """Open a journal as a writer does: lock it, cut off a torn tail, and keep a copy of that; then close it."""
     Reader(path, dialect=dialect, disk=disk)
     with Writer(path, dialect=dialect, disk=disk) as writer:
         return Recovery(writer.recovered, writer.kept)

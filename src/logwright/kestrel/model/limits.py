@@ -1,4 +1,4 @@
-"""The options of a queue: limits, and when its journal is compacted. `Options` are the names, `Limits` the values."""
+"""The options of a queue: its limits, and when its journal is compacted. `Options` has names, `Limits` the values."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ DEFAULT_JOURNAL_BYTES: Final = 16 << 20
 MAX_JOURNAL_BYTES: Final = 1 << 30
 MAX_MEMORY_BYTES: Final = 128 << 20
 _MEMORY_BYTES_OF_ITEM: Final = 128
-"""What an item in memory costs at least beside its data. This limits the number of items for a number of bytes."""
-_FEW_ITEMS: Final = 1024
+"""The least memory that an item needs in addition to its data. It limits the number of items in memory."""
+_LEAST_MEMORY_ITEMS: Final = 1024
 
 
 class Options(TypedDict, total=False):
-    """The names of the limits, for `Queue(directory, name, **options)`. `Limits` says what they mean."""
+    """The names of the limits, for `Queue(directory, name, **options)`. `Limits` documents them."""
 
     max_items: int | None
     max_bytes: int | None
@@ -44,21 +44,21 @@ class Options(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits(NamedOptions):
-    """How large a queue and its journal may become, and what becomes of items that are not taken.
+    """The limits of a queue and its journal, and what happens to items that are not taken.
 
-    max_items, max_bytes    no more wait than this, in items and in bytes of their data; more raise `Full`
-    max_item_bytes          no item is larger than this; a larger one raises `TooLarge`
-    discard_old_when_full   instead of raising `Full`, the oldest items are removed until there is room
-    max_age                 items expire when they are so old, even if they were put without an expiry
-    expire_to               the queue, in the same directory, that expired items move to; else they are removed
+    max_items, max_bytes    the most waiting items, and bytes of their data; beyond them, a put raises `Full`
+    max_item_bytes          the size of the largest item; a larger one raises `TooLarge`
+    discard_old_when_full   instead of raising `Full`, remove the oldest items until there is room
+    max_age                 items expire at this age, even if they were put without an expiry
+    expire_to               the queue of the same directory that expired items move to; by default they are removed
     sweep_seconds           look for expired items at the head at this interval, not only when an item is requested
-    max_attempts            an item that was put back so often is parked
-    park                    where: the queue, in the same directory, that such items move to; by default NAME_parked
-    max_memory_bytes        more data than this is not held in memory: the queue reads behind
-    default_journal_bytes   a journal so large is erased when the queue is empty
-    max_journal_bytes       a journal larger than this is rewritten, once that makes it half as large or less
+    max_attempts            park an item that was put back this many times
+    park                    the queue of the same directory that such items move to; by default NAME_parked
+    max_memory_bytes        the most data in memory; the queue reads behind for the rest
+    default_journal_bytes   erase a journal of this size when the queue is empty
+    max_journal_bytes       rewrite a journal larger than this if that at least halves its size
 
-    Items that expire elsewhere or are parked, and so move here by themselves, are taken whatever the first three say.
+    The first three do not apply to items that expire in another queue or are parked, and therefore move here.
     """
 
     max_items: int | None = None
@@ -88,11 +88,11 @@ class Limits(NamedOptions):
             if getattr(self, name) is not None:
                 _check_target(name, getattr(self, name))
         if self.max_attempts is not None and self.max_attempts > MOST_ATTEMPTS:
-            raise WrongUse(f"max_attempts is {self.max_attempts}, and no more than {MOST_ATTEMPTS} are remembered")
+            raise WrongUse(f"max_attempts cannot be {self.max_attempts}: a journal records at most {MOST_ATTEMPTS}")
         if self.max_item_bytes is not None and self.max_item_bytes > MAX_DATA_BYTES:
-            raise WrongUse(f"max_item_bytes is {self.max_item_bytes}, and the format has at most {MAX_DATA_BYTES}")
+            raise WrongUse(f"max_item_bytes cannot be {self.max_item_bytes}: the limit is {MAX_DATA_BYTES}")
         if self.park is not None and self.max_attempts is None:
-            raise WrongUse("park is where items go after max_attempts, and that is not given")
+            raise WrongUse("park needs max_attempts: it names the queue that items move to after these")
 
     @property
     def max_age_ms(self) -> int:
@@ -101,8 +101,8 @@ class Limits(NamedOptions):
 
     @property
     def max_memory_items(self) -> int:
-        """How many items are held in memory at most, however small they are."""
-        return max(_FEW_ITEMS, self.max_memory_bytes // _MEMORY_BYTES_OF_ITEM)
+        """The most items in memory, however small they are."""
+        return max(_LEAST_MEMORY_ITEMS, self.max_memory_bytes // _MEMORY_BYTES_OF_ITEM)
 
 
 def _check_target(name: str, queue: object) -> None:
@@ -113,7 +113,7 @@ def _check_target(name: str, queue: object) -> None:
 
 
 def park_of(queue: str, limits: Limits) -> str:
-    """The queue that items of a queue move to which have failed too often."""
+    """The queue that items of a queue move to after `max_attempts`."""
     return limits.park or parked_name(queue)
 
 
@@ -123,30 +123,30 @@ def targets_of(queue: str, limits: Limits) -> list[str]:
     return [target for target in found if target is not None]
 
 
-def is_like_park(queue: str) -> bool:
-    """Whether a queue is called as one is that items are parked in, where no other name was given."""
+def is_named_like_park(queue: str) -> bool:
+    """Whether a queue has the default name of a queue of parked items."""
     return queue.endswith(PARKED_SUFFIX)
 
 
 def check_targets(path: Path, limits: Limits) -> None:
-    """Raise `WrongUse` for a queue that the items of the one at a path could not move to, before one has to."""
+    """Raise `WrongUse` if the items of the queue at a path could not move to a target of its limits."""
     queue = path.name
     for target in targets_of(queue, limits):
         if target == queue:
-            raise WrongUse(f"{path}: the items of a queue cannot move to the queue itself")
-        if target.startswith(f"{queue}+"):  # which is opened with the same limits
-            raise WrongUse(f"{path}: the items of a queue cannot move to {target}, which gets all of them")
-        check_queue_name(target)  # that of parked items is longer than the queue's own
+            raise WrongUse(f"{path}: the items of a queue cannot move to the same queue")
+        if target.startswith(f"{queue}+"):  # a child has the same limits
+            raise WrongUse(f"{path}: the items of a queue cannot move to {target}, which receives all of them anyway")
+        check_queue_name(target)  # with _parked, the name may be too long
 
 
 def check_count(most: object) -> None:
-    """Raise `WrongUse` for what is no number of items."""
+    """Raise `WrongUse` if this is not a number of items."""
     if not isinstance(most, int) or isinstance(most, bool) or most < 0:
         raise WrongUse(f"cannot take {most!r} items")
 
 
 def check_timeout(timeout: object) -> None:
-    """Raise `WrongUse` for what is no time to wait: seconds, or None for ever."""
+    """Raise `WrongUse` if this is not a timeout: seconds, or None for ever."""
     if timeout is not None and not (isinstance(timeout, int | float) and _is_duration(timeout)):
         raise WrongUse(f"cannot wait {timeout!r} seconds")
 
@@ -167,14 +167,14 @@ def as_seconds(duration: Seconds) -> float:
 
 
 def deadline_ms(expires: Expires, now: int) -> int:
-    """When an item expires, in milliseconds since the epoch; `now` is such a time as well.
+    """When an item expires, in milliseconds since the epoch, like `now`.
 
-    A time without a zone is one of this machine's clock on the wall, as everywhere in Python.
+    A datetime without a time zone is local time, as everywhere in Python.
     """
     if isinstance(expires, datetime):
         try:
             found = int(expires.astimezone(UTC).timestamp() * 1000)
-        except (ValueError, OverflowError):  # another zone's first or last day, which is out of the calendar here
+        except (ValueError, OverflowError):  # before year 1 or after year 9999 in UTC
             raise WrongUse(f"an item cannot expire at {expires}") from None
     elif _is_duration(expires):
         seconds = as_seconds(expires)
@@ -182,7 +182,7 @@ def deadline_ms(expires: Expires, now: int) -> int:
             raise WrongUse(f"an item cannot expire in {expires} seconds")
         found = now + round(seconds * 1000)
     else:
-        raise WrongUse(f"{expires!r} is not when an item can expire: give seconds, a timedelta or a datetime")
+        raise WrongUse(f"an item cannot expire at {expires!r}: give seconds, a timedelta or a datetime")
     if not -(2**63) <= found < 2**63:
         raise WrongUse(f"an item cannot expire at {found} ms")
-    return found or 1  # 0 would be never
+    return found or 1  # 0 means never

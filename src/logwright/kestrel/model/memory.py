@@ -1,10 +1,10 @@
-"""Memory: a queue's journal opened for writing, and as much of the queue as fits in memory beside it.
+"""Memory: a queue's journal, open for writing, and the items of the queue that fit in memory.
 
-On opening the files are read once, before anything is cut (see `files/survey.py`). Then the first items are loaded,
-those that were reserved by a reader that is gone are put back, and the rest is read when it is needed: the queue reads
-behind. Damage in a file stops the opening and leaves the files as they are, but for a torn tail of the newest.
+Opening reads all files once, before anything is cut (see `files/survey.py`). Then it loads the first items, and puts
+items that were reserved back at the head. The other items are read when they are needed: the queue reads behind. If a
+file is damaged, opening fails and changes no file; a torn tail of the newest file is not damage.
 
-An operation is written as soon as it is made, unless `buffer_bytes` is set.
+An operation is written at once, unless `buffer_bytes` is set.
 """
 
 from __future__ import annotations
@@ -52,44 +52,44 @@ else:
 Result = TypeVar("Result")
 
 GATHER_BYTES: Final = 1 << 20
-"""How much a call with many operations buffers before it is written."""
+"""The size of the buffer of a call with many operations."""
 
 
 class Memory(QueueFiles):
-    """The journal and the memory of a queue, which is its `shelf`; both are changed with the `mutex` held.
+    """The journal of a queue, and its `shelf` with the items in memory; both are changed with the `mutex` held.
 
-    `xid` is the last used id, `open_items` what is reserved, by its id.
+    `xid` is the last used id, `open_items` has the reserved items by id.
     """
 
     def _open_journal(
         self, path: Path, sync: SyncLike, dialect: Dialect, buffer_bytes: int, disk: Disk, owner: ShelfOwner
     ) -> None:
         if not isinstance(buffer_bytes, int) or not 0 <= buffer_bytes < 2**62:
-            raise WrongUse(f"a buffer of {buffer_bytes} bytes makes no sense")
+            raise WrongUse(f"buffer_bytes cannot be {buffer_bytes!r}")
         self.shelf = self._operations = Shelf(0, buffer_bytes or GATHER_BYTES, UNDECIDED, owner)
         self.mutex = self.shelf.mutex
         self.disk = disk
         self.xid = 0
         self.added_before = 0
-        """How many items had been added before this was opened."""
+        """The number of items that were added before the queue was opened."""
         self.open_items: dict[int, Entry] = {}
         self.open_bytes = 0
         self.rotated: dict[int, int] = {}
         """The sizes of the rotated files by their numbers."""
-        self._odd_names: dict[int, str] = {}
-        """The names of those that are not called as we would call them: a number may have zeros before it."""
+        self._unusual_names: dict[int, str] = {}
+        """The names of rotated files that differ from `rotated_name`: their numbers have leading zeros."""
         self._behind: ReadBehind | None = None
         self._survey: Survey | None = None
         self._surveying = contextlib.ExitStack()
         self._holds_writes = False
         self._acknowledged_bytes = 0
-        """Up to where the operations of the newest file are acknowledged; the callers of later ones still wait."""
-        self._names_in_order = Flag()
-        """Not set while a file that counts has another name than it will have."""
-        self._names_in_order.set()
+        """The end of the acknowledged operations of the newest file; the callers of later ones still wait."""
+        self._names_are_final = Flag()
+        """Not set while a pack is in use under a name that is about to change."""
+        self._names_are_final.set()
         with self._surveying:
             self._open_files(path, sync, dialect, disk)
-            is_buffered = buffer_bytes > 0 or self._always  # many callers share the sync, so let them share the write
+            is_buffered = buffer_bytes > 0 or self._always  # callers that share a sync also share the write
             self._acknowledged_bytes = self._file_size
             self._own(self.shelf)
             self.shelf.position, self.shelf.dialect = self._file_size, self._dialect
@@ -98,7 +98,7 @@ class Memory(QueueFiles):
             self._survey = None
             try:
                 self._surveying.close()
-            except BaseException:  # it is open by now, and would never be closed
+            except BaseException:  # the queue is open, and the caller cannot close it
                 with contextlib.suppress(LogwrightError):
                     self.close()
                 raise
@@ -118,7 +118,7 @@ class Memory(QueueFiles):
         self.shelf.file_size = size
 
     def _configure(self) -> None:
-        """Set the limits: called when the shelf is there, and before anything is put on it."""
+        """Set the limits: called after the shelf is created, and before anything is put on it."""
 
     # --- opening ----------------------------------------------------------------------------------------------------
 
@@ -127,7 +127,7 @@ class Memory(QueueFiles):
             if file.timestamp is not None:
                 self.rotated[file.timestamp] = self._disk.file_size(file.path)
                 if file.name != rotated_name(self.queue, file.timestamp):
-                    self._odd_names[file.timestamp] = file.name
+                    self._unusual_names[file.timestamp] = file.name
         if not listing.files:
             return
         reader = Reader(self.path, dialect=self._asked_dialect, disk=self._disk)
@@ -138,12 +138,13 @@ class Memory(QueueFiles):
             raise self._explained(damage) from None
 
     def _check_rotated(self, listing: Listing) -> None:
-        """All files were gone through already."""
+        """Nothing: `_examine` has read all files."""
 
     def _choose_dialect(self, found: int, wanted: int) -> int:
-        """The dialect of the journal. A queue that shows none, such as a new one, is safe in the releases of Kestrel.
+        """The dialect of the journal: kestrel2 if its operations do not show it, as in a new queue.
 
-        From 2.1 on they replay every REMOVE_TENTATIVE as transaction 0, so that of two open reads one would be lost.
+        Releases of Kestrel from 2.1 on replay every REMOVE_TENTATIVE as transaction 0. In a `documented` journal they
+        would lose one of two open items.
         """
         if wanted != UNDECIDED:
             return super()._choose_dialect(found, wanted)
@@ -155,9 +156,9 @@ class Memory(QueueFiles):
     def _start(self) -> None:
         with self._or_released():
             self._configure()
-            self._rewire()
+            self._choose_write()
             self.opened = self.shelf.now()
-            """When that was, in milliseconds: an item of unknown age is as old as this."""
+            """When the queue was opened, in milliseconds. Items of unknown time count as added then."""
             if self._survey is not None:
                 self._load(self._survey)
                 if self._always:
@@ -178,17 +179,17 @@ class Memory(QueueFiles):
                 self.shelf.emit(XID_HEAD.pack(UNREMOVE, xid))
                 self.shelf.put_back(_entry(loaded[item], attempts + 1))
 
-        self.settled(put_back)
+        self.atomically(put_back)
         self._load_run(survey)
 
     def _load_run(self, survey: Survey) -> None:
-        """Load the rest of the queue if it fits, else remember where it begins."""
+        """Load the rest of the queue if it fits in memory, else store where it begins."""
         replay = survey.replay
         if replay.first == replay.added:
             return
         place = survey.find(replay.first)
         timestamp = survey.files.files[place.file].timestamp
-        if timestamp is None and self._is_ended:  # a state dump was in it, so it was rotated
+        if timestamp is None and self._is_ended:  # it had a state dump, so it has been rotated
             timestamp = self._last_timestamp
         self._behind = self._reader_at(timestamp, place.position)
         self.shelf.items += replay.added - replay.first
@@ -199,22 +200,22 @@ class Memory(QueueFiles):
 
     # --- writing ----------------------------------------------------------------------------------------------------
 
-    def _rewire(self) -> None:
-        """The newest file is another one, or it is time to write to it at once again."""
+    def _choose_write(self) -> None:
+        """Let the shelf write to the newest file, or buffer operations."""
         self.shelf.write = self._file.write_at if self._writes_through and not self._holds_writes else None
 
     def check(self) -> None:
-        """Raise if nothing is taken any more. The mutex is held."""
+        """Raise if the queue is closed or has failed. The mutex is held."""
         if self.refusing or self.shelf.unsettled:
             self._refuse()
 
-    def settled(self, work: Callable[[], Result], *, together: bool = True) -> Result:
-        """Do something that is done or not done, its operations written `together`. The mutex is held.
+    def atomically(self, work: Callable[[], Result], *, together: bool = True) -> Result:
+        """Do work completely or not at all, and write its operations `together`. The mutex is held.
 
-        What is refused half-way is done as far as it has come. If anything else is raised, such as an exception of
-        a signal handler, none of its operations counts, and the queue is poisoned: memory is not what it was.
+        If the work raises a `LogwrightError`, the operations so far take effect. If it raises anything else, such as an
+        exception of a signal handler, none of them does, and the queue is poisoned, because the memory has changed.
         """
-        if self.shelf.unsettled:  # it is a part of something larger
+        if self.shelf.unsettled:  # the enclosing call does the rest
             return work()
         self.shelf.unsettled = True
         self.shelf.began = self.shelf.position
@@ -224,13 +225,13 @@ class Memory(QueueFiles):
                 if together:
                     self._holds_writes = True
                     self._acknowledged_bytes = self.shelf.file_size
-                    self._rewire()
+                    self._choose_write()
                 result = work()
             except LogwrightError:
                 if self._failure is None:
-                    self._settle(together)
+                    self._end_atomic(together)
                 raise
-            self._settle(together)
+            self._end_atomic(together)
             return result
         except BaseException as error:
             if self.shelf.unsettled:
@@ -238,21 +239,21 @@ class Memory(QueueFiles):
                 self.interrupted(error)
             raise
 
-    def _settle(self, together: bool) -> None:
+    def _end_atomic(self, together: bool) -> None:
         if together:
             self._holds_writes = False
             self._write_buffered()
-            self._rewire()
+            self._choose_write()
         self.shelf.unsettled = False
 
     def interrupted(self, error: BaseException) -> None:
-        """Take nothing more, and leave nothing in the journal of a call that has not come to its end."""
+        """Poison the queue, and remove the operations of the interrupted call from the journal."""
         if is_failure(self._failure):
             return
         self._poison(error)
         with contextlib.suppress(LogwrightError), self._writing:
             buffer, used = self.shelf.take()
-            before = self.shelf.began - self.shelf.file_size  # what others had done and is not written yet
+            before = self.shelf.began - self.shelf.file_size  # operations of earlier calls that are not written yet
             if 0 < before <= used:
                 write_all(self._file, self.shelf.file_size, memoryview(buffer)[:before])
             if self._file.size() > self.shelf.began:
@@ -260,19 +261,19 @@ class Memory(QueueFiles):
 
     def _refuse(self) -> None:
         if self._failure is None and self.shelf.unsettled:
-            raise Poisoned(f"{self.path}: a call was interrupted half-way; open the queue again")
+            raise Poisoned(f"{self.path}: a call was interrupted; open the queue again")
         super()._refuse()
 
     def hold_writes(self) -> None:
-        """Buffer the operations of all callers until `release_writes`, so that they are written together."""
+        """Buffer the operations of all callers until `release_writes`, which writes them together."""
         with self.mutex:
             if self._writes_through and not self._holds_writes:
                 self._holds_writes = True
                 self._acknowledged_bytes = self.shelf.file_size
-                self._rewire()
+                self._choose_write()
 
     def release_writes(self) -> None:
-        """Write what was buffered since `hold_writes`, and write at once from now on."""
+        """Write the operations buffered since `hold_writes`, and write at once from now on."""
         with self.mutex:
             self.check()
             if self._writes_through and self._holds_writes:
@@ -280,10 +281,10 @@ class Memory(QueueFiles):
                 try:
                     self._write_buffered()
                 finally:
-                    self._rewire()
+                    self._choose_write()
 
     def _write_buffered(self) -> None:
-        """Write what is buffered."""
+        """Write the buffered operations."""
         with self._writing:
             if self._failure is not None:
                 self._refuse()
@@ -294,7 +295,7 @@ class Memory(QueueFiles):
     def _write_out(self) -> None:
         is_left = True
         while is_left:
-            is_left = self.shelf.leaving is not None  # the call that was about to write it was interrupted
+            is_left = self.shelf.in_flight is not None  # left by an interrupted call
             buffer, used = self.shelf.take()
             written = 0
             with memoryview(buffer) as view:
@@ -305,10 +306,10 @@ class Memory(QueueFiles):
                     self._roll_back(view, written)
                     raise
             self.shelf.file_size += used
-            self.shelf.leaving = None
+            self.shelf.in_flight = None
 
     def _take_back(self, size: int) -> None:
-        """Remove the last bytes of the journal again: operations of which no one knows. The mutex is held."""
+        """Cut the last bytes off the journal: operations whose caller did not get the result. The mutex is held."""
         self._write_buffered()
         with self._writing:
             self._file.truncate(self.shelf.file_size - size)
@@ -323,7 +324,7 @@ class Memory(QueueFiles):
         self._poison(error)
 
     def poison(self, error: BaseException) -> None:
-        """Take no more calls: an error that is being raised may have left the journal and the memory different."""
+        """Refuse further calls: an error may have made the journal and the memory inconsistent."""
         self._poison(error)
 
     @property
@@ -332,7 +333,7 @@ class Memory(QueueFiles):
 
     @property
     def is_usable(self) -> bool:
-        """Whether the queue takes calls. The mutex is held."""
+        """Whether calls are accepted. The mutex is held."""
         return not self.refusing and not self.shelf.unsettled
 
     @property
@@ -351,9 +352,9 @@ class Memory(QueueFiles):
                 raise
 
     def _roll_back(self, view: memoryview, written: int) -> None:
-        """Leave nothing of operations that fail: an item that was removed, and that no caller got, would be lost.
+        """Remove the operations of a failed write: an item that was removed but not delivered would be lost.
 
-        But operations in a buffer that the user asked for were acknowledged, so as many of them stay as possible.
+        Operations in a buffer of `buffer_bytes` have been acknowledged, so as many of them as possible are kept.
         """
         if self._writes_through or self._always:
             self._cut_back(self._acknowledged_bytes)
@@ -376,23 +377,23 @@ class Memory(QueueFiles):
         self.rotated[self._last_timestamp] = size
         if self._behind is not None and self._behind.timestamp is None:
             self._behind.timestamp = self._last_timestamp
-        self._rewire()
+        self._choose_write()
 
     def _open_replaced(self) -> None:
         super()._open_replaced()
         self.shelf.serial += 1
         self._acknowledged_bytes = self.shelf.file_size
-        self._rewire()
+        self._choose_write()
 
-    # --- replacing the files by others of the same queue ----------------------------------------------------------
+    # --- replacing the files by others with the same state --------------------------------------------------------
 
     @property
     def journal_bytes(self) -> int:
-        """The size of all files, with what is still to be written."""
+        """The size of all files, including operations that are not yet written."""
         return sum(self.rotated.values()) + self.shelf.position
 
     def live_bytes(self) -> int:
-        """About the size of a journal with the state of the queue and nothing else."""
+        """The approximate size of a journal with only the state of the queue."""
         waiting = self.shelf.data_bytes + ADDX_HEAD.size * self.shelf.items
         return waiting + self.open_bytes + (ADD_XID_HEAD.size + 1) * len(self.open_items)
 
@@ -401,11 +402,11 @@ class Memory(QueueFiles):
         with self._writing:
             self._write_gathered()
             with self._syncing:
-                self._replace(self._statement())
+                self._replace(self._state_pieces())
 
-    def _statement(self) -> Iterator[bytes]:
+    def _state_pieces(self) -> Iterator[bytes]:
         entries = self.shelf.entries()
-        tried = [entry for entry in entries if entry[3]]  # those that were put back are the first ones
+        tried = [entry for entry in entries if entry[3]]  # the first ones: they were put back
         items = zip(
             operations_of([*self.open_items.values(), *tried]), [*self.open_items.values(), *tried], strict=True
         )
@@ -415,19 +416,20 @@ class Memory(QueueFiles):
         yield from map(codec.encode, operations_of(entries[len(tried) :]))
 
     def adopt(self, packed: Packed, added: int, path: Path, mutex: contextlib.AbstractContextManager[Any]) -> None:
-        """Use a complete pack instead of the files up to its number, and remove these. `mutex` is held where needed.
+        """Use a complete pack instead of the files up to its number, and remove these.
 
-        `added` items had been added when the newest of these files was rotated.
+        `mutex` is held where other callers must wait. `added` is how many items had been added when the newest of these
+        files was rotated.
         """
 
         def adopt() -> None:
             try:
                 with mutex:
-                    self._names_in_order.clear()
+                    self._names_are_final.clear()
                     self._read_from_pack(packed, added, path)
                 self._finish_pack()
             finally:
-                self._names_in_order.set()
+                self._names_are_final.set()
 
         self._or_poison(adopt)
 
@@ -444,15 +446,17 @@ class Memory(QueueFiles):
                 fresh = self._reader_at(packed.timestamp, position)
                 fresh.open(path)
                 fresh.skip(packed.run_items - left - near)
-            else:  # all of its items are in memory, or gone
+            else:  # its items are in memory or have been taken
                 fresh = self._reader_at(min(rotated, default=None), 0)
             behind.close()
             self._behind = fresh
         self.rotated = {packed.timestamp: packed.size_bytes, **rotated}
-        self._odd_names = {timestamp: name for timestamp, name in self._odd_names.items() if timestamp in rotated}
+        self._unusual_names = {
+            timestamp: name for timestamp, name in self._unusual_names.items() if timestamp in rotated
+        }
 
     def forget_items(self) -> None:
-        """Forget all items, waiting and reserved ones. The journal is not changed."""
+        """Forget all waiting and reserved items. The journal is not changed."""
         self.shelf.clear()
         self.end_behind()
         self.open_items, self.open_bytes, self.xid = {}, 0, 0
@@ -460,7 +464,7 @@ class Memory(QueueFiles):
     def remove_files(self) -> None:
         """Remove all files of an empty queue. A crash leaves the empty queue, or none."""
         noted = self.directory / rotated_note_name(self.queue)
-        if self.disk.exists(noted):  # first, and durably: after a crash a file that is noted must not be missing
+        if self.disk.exists(noted):  # first, and durably: otherwise a crash could leave a noted file missing
             self.disk.remove(noted)
             self.disk.sync_directory(noted.parent)
         for file in list_files(self.disk, self.directory, self.queue).files:
@@ -472,40 +476,40 @@ class Memory(QueueFiles):
 
     @property
     def behind_items(self) -> int:
-        """How many items are not in memory."""
+        """The number of items that are not in memory."""
         return self.shelf.items - self.shelf.memory_items
 
     @property
     def journal_files(self) -> int:
-        """How many files the journal has."""
+        """The number of files of the journal."""
         return 1 + len(self.rotated)
 
     def path_of(self, timestamp: int | None) -> Path:
-        """The path of the file of this number."""
+        """The path of the file of this number; None is the newest."""
         if timestamp is None:
             return self.path
-        return self.directory / (self._odd_names.get(timestamp) or rotated_name(self.queue, timestamp))
+        return self.directory / (self._unusual_names.get(timestamp) or rotated_name(self.queue, timestamp))
 
-    def _file_behind(self, timestamp: int) -> int | None:
-        """The number of the file behind one; None for the newest."""
+    def _next_file(self, timestamp: int) -> int | None:
+        """The number of the file after one; None for the newest."""
         return min((other for other in self.rotated if other > timestamp), default=None)
 
     def _reader_at(self, timestamp: int | None, position: int) -> ReadBehind:
-        places = self._file_behind, self.path_of
+        places = self._next_file, self.path_of
         return ReadBehind(self._disk, self.queue, self._dialect, *places, timestamp, position)
 
     def fall_behind(self, position: int) -> None:
         self._behind = self._reader_at(None, position)
 
     def end_behind(self) -> None:
-        """All items are in memory, or gone."""
+        """Stop reading behind: all items are in memory, or were removed."""
         behind, self._behind = self._behind, None
         if behind is not None:
             behind.close()
 
     def _refill(self) -> None:
-        """Put the next items into memory; there are some that are not."""
-        self.settled(self._stock_shelf, together=False)
+        """Load the next items into memory. The queue reads behind."""
+        self.atomically(self._stock_shelf, together=False)
 
     def _stock_shelf(self) -> None:
         assert self._behind is not None
@@ -514,7 +518,7 @@ class Memory(QueueFiles):
             if self._behind.stock(self.shelf.stock, self.shelf.max_memory_items, self.shelf.max_memory_bytes):
                 continue
             if is_flushed:
-                reason = f"{self.behind_items} more items were to be here; was the file changed by another program?"
+                reason = f"{self.behind_items} more items should be here; has another program changed the file?"
                 raise DamagedJournal(self.path, self._behind.position, reason)
             self._write_buffered()
             is_flushed = True
@@ -522,17 +526,17 @@ class Memory(QueueFiles):
             self.end_behind()
 
     def head_added(self) -> int:
-        """When the head was added, in milliseconds; 0 if nothing waits or it is unknown. The mutex is held."""
+        """When the head was added, in milliseconds; 0 if there is none or it is unknown. The mutex is held."""
         if not self.shelf.memory_items and self.behind_items and not self.refusing:
-            with contextlib.suppress(LogwrightError):  # the next call that takes an item raises it
+            with contextlib.suppress(LogwrightError):  # the next call that takes an item raises the error
                 self._refill()
         return self.shelf.head()[1] if self.shelf.memory_items else 0
 
-    # --- looking at all of it ---------------------------------------------------------------------------------------
+    # --- all waiting items ------------------------------------------------------------------------------------------
 
     def waiting_entries(self) -> Iterator[Entry]:
-        """The items that wait, from head to tail, as they are at this moment."""
-        self._names_in_order.wait()
+        """The waiting items, from head to tail, as they are now."""
+        self._names_are_final.wait()
         with self.mutex:
             self.check()
             entries, behind = self.shelf.entries(), self._behind

@@ -1,7 +1,8 @@
-"""Moving: items that go to another queue because they have expired, have failed too often, or are unparked.
+"""Moving: items that move to another queue because they have expired, have failed too often, or are unparked.
 
-An item is reserved here, put there, made durable there, and then confirmed here. A crash in between leaves it in both
-queues: it is reserved here, so it goes back to the head when the queue is opened, and moves again.
+An item is reserved in its queue, put into the other queue and synced there, and then confirmed in its queue. A crash in
+between leaves it in both queues. It is still reserved in its own, so the next opening puts it back at the head, and it
+moves again.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from .shelf import Entry, Shelf
 logger = logging.getLogger("logwright.kestrel")
 
 MOST_MOVES: Final = 1000
-"""How many items are reserved for another queue before they are put there."""
+"""The most items that are reserved for other queues before they are put there."""
 
 
 class Move(NamedTuple):
@@ -33,7 +34,7 @@ class Move(NamedTuple):
 
 
 class MovableQueue(Protocol):
-    """What moving items asks of the two queues."""
+    """The methods that moving needs of both queues."""
 
     path: Path
     mutex: Any
@@ -50,30 +51,30 @@ class MovableQueue(Protocol):
     @property
     def syncs_always(self) -> bool: ...
     def check(self) -> None: ...
-    def reserve_many(self, most: int, hand: list[int] | None = None, *, for_other: bool = False) -> list[Item]: ...
+    def reserve_many(self, most: int, reserved: list[int] | None = None, *, for_other: bool = False) -> list[Item]: ...
     def put_moved(self, items: Sequence[Item], arrived: list[Item], *, within_limits: bool) -> None: ...
-    def confirm_held(self, xids: Sequence[int]) -> None: ...
-    def put_back_held(self, xids: Iterable[int]) -> None: ...
+    def confirm_locked(self, xids: Sequence[int]) -> None: ...
+    def put_back_locked(self, xids: Iterable[int]) -> None: ...
     def compact_if_due(self) -> None: ...
     def commit(self) -> None: ...
     def sync(self) -> None: ...
 
 
 class Moving:
-    """The items of a queue that are on their way to others. `borrow` opens a queue of the same directory."""
+    """The items of a queue that are moving to others. `borrow` opens a queue of the same directory."""
 
     def __init__(self, queue: MovableQueue, borrow: Callable[[str], MovableQueue] | None) -> None:
         self._queue = queue
         self._borrow = borrow
         self.moves: list[Move] = []
-        """Items that are reserved here and still have to be put into other queues."""
+        """Items that are reserved to be put into other queues."""
         self.xids: set[int] = set()
-        """What is reserved for other queues: only moving confirms it or puts it back."""
+        """The ids of items that are reserved for other queues: only moving confirms them or puts them back."""
         self.lock = threading.Lock()
-        """Held while items are on their way. Closing the queue waits for it."""
+        """Held while items are moved. Closing the queue waits for it."""
 
     def add(self, moves: Sequence[Move]) -> None:
-        """Reserved items that are to move. The mutex is held."""
+        """Add reserved items that are to be moved. The mutex is held."""
         self.xids.update(move.xid for move in moves)
         self.moves += moves
 
@@ -82,14 +83,14 @@ class Moving:
         while self.moves:
             with self.lock:
                 moves = list(self.moves)
-                with contextlib.ExitStack() as stack:  # what fails for one target does not stop the others
+                with contextlib.ExitStack() as stack:  # a failure of one target does not stop the others
                     for target in dict.fromkeys(move.target for move in moves):
                         stack.callback(self._move_to, target, [move for move in moves if move.target == target])
                 if self._queue.syncs_always and moves:
                     self._queue.commit()
 
-    def attempt(self) -> None:
-        """The same for a call that has done its work: a failure is logged, and raised by a call that finds no item."""
+    def finish_or_log(self) -> None:
+        """The same, but a failure is only logged. A call that finds no item uses `finish`, and raises it."""
         try:
             self.finish()
         except LogwrightError as error:
@@ -99,7 +100,7 @@ class Moving:
 
     def _open(self, name: str) -> MovableQueue:
         if self._borrow is None:
-            raise WrongUse(f"{self._queue.path}: there is no way to the queue {name}")
+            raise WrongUse(f"{self._queue.path}: the queue {name} cannot be opened from here")
         return self._borrow(name)
 
     def _move_to(self, target: str, moves: list[Move]) -> None:
@@ -108,11 +109,11 @@ class Moving:
         try:
             other = self._open(target)
             other.put_moved([as_item(move.entry) for move in moves], arrived, within_limits=False)
-            self._arrived(moves)
+            self._finish_moves(moves)
         except BaseException as error:
             if arrived and not isinstance(error, LogwrightError):
                 other.sync()
-                self._arrived(moves)
+                self._finish_moves(moves)
                 raise
             with queue.mutex:
                 self._forget([move.xid for move in moves])
@@ -120,45 +121,45 @@ class Moving:
             raise
 
     def _forget(self, xids: Sequence[int]) -> None:
-        """These items are no longer on their way."""
+        """These items are no longer being moved."""
         ended = set(xids)
         self.moves[:] = [move for move in self.moves if move.xid not in ended]
         self.xids -= ended
 
     def put_back(self, xids: Sequence[int]) -> None:
-        """Put items that do not move after all back to the head, unless the queue has failed. The mutex is held."""
+        """Put items that could not be moved back at the head, unless the queue has failed. The mutex is held."""
         if self._queue.is_usable:
-            self._queue.put_back_held(xid for xid in xids if xid in self._queue.open_items)
+            self._queue.put_back_locked(xid for xid in xids if xid in self._queue.open_items)
 
-    def _arrived(self, moves: Sequence[Move]) -> None:
-        """The items are in the other queue. May be called again after an interrupt."""
+    def _finish_moves(self, moves: Sequence[Move]) -> None:
+        """Confirm items that are in the other queue. May be called again after an interrupt."""
         queue = self._queue
         with queue.mutex:
             left = [move for move in moves if move.xid in queue.open_items]
             self._forget([move.xid for move in moves])
             queue.check()
-            queue.confirm_held([move.xid for move in left])
+            queue.confirm_locked([move.xid for move in left])
             queue.shelf.taken -= len(left)
             queue.moved += len(left)
-            queue.expired += sum(move.has_expired for move in left)  # not earlier: one that is put back is tried again
+            queue.expired += sum(move.has_expired for move in left)  # not earlier: an item may be put back and retried
             queue.compact_if_due()
 
     # --- unparking --------------------------------------------------------------------------------------------------
 
     def unpark(self, park: str, most: int | None) -> int:
-        """Put parked items back, at the tail; how many those were."""
-        return self.take_over(self._open(park), most)
+        """Put parked items back, at the tail; returns their number."""
+        return self.take_from(self._open(park), most)
 
-    def take_over(self, parked: MovableQueue, most: int | None) -> int:
-        """Move items from the head of another queue to the tail of this one; how many those were.
+    def take_from(self, parked: MovableQueue, most: int | None) -> int:
+        """Move items from the head of another queue to the tail of this one; returns their number.
 
-        A crash in between leaves items that are already here reserved there, on the disk. They go back to the head
-        there with one more attempt, which distinguishes them. Closing one of the two queues meanwhile waits for the
-        items that are on their way, or leaves them as they are.
+        A crash in between may leave items in both queues: they are still reserved in the other one, and its next
+        opening puts them back at the head with one more attempt, which distinguishes them. Closing one of the two
+        queues waits for the batch that is being moved.
         """
         count = 0
         while most is None or count < most:
-            with self.lock:  # closing this queue closes the other one as well, and waits for this
+            with self.lock:  # closing this queue waits for it, and closes the other queue too
                 moved = self._take_some(parked, MOST_MOVES if most is None else min(MOST_MOVES, most - count))
             if not moved:
                 break
@@ -174,25 +175,25 @@ class Moving:
                 return 0
             parked.sync()
             self._queue.put_moved(items, arrived, within_limits=True)
-            parked.moving.give_away(xids)
+            parked.moving.finish_unparked(xids)
             return len(items)
         except BaseException as error:
             if arrived and not isinstance(error, LogwrightError):
                 self._queue.sync()
-                parked.moving.give_away(xids)
+                parked.moving.finish_unparked(xids)
                 raise
             with parked.mutex:
                 parked.moving.xids.difference_update(xids)
                 parked.moving.put_back(xids)
             raise
 
-    def give_away(self, xids: Sequence[int]) -> None:
-        """Items that were reserved for another queue have arrived there. May be called again after an interrupt."""
+    def finish_unparked(self, xids: Sequence[int]) -> None:
+        """Confirm items that another queue has taken. May be called again after an interrupt."""
         queue = self._queue
         with queue.mutex:
             left = [xid for xid in xids if xid in queue.open_items]
             self.xids.difference_update(xids)
             queue.check()
-            queue.confirm_held(left)
+            queue.confirm_locked(left)
             queue.compact_if_due()
         queue.sync()

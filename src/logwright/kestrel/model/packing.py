@@ -1,25 +1,25 @@
-"""Packing: the state of a queue in place of the files that led to it, crash safe at every step.
+"""Packing: replace rotated files of a queue by one file with the same state. Every step is crash safe.
 
 The rotated files up to the number T become one. What a crash right after each step leaves:
 
-    1. `NAME~~T` is written and synced                  the old files, and a temporary one that does not count
-    2. which files it replaces is noted, synced         the same (see `note.py`)
-    3. it becomes `NAME.T.pack`, and that is synced     the pack counts, and the files up to T are dead
-    4. the dead files before T are removed, synced      the same, with fewer of them
-    5. the pack becomes `NAME.T`                        the pack alone, under the one name or the other
+    1. write and sync `NAME~~T`                         the old files, and a temporary one, which readers ignore
+    2. note which files it replaces, and sync           the same (see `note.py`)
+    3. rename it to `NAME.T.pack`, and sync             the pack is read; the files up to T are dead
+    4. remove the dead files before T, and sync         the same, with fewer dead files
+    5. rename the pack to `NAME.T`                      only the pack, under one of the two names
 
-A dead file that was not noted is moved to `.logwright/cut/` in the place of step 4: the pack comes from elsewhere.
+If a dead file was not noted, the pack is not ours. Step 4 then moves the file to `.logwright/cut/`.
 
-At each point the files that count represent the same queue. Step 4 comes before step 5, and is synced before it: a dead
-file beside a pack that has lost its suffix would count again.
+At each point the files that are read have the same state. Step 4 precedes step 5, and is synced before it: a dead file
+beside a pack without its suffix would be read again.
 
-A pack begins with what rebuilds the state. In the dialect `documented`: SAVE_XID; for every reserved item ADD_XID and
-REMOVE_TENTATIVE; then every item of the queue. In `kestrel2`: for every reserved item ADDX and REMOVE_TENTATIVE_XID,
-which moves the last used id, so SAVE_XID comes behind these; then every item.
+A pack begins with operations that rebuild the state. In the dialect `documented`: SAVE_XID; ADD_XID and
+REMOVE_TENTATIVE for each reserved item; then all items of the queue. In `kestrel2`: ADDX and REMOVE_TENTATIVE_XID for
+each reserved item; then SAVE_XID, because these change the last used id; then all items.
 
-How often an item was put back is said as the journal always says it: it is reserved and put back so often. Such items
-are at the head of the queue. All of them are reserved, one after the other, and then put back, the last one first; the
-rest of the queue follows. Most of a queue is copied as it is, piece by piece, so packing needs little memory.
+The attempts of an item are recorded as in any journal: the item is reserved and put back that many times. Such items
+are at the head of the queue. All of them are reserved in order, and then put back, the last one first; the other items
+follow. Most of a queue is copied as it is, piece by piece, so packing needs little memory.
 """
 
 from __future__ import annotations
@@ -52,17 +52,17 @@ logger = logging.getLogger("logwright.kestrel")
 
 _PIECE_BYTES: Final = 1 << 20
 MOST_ATTEMPTS: Final = 1000
-"""How many times of putting an item back a pack remembers: an item that fails for ever must not fill it."""
+"""The most attempts of an item that a pack records: an item that always fails must not fill it."""
 
 
 def next_timestamp(last: int) -> int:
-    """The number for a file that is rotated now: greater than any before it, also when the clock has gone back."""
+    """The number for a file that is rotated now: greater than all previous ones, even if the clock was set back."""
     return max(time.time_ns() // 1_000_000, last + 1)
 
 
 @dataclass(slots=True)
 class Packed:
-    """A pack that was written: its number, its size, and where some of its items of the run begin."""
+    """A pack that was written: its number, its size, and the positions of some items of the run."""
 
     timestamp: int
     size_bytes: int = 0
@@ -76,13 +76,13 @@ class Packed:
         self._positions.append(self.size_bytes)
 
     def near(self, item: int) -> tuple[int, int]:
-        """A place that is not far before an item of the run: which item is there, and its position."""
+        """An item of the run at or shortly before another one, and its position."""
         piece = bisect_right(self._items, item) - 1
         return self._items[piece], self._positions[piece]
 
 
 def pack(disk: Disk, reader: Reader, upto: int) -> bool:
-    """Put the state of all rotated files up to a number in their place; False when there is nothing to be gained.
+    """Replace all rotated files up to a number by one with their state; False if there are none.
 
     The caller holds the queue's lock. Damage in one of the files is raised, and nothing is changed.
     """
@@ -100,13 +100,13 @@ def write_pack(
     *,
     go_on: Callable[[], None] = lambda: None,
 ) -> Packed | None:
-    """The first three steps; None when there is nothing to pack. The files that are dead now are still there.
+    """Do the first three steps; None if there is nothing to pack. The dead files still exist.
 
-    `first` are items, with their attempts, that are at the head although the files do not say so.
-    `go_on` is called every now and then; what it raises ends this, and nothing has changed then.
+    `first` are items, with their attempts, that are at the head although the files do not show it. `go_on` is called
+    from time to time; it may raise to stop the packing, and then nothing has changed.
     """
     directory, queue = reader.directory, reader.queue
-    finish_pack(disk, directory, list_files(disk, directory, queue))  # one that failed half-way
+    finish_pack(disk, directory, list_files(disk, directory, queue))  # of an earlier attempt that failed
     listing = list_files(disk, directory, queue)
     packed = [file for file in listing.files if file.timestamp is not None and file.timestamp <= upto]
     if not packed:
@@ -123,7 +123,7 @@ def write_pack(
 
 
 def finish_pack(disk: Disk, directory: Path, listing: Listing) -> None:
-    """Remove what a pack has replaced, and let it have its name. What it is not known to hold is kept."""
+    """Remove the files that a pack has replaced, and rename it. Files that were not noted are kept."""
     pack = listing.pack
     if pack is None:
         return
@@ -133,27 +133,27 @@ def finish_pack(disk: Disk, directory: Path, listing: Listing) -> None:
     for dead in listing.dead:
         if dead not in known and disk.file_size(directory / dead):
             kept = keep_file(disk, directory, directory / dead)
-            logger.warning("%s: a pack from elsewhere replaces %s, which is kept in %s", pack.path, dead, kept)
-        elif dead != name:  # the pack takes its place at once
+            logger.warning("%s: a pack of another program replaces %s, which is kept in %s", pack.path, dead, kept)
+        elif dead != name:  # the pack replaces that one
             disk.remove(directory / dead)
     disk.sync_directory(directory)
     size = disk.file_size(pack.path)
     disk.rename(pack.path, directory / name)
-    if not disk.exists(directory / pack.queue):  # a crash within a rotation; where a file is noted the newest is there
+    if not disk.exists(directory / pack.queue):  # after a crash in a rotation; a noted file implies a newest file
         disk.open(directory / pack.queue, "create").close()
-    disk.sync_directory(directory)  # what is noted has its name
+    disk.sync_directory(directory)  # before the note: a noted file must exist
     note_rotated(disk, directory, pack.queue, name, size, upto=pack.timestamp)
 
 
 def remove_temporary(disk: Disk, directory: Path, listing: Listing) -> None:
-    """Remove what a crash has left under a temporary name."""
+    """Remove temporary files that a crash has left."""
     for name in listing.temporary:
         if not disk.is_directory(directory / name):
             disk.remove(directory / name)
 
 
 def write_temporary(disk: Disk, path: Path, pieces: Iterable[bytes]) -> None:
-    """Write a file that does not count yet, and sync it. It is removed again if that fails."""
+    """Write a temporary file, and sync it. If that fails, it is removed."""
     disk.remove(path)
     file = disk.open(path, "create")
     try:
@@ -182,7 +182,7 @@ def _write_pieces(file: File, pieces: Iterable[bytes]) -> None:
 def _state_of(
     survey: Survey, packed: Packed, first: Sequence[tuple[Operation, int]], go_on: Callable[[], None]
 ) -> Iterator[bytes]:
-    """The operations that rebuild the queue after the operations of some files, piece by piece."""
+    """The operations that rebuild the state of some files, piece by piece."""
     replay = survey.replay
     reserved, front = replay.open(), replay.front()
     loaded = survey.load([item for _, item, _ in reserved] + [item for item, _ in front])
@@ -192,7 +192,7 @@ def _state_of(
         [one for one in first if one[1]] + [(loaded[item], attempts) for item, attempts in front],
         survey.dialect,
     )
-    # Of an empty queue the original leaves an empty pack; in our own dialect a pack says at least that it is one.
+    # In `documented` a pack always begins with a SAVE_XID. In kestrel2 it may be empty, as that of the original.
     mark = [] if replay.xid or survey.dialect == KESTREL2 else [codec.encode(Operation("save_xid", 0))]
     untried = [codec.encode(item) for item, attempts in first if not attempts]
     for piece in itertools.chain(mark, operations, untried):
@@ -210,18 +210,18 @@ def _state_of(
 def state_operations(
     xid: int, reserved: list[tuple[int, Operation, int]], front: list[tuple[Operation, int]], dialect: int
 ) -> Iterator[bytes]:
-    """The bytes of operations that lead to this state, in a queue that is empty.
+    """The bytes of operations that build this state in an empty queue.
 
     `reserved` are the open transactions: id, the item, its attempts. `front` are the items that were put back, from the
     head on, with their attempts.
     """
-    comes_last = dialect == KESTREL2  # there a reservation moves the last used id
+    comes_last = dialect == KESTREL2  # whose reservations change the last used id
     if xid and not comes_last:
         yield codec.encode(Operation("save_xid", xid))
     for name, item, attempts in reserved:
         yield _reserve(dialect, name, item, attempts)
         comes_last |= attempts > 0
-    names = _unused({name for name, _, _ in reserved}, len(front))
+    names = _unused_ids({name for name, _, _ in reserved}, len(front))
     for name, (item, attempts) in zip(names, front, strict=True):
         yield _reserve(dialect, name, item, attempts - 1)
         comes_last |= attempts > 1
@@ -239,17 +239,17 @@ def _reserve(dialect: int, xid: int, item: Operation, attempts: int) -> bytes:
     else:
         added = Operation("add_xid", xid, added=item.added or 0, expires=item.expires, data=item.data)
         reserve = [Operation("remove_tentative")]
-        # Once put back it has no name any more, and gets the next id: let that be the same one.
+        # An item that was put back gets the next id: make that the same one.
         again = [Operation("unremove", xid), Operation("save_xid", preceding(xid)), *reserve]
     first, repeated = (b"".join(map(codec.encode, operations)) for operations in ([added, *reserve], again))
     return first + repeated * min(attempts, MOST_ATTEMPTS)
 
 
 def plain(operation: Operation) -> Operation:
-    """The item of an operation as an item without an id. One of `add` stays as it is: its time is unknown."""
+    """The operation that adds the same item without an id. An `add` stays as it is: its time is unknown."""
     return operation if operation.op == "add" else replace(operation, op="addx", xid=None)
 
 
-def _unused(taken: set[int], count: int) -> list[int]:
+def _unused_ids(taken: set[int], count: int) -> list[int]:
     """The first `count` ids that are not in use."""
     return list(itertools.islice((xid for xid in itertools.count(1) if xid not in taken), count))

@@ -2,35 +2,34 @@
 
     with Queue("spool", "orders") as queue:
         queue.put(b"an order", expires=3600)
-        data = queue.get(timeout=5)                     gone once it is returned
+        data = queue.get(timeout=5)                     removed when it is returned
 
-        with queue.reserve(timeout=5) as item:          confirmed at the end of the block; an exception puts it back
-            handle(item.data)                           to the head, and `item.attempts` counts that
+        with queue.reserve(timeout=5) as item:          the end of the block confirms it; an exception puts it back at
+            handle(item.data)                           the head, and increments `item.attempts`
 
-        item = queue.reserve(timeout=5)                 the same by hand: reserved until `confirm` or `abort`
+        item = queue.reserve(timeout=5)                 the same without a block: reserved until `confirm` or `abort`
         queue.confirm(item)
 
-        for item in queue.consume():                    reserves one item after the other, and confirms each
-            handle(item.data)                           when the loop asks for the next one
+        for item in queue.consume():                    reserves one item at a time, and confirms it when the loop
+            handle(item.data)                           asks for the next one
 
 What a call guarantees when it returns, by the sync policy:
 
-    none            the operation is with the operating system: it survives the end of this process, however that comes
-                    about, but not a power cut
-    interval(ms)    the same, and a background thread makes it durable that often
+    none            the operating system has the operation: it survives any end of this process, but not a power cut
+    interval(ms)    the same, and a background thread syncs at this interval
     always          the operation is on the disk; threads that call at the same time share one sync
 
 With `buffer_bytes` up to this many bytes of operations are buffered before they are written, which is a few times
-faster. Then `none` and `interval` promise the survival of the process only for what `flush` or `sync` has passed on.
+faster. With `none` and `interval`, operations then survive the end of the process only after `flush` or `sync`.
 
-What a crash leaves: every operation up to some point, none doubled, none left out. Items that were open go back to the
-head when the queue is opened again, the one with the lowest id first, and the journal says so.
+A crash leaves all operations up to some point, each once. When the queue is opened again, open items are put back at
+the head, lowest id first, and the journal records that.
 
-`attempts` is how often an item came back from being open. It is counted in the journal itself, by the UNREMOVE that
-puts an item back, so it survives restarts; when the journal is rewritten, the new one says it the same way.
+`attempts` is how many times an item was put back. The journal records it, as UNREMOVE operations, so it survives
+restarts and compaction.
 
-One process has the queue at a time; another one gets `Locked`. After a failed write or sync every call raises
-`Poisoned`: open the queue again, and what was acknowledged is there.
+One process has the queue open at a time; another one gets `Locked`. After a failed write or sync every call raises
+`Poisoned`: open the queue again, with everything that was acknowledged.
 """
 
 from __future__ import annotations
@@ -49,8 +48,8 @@ from ...core.io.durability import ALWAYS, SyncLike, parse_sync
 from ...core.write.closing import Closing
 from ...errors import Closed, Empty, LogwrightError
 from ..bytes.records import Dialect
-from .engine import Engine, Hand
-from .items import Item, as_item, own, xids_of
+from .engine import Engine, RemovedItems
+from .items import Item, as_item, set_owner, xids_of
 from .limits import Expires, Limits, Options, check_count, check_timeout
 from .open_queues import Handle, Settings
 from .stats import Stats, stats_of
@@ -60,11 +59,11 @@ Held = TypeVar("Held", bound=Sized)
 
 
 class Queue(Closing):
-    """The queue `name` in a directory, created when there is none. `Limits` says what the other options are.
+    """The queue `name` in a directory, which is created if it does not exist. `Limits` documents the other options.
 
-    `timeout` is how many seconds a call waits for an item: 0, the default, not at all; None for ever. A caller that
-    waits is woken as soon as there is one. `clock` gives the time, in seconds since the epoch; `background` lets a
-    thread of its own pack large journals.
+    `timeout` is how many seconds a call waits for an item: 0, the default, not at all; None for ever. It returns as
+    soon as there is one. `clock` returns the time, in seconds since the epoch. With `background`, a thread packs large
+    journals.
     """
 
     def __init__(
@@ -89,9 +88,9 @@ class Queue(Closing):
         self._handle = Handle(Path(directory), name, Limits(**options), settings)
         with self._handle.opening():
             self._engine: Engine = self._handle.engine
-            shelf = self._engine.shelf  # its methods are looked up once, as they are called all the time
+            shelf = self._engine.shelf  # its methods are looked up once, because they are called very often
             self._put: Callable[[Buffer, Expires | None], None] = shelf.put
-            self._get: Callable[[], bytes | None] = shelf.hand_out
+            self._get: Callable[[], bytes | None] = shelf.get_and_hold
 
     @property
     def name(self) -> str:
@@ -107,7 +106,7 @@ class Queue(Closing):
 
     @property
     def recovered(self) -> Damage | None:
-        """The torn tail that was cut off the journal on opening; None when it was whole."""
+        """The torn tail that opening has cut off the journal; None if there was none."""
         return self._engine.recovered
 
     @property
@@ -120,7 +119,7 @@ class Queue(Closing):
     def put(self, data: Buffer, expires: Expires | None = None) -> None:
         """Add an item at the tail. It expires after a number of seconds, after a timedelta, or at a datetime; or never.
 
-        `Full` when there is no room for it, `TooLarge` when it is larger than an item may be.
+        Raises `Full` if there is no room for it, and `TooLarge` if it exceeds the limit of an item.
         """
         if self._handle.has_children:
             self._put_to_all([as_bytes(data)], expires)
@@ -131,13 +130,13 @@ class Queue(Closing):
             if self._is_always:
                 engine.commit()
             if engine.moves:
-                engine.moving.attempt()
+                engine.moving.finish_or_log()
         except BaseException as error:
-            self._woken(error)
+            self._wake_after_interrupt(error)
             raise
 
     def put_many(self, items: Iterable[Buffer], expires: Expires | None = None) -> int:
-        """Add items at the tail, all of them or none, with one write and one sync; how many those were."""
+        """Add items at the tail, all of them or none, with one write and one sync; returns their number."""
         contents = [as_bytes(data) for data in items]
         self._put_to_all(contents, expires)
         return len(contents)
@@ -148,59 +147,59 @@ class Queue(Closing):
             for engine in family:
                 if self._is_always:
                     engine.commit()
-                engine.moving.attempt()
+                engine.moving.finish_or_log()
         except BaseException as error:
-            self._woken(error)
+            self._wake_after_interrupt(error)
             raise
 
-    def _woken(self, error: BaseException) -> None:
-        """After an interrupt: an item may be there, and the caller that waits for it may not have been woken."""
+    def _wake_after_interrupt(self, error: BaseException) -> None:
+        """After an interrupt, the item may have been added without waking the caller that waits for it."""
         if not isinstance(error, LogwrightError):
-            self._engine.pass_on()
+            self._engine.wake_next()
 
     # --- taking -----------------------------------------------------------------------------------------------------
 
     def get(self, timeout: float | None = 0) -> bytes | None:
-        """Remove the head and return its data; None when there is nothing: b"" is an item."""
+        """Remove the head and return its data; None if there is no item (b"" is an item)."""
         if timeout != 0:
             check_timeout(timeout)
         engine = self._engine
         try:
             data = self._get()
             if data is None or engine.moves:
-                data = self._settled(engine, data, self._get, timeout)
+                data = self._move_and_wait(engine, data, self._get, timeout)
             if self._is_always and data is not None:
                 engine.commit()
-            engine.shelf.holds = False  # no call: an interrupt can come before this or after the return
+            engine.shelf.holds = False  # not a call: an interrupt comes before this line, or after the return
             return data
         except Closed:
             raise
         except BaseException as error:
-            self._give_back(error, engine.hand(), engine.give_back)
+            self._give_back(error, engine.take_held(), engine.give_back)
             raise
 
     def get_many(self, most: int, timeout: float | None = 0) -> list[bytes]:
         """Remove up to `most` items from the head; waits for the first one only.
 
-        Returns fewer if the next one cannot be read; the next call then raises the error.
+        Returns fewer if one cannot be read; the next call then raises the error.
         """
         check_count(most)
         check_timeout(timeout)
         engine = self._engine
 
-        def take(most: int, hand: Hand) -> list[bytes]:
-            return [entry[0] for entry in engine.take_many(most, hand)]
+        def take(most: int, taken: RemovedItems) -> list[bytes]:
+            return [entry[0] for entry in engine.take_many(most, taken)]
 
-        return self._taken(engine, take, most, Hand(), engine.give_back, timeout)
+        return self._taken(engine, take, most, RemovedItems(), engine.give_back, timeout)
 
     def peek(self) -> bytes | None:
-        """The data of the head, which stays; None when there is nothing."""
+        """The data of the head, which is not removed; None if there is no item."""
         engine = self._engine
-        item = self._settled(engine, engine.peek(), engine.peek, 0)
+        item = self._move_and_wait(engine, engine.peek(), engine.peek, 0)
         return None if item is None else item.data
 
     def reserve(self, timeout: float | None = 0) -> Item:
-        """Reserve the head: no other caller gets it. `Empty` when there is no item within the timeout.
+        """Reserve the head: no other caller gets it. Raises `Empty` if there is no item within the timeout.
 
         Use the item in a `with` block, or call `confirm` or `abort` with it.
         """
@@ -210,23 +209,23 @@ class Queue(Closing):
         return found[0]
 
     def reserve_many(self, most: int, timeout: float | None = 0) -> list[Item]:
-        """Reserve up to `most` items from the head; waits for the first one only. An empty list when there is none."""
+        """Reserve up to `most` items from the head; waits for the first one only. The list may be empty."""
         check_count(most)
         check_timeout(timeout)
         engine = self._engine
-        hand: list[int] = []
+        taken: list[int] = []
 
-        def take(most: int, hand: list[int]) -> list[Item]:
-            return own(engine.reserve_many(most, hand), self)
+        def take(most: int, taken: list[int]) -> list[Item]:
+            return set_owner(engine.reserve_many(most, taken), self)
 
-        return self._taken(engine, take, most, hand, engine.put_back_unseen, timeout)
+        return self._taken(engine, take, most, taken, engine.put_back_undelivered, timeout)
 
     def consume(self, timeout: float | None = None) -> Generator[Item, None, None]:
-        """Reserve one item after the other, for a `for` loop. Each is confirmed when the loop asks for the next one.
+        """Reserve items one at a time, for a `for` loop. Each is confirmed when the loop asks for the next one.
 
-        A loop that is left, by an exception, `break` or `return`, aborts the item that it has: it goes back to the
-        head. Confirm it first if its work is done. The loop ends when no item arrives within the timeout (None waits
-        without end), and when another thread closes the queue.
+        An exception, `break` or `return` in the loop aborts the current item: it is put back at the head. Confirm it
+        first if its work is done. The loop ends when no item arrives within the timeout (None waits for ever), and
+        when another thread closes the queue.
         """
         if self._is_closed:
             _refuse_closed(self.path)
@@ -242,18 +241,18 @@ class Queue(Closing):
                 yield item
 
     def confirm(self, *items: Item | int) -> None:
-        """Finish items that were reserved, given by themselves or by their ids: they are gone.
+        """Finish items that were reserved, given as items or as ids: they are removed.
 
-        `WrongUse` for one that is not open; then nothing is changed.
+        Raises `WrongUse` if one of them is not open, and changes nothing.
         """
         engine = self._engine
         engine.confirm(xids_of(items))
         self._committed(engine, True)
 
     def abort(self, *items: Item | int) -> None:
-        """Put items that were reserved back to the head, the one with the lowest id first.
+        """Put items that were reserved back at the head, lowest id first.
 
-        One that came back `max_attempts` times by then is parked instead.
+        An item that has now failed `max_attempts` times is parked instead.
         """
         engine = self._engine
         engine.abort(xids_of(items))
@@ -261,8 +260,8 @@ class Queue(Closing):
         engine.moving.finish()
 
     def settle(self, item: Item, error: BaseException | None) -> None:
-        """What the end of a `with` block of an item does."""
-        if self._is_closed:  # the item went back to the head
+        """Confirm or abort an item at the end of its `with` block."""
+        if self._is_closed:  # closing has put the item back at the head
             if error is None:
                 _refuse_closed(self.path)
         elif self._engine.is_open(item.xid):
@@ -273,101 +272,101 @@ class Queue(Closing):
         engine: Engine,
         take: Callable[[int, Held], list[Result]],
         most: int,
-        hand: Held,
+        taken: Held,
         give_back: Callable[[Held], None],
         timeout: float | None,
     ) -> list[Result]:
-        """What was taken, durably. What is in the hand when that is interrupted goes back."""
+        """Take items durably. If this is interrupted, the items in `taken` are put back."""
 
         def attempt() -> list[Result] | None:
-            return take(most, hand) or None
+            return take(most, taken) or None
 
         try:
             found = attempt()
             if found is None or engine.moves:
-                found = self._settled(engine, found, attempt, timeout)
+                found = self._move_and_wait(engine, found, attempt, timeout)
             return self._committed(engine, found or [])
         except BaseException as error:
-            self._give_back(error, hand, give_back)
+            self._give_back(error, taken, give_back)
             raise
 
-    def _give_back(self, error: BaseException, hand: Held, give_back: Callable[[Held], None]) -> None:
-        if hand and not isinstance(error, LogwrightError):
-            give_back(hand)
+    def _give_back(self, error: BaseException, taken: Held, give_back: Callable[[Held], None]) -> None:
+        if taken and not isinstance(error, LogwrightError):
+            give_back(taken)
             if self._is_always and not self._is_closed:
                 with suppress(LogwrightError):
                     self._engine.commit()
 
-    def _settled(
+    def _move_and_wait(
         self, engine: Engine, found: Result | None, attempt: Callable[[], Result | None], timeout: float | None
     ) -> Result | None:
-        """Move what has expired or failed too often, and wait for an item if there is none."""
+        """Move items that have expired or failed too often, and wait for an item if none was found."""
         while found is None and engine.moves:
             engine.moving.finish()
             found = attempt()
         if engine.moves:
-            engine.moving.attempt()  # what we have found must not be lost if that fails
+            engine.moving.finish_or_log()  # a failure must not lose the items that were found
         return self._wait(engine, attempt, timeout) if found is None and timeout != 0 else found
 
     def _wait(self, engine: Engine, attempt: Callable[[], Result | None], timeout: float | None) -> Result | None:
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
-            turnstile = _Turnstile()
+            wake_up = _WakeUp()
             try:
-                engine.wait_for(turnstile.wake)
-                if self._is_closed:  # the engine may not be: see `close`
+                engine.wait_for(wake_up.wake)
+                if self._is_closed:  # the engine may still be open: see `_forget_engine`
                     _refuse_closed(self.path)
-                found = self._settled(engine, attempt(), attempt, 0)  # one may have arrived before we were registered
-                is_over = found is None and not turnstile.wait(deadline)
+                found = self._move_and_wait(engine, attempt(), attempt, 0)  # one may have arrived before `wait_for`
+                is_over = found is None and not wake_up.wait(deadline)
                 if self._is_closed and found is None:
                     _refuse_closed(self.path)
-                was_woken = not engine.stop_waiting(turnstile.wake)
+                was_woken = not engine.stop_waiting(wake_up.wake)
                 if found is None:
-                    found = self._settled(engine, attempt(), attempt, 0)
+                    found = self._move_and_wait(engine, attempt(), attempt, 0)
                 elif was_woken:
-                    engine.pass_on()  # that was for another item, or for another caller
+                    engine.wake_next()  # the wake-up was for another item
                 if found is not None or is_over:
                     return found
             except BaseException:
-                engine.stop_waiting(turnstile.wake)
-                engine.pass_on()  # it may have been woken for an item that it will not take
+                engine.stop_waiting(wake_up.wake)
+                engine.wake_next()  # this caller may have been woken for an item that it will not take
                 raise
 
     # --- all of them ------------------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
-        """How many items wait. Those that are open do not."""
+        """The number of waiting items, without reserved ones."""
         self._engine.check_process()
         return self._engine.shelf.items
 
     def __bool__(self) -> bool:
-        """A queue is a queue, even when it is empty."""
+        """Always True, also for an empty queue."""
         return True
 
     def __iter__(self) -> Iterator[bytes]:
-        """The data of all items that wait, from head to tail, as they are now. Nothing is removed."""
+        """The data of all waiting items, from head to tail, as they are now. Nothing is removed."""
         return (entry[0] for entry in self._engine.iterate())
 
     def items(self) -> Iterator[Item]:
-        """All items that wait, from head to tail, as they are now. Nothing is removed."""
+        """All waiting items, from head to tail, as they are now. Nothing is removed."""
         return map(as_item, self._engine.iterate())
 
     def clear(self) -> int:
-        """Remove all items that wait, and return their number. Reserved items stay."""
+        """Remove all waiting items, and return their number. Reserved items stay."""
         engine = self._engine
-        return self._committed(engine, engine.flush_all())
+        return self._committed(engine, engine.clear())
 
     def sweep(self) -> int:
-        """Remove items that have expired at the head, or let them move; how many those were."""
+        """Remove or move expired items at the head; returns their number."""
         engine = self._engine
         return self._committed(engine, engine.sweep())
 
     def unpark(self, most: int | None = None) -> int:
-        """Put items that were parked back, at the tail and with no attempts counted; how many those were."""
+        """Put parked items back, at the tail and with attempts reset; returns their number."""
         return self._engine.unpark(most)
 
     def stats(self) -> Stats:
-        """What there is to know about the queue at this moment."""
+        """The figures of the queue now."""
         return stats_of(self._engine)
 
     # --- durability, and the end --------------------------------------------------------------------------------------
@@ -378,7 +377,7 @@ class Queue(Closing):
         return result
 
     def flush(self) -> None:
-        """Pass all operations so far to the operating system. Without `buffer_bytes` each call has done that."""
+        """Pass all operations so far to the operating system. Without `buffer_bytes`, every call does that."""
         self._engine.flush()
 
     def sync(self) -> None:
@@ -393,7 +392,7 @@ class Queue(Closing):
         self._handle.delete()
 
     def close(self) -> None:
-        """Sync, and let others open the queue. Items that are open come back then. A second call does nothing.
+        """Sync, and release the lock. The next opening puts open items back. A second call does nothing.
 
         A caller that waits for an item gets `Closed`, and so does every later call.
         """
@@ -401,7 +400,7 @@ class Queue(Closing):
         self._handle.close()
 
     def _forget_engine(self) -> None:
-        # The engine may outlive this: a parent puts to its children, others move items there.
+        # The engine may outlive this object: parents put items there, and other queues move items there.
         if not self._is_closed:
             closed = _ClosedEngine(self._engine)
             self._put = self._get = closed.refuse
@@ -410,7 +409,7 @@ class Queue(Closing):
 
 
 class _ClosedEngine:
-    """What a closed queue has in the place of its engine: what it was like, and nothing to call."""
+    """Replaces the engine of a closed queue: has its names, and refuses every call."""
 
     def __init__(self, engine: Engine) -> None:
         self.queue, self.path = engine.queue, engine.path
@@ -423,8 +422,8 @@ class _ClosedEngine:
         self.refuse()
 
 
-class _Turnstile:
-    """Where a thread waits. It may be woken more than once."""
+class _WakeUp:
+    """An event that one thread waits for. It may be woken more than once."""
 
     __slots__ = ("_lock",)
 
@@ -433,17 +432,17 @@ class _Turnstile:
         self._lock.acquire()
 
     def wake(self) -> None:
-        with suppress(RuntimeError):  # it is awake already
+        with suppress(RuntimeError):  # it has been woken already
             self._lock.release()
 
     def wait(self, deadline: float | None) -> bool:
-        """Whether it was woken before a time of the monotonic clock, None for none."""
+        """Wait until a time of the monotonic clock (None: for ever); returns whether the thread was woken."""
         left = -1 if deadline is None else min(max(0.0, deadline - time.monotonic()), threading.TIMEOUT_MAX)
         return self._lock.acquire(timeout=left)
 
 
 def describe(kind: type, path: Path, engine: Engine | None) -> str:
-    """A queue in a line, for people."""
+    """The `repr` of a queue."""
     state = "closed" if engine is None else f"{engine.shelf.items} items, {len(engine.open_items)} open"
     return f"<{kind.__name__} {path}: {state}>"
 

@@ -1,7 +1,7 @@
-"""ReadBehind: where in its journal a queue reads on when its items do not fit into memory.
+"""ReadBehind: the place in the journal from which a queue reads the items that do not fit in memory.
 
-Items leave a queue at the head, so those that are not in memory are the last ones that were added, and lie in the files
-in their order. A place is all that has to be remembered of them: the file, by its number, and a position.
+Items leave a queue at the head, so those that are not in memory were added last, and are in the files in their order.
+One place is enough to find them: the number of the file, and a position.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from ..files.files import JournalFile
 from ..files.survey import turns_of
 
 Stock = Callable[..., int]
-"""`Shelf.stock`, but for the limits."""
+"""The type of `Shelf.stock`."""
 
 
 class ReadBehind:
     """A place in the files of a queue. `timestamp` is the number of the file, None for the newest.
 
-    `following` gives the number of the file behind one. The file is opened when it is read, and stays readable when it
+    `following` returns the number of the file after one. The file is opened when it is read, and stays readable if it
     is renamed or removed.
     """
 
@@ -48,7 +48,7 @@ class ReadBehind:
         self._cursor: Cursor | None = None
 
     def stock(self, stock: Stock, most_items: int, most_bytes: int) -> bool:
-        """Read on and put the items onto a shelf; False at the end of the newest file, as far as it is written."""
+        """Read the next operations and stock a shelf with their items; False at the end of the newest file."""
         cursor = self._opened()
         chunk = cursor.read()
         if chunk is None:
@@ -60,7 +60,7 @@ class ReadBehind:
         if passed < len(turns.kinds):
             cursor.position = turns.positions[passed]
         elif turns.is_last:
-            self._go_on()
+            self._next_file()
         return True
 
     def skip(self, items: int) -> None:
@@ -69,7 +69,7 @@ class ReadBehind:
         while items:
             chunk = cursor.read(load=False)
             if chunk is None:
-                raise DamagedJournal(cursor.source.path, cursor.position, f"{items} more items were to be here")
+                raise DamagedJournal(cursor.source.path, cursor.position, f"{items} more items should be here")
             turns = turns_of(chunk)
             rows = turns.adds()
             if len(rows) > items:
@@ -78,7 +78,7 @@ class ReadBehind:
             items -= len(rows)
 
     def open(self, path: Path) -> None:
-        """Open the file while it has another name than it will have."""
+        """Open the file by a path that it may not keep."""
         self._file = self._disk.open(path, "read")
         source = JournalFile(self._queue, path.name, path, self.timestamp)
         self._cursor = Cursor(self._file, source, self._position, dialect=self._dialect)
@@ -91,14 +91,14 @@ class ReadBehind:
 
     def _at_end(self, cursor: Cursor) -> bool:
         if self.timestamp is None:
-            return False  # at most an operation that is being written is cut short there
+            return False  # there may be an incomplete operation that is being written
         if cursor.ending != codec.CLEAN:
             reason = f"{cursor.reason} (see logwright verify and logwright repair)"
             raise DamagedJournal(cursor.source.path, cursor.position, reason)
-        self._go_on()
+        self._next_file()
         return True
 
-    def _go_on(self) -> None:
+    def _next_file(self) -> None:
         """Go to the beginning of the next file."""
         assert self.timestamp is not None
         self.close()

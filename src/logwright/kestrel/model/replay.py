@@ -1,7 +1,7 @@
 """The state of a queue, replayed from its journal: its items, those that are reserved, and the last used id.
 
-`Replay` applies operations by the rules of `rules.py`. It sees kinds, ids and places of operations, never bytes. Here
-are also the words for what it finds, and states for people and programs.
+`Replay` applies operations by the rules of `rules.py`. It uses the kinds, ids and places of operations, never bytes.
+This module also has the messages of its anomalies, and the state of a queue as objects.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ else:
     from ._rules import Replay as Replay
 
 ANOMALIES: Final = (
-    ("empty_queue", "nothing is there to be removed"),
-    ("empty_queue", "nothing is there to be reserved"),
-    ("not_open", "no transaction {0} is open"),
-    ("open_already", "transaction {0} is open already; the reservation changes nothing"),
-    ("open_already", "transaction {0}, which the item is to be reserved under, is open already; it gets the next id"),
-    ("behind_state_dump", "a state dump ends the file, so this and what follows is not replayed"),
+    ("empty_queue", "there is no item to remove"),
+    ("empty_queue", "there is no item to reserve"),
+    ("not_open", "transaction {0} is not open"),
+    ("open_already", "transaction {0} is already open; the reservation is ignored"),
+    ("open_already", "transaction {0}, the id of the item, is already open; the item is reserved under the next id"),
+    ("after_state_dump", "the file ends with its state dump: this operation and the following ones are ignored"),
 )
 """Kind and message of each anomaly, by its number; {0} is the id."""
 EVENTS: Final = ("added", "reserved", "put_back", "removed", "finished")
@@ -64,11 +64,11 @@ class QueueState:
 
 
 def difference(before: QueueState, after: QueueState) -> dict[str, Any]:
-    """What changed between two states, by the places of the items: those that came, that went, and that moved.
+    """What changed between two states, by the places of the items: added, removed and changed items.
 
-    An item has moved when it is reserved in one state and not in the other, or under another id.
+    An item has changed if it is reserved in one state and not in the other, or under another id.
     """
-    old, new = dict(_standings(before)), dict(_standings(after))
+    old, new = dict(_items_by_place(before)), dict(_items_by_place(after))
     return {
         "added": {place: item for place, item in new.items() if place not in old},
         "changed": {
@@ -80,7 +80,7 @@ def difference(before: QueueState, after: QueueState) -> dict[str, Any]:
     }
 
 
-def _standings(state: QueueState) -> Iterable[tuple[str, dict[str, Any]]]:
+def _items_by_place(state: QueueState) -> Iterable[tuple[str, dict[str, Any]]]:
     for name, items in (("queued", state.items), ("open", state.open)):
         for item in items:
             yield item.place, {**item.as_json(), "state": name}

@@ -1,29 +1,31 @@
 # cython: annotation_typing=False, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""The rules of a queue: what each operation of a journal does to its items. Callers take `Replay` from `replay.py`.
+"""The rules of a queue: what each operation of a journal does to its items. Import `Replay` from `replay.py`.
 
 The queue is empty at first, and each operation changes it:
 
-- An item comes to the tail; REMOVE takes the head away; a reservation moves the head to the open transactions.
-- REMOVE_TENTATIVE reserves under the next id: the last used one plus one, wrapping as an i32, without 0 and those that
-  are open. That one is then the last used. An item that came by ADD_XID is reserved under the id that it came with,
-  once, and the last used id stays as it is. An ADD_XID of 0 names none.
-- REMOVE_TENTATIVE_XID reserves under its own id, which is then the last used.
-- UNREMOVE puts an open item back to the head, where it has no id of its own any more, and counts an attempt;
-  CONFIRM_REMOVE finishes it; CONTINUE finishes it and adds another one.
-- A STATE_DUMP ends its file: what follows in there is for a process that reads behind.
+- Operations that add an item add it at the tail. REMOVE removes the head. A reservation moves the head to the open
+  transactions.
+- REMOVE_TENTATIVE reserves under the next id: the last used one plus one, wrapping as an i32, except 0 and ids that are
+  open. This id becomes the last used one. An item that was added by ADD_XID is reserved under the id of the ADD_XID,
+  once, and the last used id does not change; if that id is 0, the item has none.
+- REMOVE_TENTATIVE_XID reserves under its own id, which becomes the last used one.
+- UNREMOVE puts an open item back at the head, removes its id, and counts an attempt. CONFIRM_REMOVE finishes it.
+  CONTINUE finishes it and adds another one.
+- A STATE_DUMP ends its file: the operations after it are for a process that reads behind.
 
-What does not fit changes nothing and is an anomaly: removing or reserving when there is nothing, naming an id that is
-not open, or one that is open already. (A named id that is taken makes an item get the next one.) Nothing expires here.
+An operation that does not fit changes nothing and is an anomaly: it removes or reserves from an empty queue, names an
+id that is not open, or reserves under an id that is open. (An ADD_XID item whose id is open gets the next id.) Nothing
+expires here.
 
-Items are numbered in the order in which they were added, from 0. They leave at the head and come at the tail, so most
-of a queue is a run of numbers, of which only both ends are remembered. Only what was reserved needs memory. Where an
-item is stored in the files is not remembered: `files/survey.py` finds it by its number.
+Items are numbered in the order in which they were added, from 0. They leave at the head and arrive at the tail, so most
+of a queue is a run of consecutive numbers, of which only the ends are stored. Only reserved items need memory. The
+positions of items in the files are not stored: `files/survey.py` finds an item by its number.
 
-An UNREMOVE is the journal's own record of a reader that failed, so the attempts of an item survive restarts, and
-packing writes them down the same way (see `packing.py`).
+An UNREMOVE records that a reader failed, so the attempts of an item survive restarts. Packing writes them the same way
+(see `packing.py`).
 
-This source runs interpreted, and compiled as `_rules` with the C types of `_rules.pxd`. What is rare there has methods
-of its own, so that the C compiler inlines the others into the loop.
+This source runs interpreted, and compiled as `_rules` with the C types of `_rules.pxd`. Rare cases have methods of
+their own, so that the C compiler inlines the others into the loop.
 """
 
 from __future__ import annotations
@@ -47,11 +49,11 @@ if not cython.compiled:
     REMOVE, SAVE_XID, STATE_DUMP = (OPS[op] for op in ("remove", "save_xid", "state_dump"))
     REMOVE_TENTATIVE, REMOVE_TENTATIVE_XID = (OPS[op] for op in ("remove_tentative", "remove_tentative_xid"))
     UNREMOVE, CONFIRM_REMOVE = (OPS[op] for op in ("unremove", "confirm_remove"))
-    NOTHING_TO_REMOVE, NOTHING_TO_RESERVE, NOT_OPEN, OPEN_ALREADY, NAME_TAKEN, BEHIND_DUMP = range(6)
+    NOTHING_TO_REMOVE, NOTHING_TO_RESERVE, NOT_OPEN, OPEN_ALREADY, NAME_TAKEN, AFTER_DUMP = range(6)
     ADDED, RESERVED, PUT_BACK, REMOVED, FINISHED = range(5)
 
 MOST_ANOMALIES: Final = 10_000
-"""How many are remembered; the others are only counted, so that a journal of nothing else costs no memory."""
+"""The most that are stored; further ones are only counted, so that they use no memory."""
 
 Changes: TypeAlias = tuple[memoryview, memoryview, memoryview, memoryview]
 """Changes of items in columns of i64: the row of the operation, the number of the item, what happens to it, the id."""
@@ -67,12 +69,12 @@ def numbered(count: int) -> memoryview:
 
 
 class Replay:
-    """A queue that operations are applied to. `watch` is the file and position of an item whose `events` are wanted.
+    """A queue that operations are applied to. `watch` is the file and position of an item, to record its `events`.
 
-    `first` is the number of the first item of the run, `added` that of the next to come; `added_bytes` is how much data
-    all items together have that were ever added; `xid` is the last used id. `anomalies` and `events` are tuples: the
-    number of the file, the position of the operation there, the number of the anomaly or the event (see `replay.py`),
-    and the id that it names.
+    `first` is the number of the first item of the run, `added` that of the next item to be added; `added_bytes` is the
+    size of the data of all items ever added; `xid` is the last used id. `anomalies` and `events` are tuples: the number
+    of the file, the position of the operation in it, the number of the anomaly or the event (see `replay.py`), and the
+    id that it names.
     """
 
     def __init__(self, watch: tuple[int, int] | None = None) -> None:
@@ -86,35 +88,35 @@ class Replay:
         self._watch = watch
         self._watched = -1
         self._is_watching = watch is not None
-        # What `changes` returns: four columns, each with room for `_most_noted` changes.
-        self._is_noting = False
-        self._noted = _NOTHING
-        self._noted_count = 0
-        self._most_noted = 0
+        # The result of `changes`: four columns, each with space for `_most_recorded` changes.
+        self._is_recording = False
+        self._recorded = _NOTHING
+        self._recorded_count = 0
+        self._most_recorded = 0
         self._file = 0
         self._is_dumped = False
         self._dumped = 0
-        """How many ADD_XID of a state dump are still to come in this file; -1 once something else has come."""
+        """The number of ADD_XID of a state dump that are still expected in this file; -1 after another operation."""
         self._front: list[int] = []
-        """What was put back; the last one is the head of the queue."""
+        """The items that were put back; the last one is the head of the queue."""
         self._attempts: dict[int, int] = {}
         self._names: dict[int, int] = {}
-        """The ids that items of the run are to be reserved under."""
-        # Open transactions are in slots by their ids, and in a dictionary where the slot is taken.
+        """The ids of items of the run that were added by ADD_XID."""
+        # Open transactions are in slots by their ids, or in the overflow if the slot is in use.
         self._slot_xids = memoryview(array("q", bytes(8 * 1024)))
         self._slot_items = memoryview(array("q", bytes(8 * 1024)))
         self._slot_orders = memoryview(array("q", bytes(8 * 1024)))
-        self._others: dict[int, tuple[int, int]] = {}
+        self._overflow: dict[int, tuple[int, int]] = {}
         self._order = 0
         self._ids: OpenIds | None = None
 
     def begin_file(self, file: int = 0) -> None:
-        """What comes now is in the file of this number."""
+        """The next operations are in the file of this number."""
         self._file = file
         self._is_dumped = False
 
     def add(self, kinds: Buffer, numbers: Sequence[int], positions: Sequence[int], end: int) -> None:
-        """Apply operations: their kinds, their ids (of a state dump its count), and where they begin in the file.
+        """Apply operations: their kinds, their ids (the count of a state dump), and where they begin in the file.
 
         Numbers and positions are buffers of i32 and i64. The last operation ends at `end`.
         """
@@ -127,7 +129,7 @@ class Replay:
         for row in range(count):
             kind = codes[row]
             if self._is_dumped:
-                self._pass(kind, ids[row], starts[row])
+                self._skip(kind, ids[row], starts[row])
             elif kind in (ADDX, ADD, ADD_XID, CONTINUE):
                 stop = starts[row + 1] if row + 1 < count else end
                 self.added_bytes += stop - starts[row] - head_bytes(kind)
@@ -144,14 +146,14 @@ class Replay:
                 self._apply(kind, ids[row], starts[row])
 
     def changes(self, kinds: Buffer, numbers: Sequence[int], begins: Iterable[int] = ()) -> Changes:
-        """Apply operations, and return what they do to which items, in order. At each row of `begins` a file begins."""
+        """Apply operations, and return the changes of items, in order. At each row of `begins` a file begins."""
         codes, ids = memoryview(kinds), memoryview(numbers)  # type: ignore[arg-type]
         count = len(codes)
-        most = count + bytes(codes).count(CONTINUE)  # which changes two items
+        most = count + bytes(codes).count(CONTINUE)  # a CONTINUE changes two items
         rows = numbered(count)
         noted = memoryview(array("q", bytes(8 * 4 * most)))
-        self._noted, self._noted_count, self._most_noted = noted, 0, most
-        self._is_noting = self._is_watching = True
+        self._recorded, self._recorded_count, self._most_recorded = noted, 0, most
+        self._is_recording = self._is_watching = True
         try:
             start = 0
             for stop in (*begins, count):
@@ -160,15 +162,15 @@ class Replay:
                     self.begin_file()
                 start = stop
         finally:
-            self._is_noting, self._is_watching = False, self._watch is not None
-            self._noted = _NOTHING
-        found = self._noted_count
+            self._is_recording, self._is_watching = False, self._watch is not None
+            self._recorded = _NOTHING
+        found = self._recorded_count
         return noted[:found], noted[most : most + found], noted[2 * most :][:found], noted[3 * most :][:found]
 
-    # --- a state that is saved --------------------------------------------------------------------------------------
+    # --- saving the state -------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """All that later operations depend on, as JSON can hold it."""
+        """All that later operations depend on, as values that JSON can represent."""
         return {
             "xid": self.xid,
             "first": self.first,
@@ -202,12 +204,12 @@ class Replay:
         if self._is_watching:
             if self._watch == (self._file, position):
                 self._watched = self.added
-            self._note(self.added, position, ADDED, 0)
+            self._record(self.added, position, ADDED, 0)
 
     def _remove(self, position: int) -> None:
         item = self._take()
         if item < 0:
-            self._odd(position, NOTHING_TO_REMOVE, 0)
+            self._add_anomaly(position, NOTHING_TO_REMOVE, 0)
         else:
             if self._names:
                 self._names.pop(item, None)
@@ -216,7 +218,7 @@ class Replay:
     def _reserve(self, position: int) -> None:
         item = self._take()
         if item < 0:
-            self._odd(position, NOTHING_TO_RESERVE, 0)
+            self._add_anomaly(position, NOTHING_TO_RESERVE, 0)
         else:
             xid = self._name_of(item, position) if self._names else 0
             if xid == 0:
@@ -227,10 +229,10 @@ class Replay:
             self._open(xid, item, position)
 
     def _name_of(self, item: int, position: int) -> int:
-        """The id that an item is to be reserved under; 0 for the next one."""
+        """The id of the ADD_XID of an item; 0 if there is none, or if it is open."""
         xid = self._names.pop(item, 0)
         if xid != 0 and self._is_open(xid):
-            self._odd(position, NAME_TAKEN, xid)
+            self._add_anomaly(position, NAME_TAKEN, xid)
             xid = 0
         return xid
 
@@ -242,9 +244,9 @@ class Replay:
     def _apply(self, kind: int, number: int, position: int) -> None:
         if kind == REMOVE_TENTATIVE_XID:
             if not len(self):
-                self._odd(position, NOTHING_TO_RESERVE, number)
+                self._add_anomaly(position, NOTHING_TO_RESERVE, number)
             elif self._is_open(number):
-                self._odd(position, OPEN_ALREADY, number)
+                self._add_anomaly(position, OPEN_ALREADY, number)
             else:
                 item = self._take()
                 self._names.pop(item, None)
@@ -255,7 +257,7 @@ class Replay:
             if item >= 0:
                 self._attempts[item] = self._attempts.get(item, 0) + 1
                 self._front.append(item)
-                self._note(item, position, PUT_BACK, number)
+                self._record(item, position, PUT_BACK, number)
         elif kind == SAVE_XID:
             self.xid = number
         elif kind == STATE_DUMP:
@@ -264,16 +266,16 @@ class Replay:
         else:
             raise ValueError(f"there is no operation {kind}")
 
-    def _pass(self, kind: int, number: int, position: int) -> None:
-        """An operation behind a state dump. The first one that does not belong to it is odd."""
+    def _skip(self, kind: int, number: int, position: int) -> None:
+        """Skip an operation after a state dump. The first one that does not belong to it is an anomaly."""
         if kind == ADD_XID and self._dumped > 0:
             self._dumped -= 1
         elif self._dumped >= 0:
-            self._odd(position, BEHIND_DUMP, number)
+            self._add_anomaly(position, AFTER_DUMP, number)
             self._dumped = -1
 
     def _take(self) -> int:
-        """Take the head away; its number, -1 when there is none."""
+        """Remove the head; returns its number, -1 if the queue is empty."""
         if self._front:
             return self._pop_front()
         if self.first == self.added:
@@ -285,27 +287,27 @@ class Replay:
         return self._front.pop()
 
     def _end(self, item: int, position: int, what: int, xid: int) -> None:
-        """An item leaves for good."""
+        """An item is removed or finished."""
         if self._attempts:
             self._forget_attempts(item)
         if self._is_watching:
-            self._note(item, position, what, xid)
+            self._record(item, position, what, xid)
 
     def _forget_attempts(self, item: int) -> None:
         self._attempts.pop(item, None)
 
-    def _odd(self, position: int, which: int, xid: int) -> None:
+    def _add_anomaly(self, position: int, which: int, xid: int) -> None:
         self.anomaly_count += 1
         if len(self.anomalies) < MOST_ANOMALIES:
             self.anomalies.append((self._file, position, which, xid))
 
-    def _note(self, item: int, position: int, what: int, xid: int) -> None:
-        if self._is_noting:
-            self._noted[self._noted_count] = position
-            self._noted[self._noted_count + self._most_noted] = item
-            self._noted[self._noted_count + 2 * self._most_noted] = what
-            self._noted[self._noted_count + 3 * self._most_noted] = xid
-            self._noted_count += 1
+    def _record(self, item: int, position: int, what: int, xid: int) -> None:
+        if self._is_recording:
+            self._recorded[self._recorded_count] = position
+            self._recorded[self._recorded_count + self._most_recorded] = item
+            self._recorded[self._recorded_count + 2 * self._most_recorded] = what
+            self._recorded[self._recorded_count + 3 * self._most_recorded] = xid
+            self._recorded_count += 1
         if item == self._watched:
             self.events.append((self._file, position, what, xid))
 
@@ -318,15 +320,15 @@ class Replay:
             self._slot_items[slot] = item
             self._slot_orders[slot] = self._order
         else:
-            self._open_other(xid, item)
+            self._open_in_overflow(xid, item)
         self._order += 1
         if self._ids is not None:
             self._add_id(xid)
         if self._is_watching:
-            self._note(item, position, RESERVED, xid)
+            self._record(item, position, RESERVED, xid)
 
-    def _open_other(self, xid: int, item: int) -> None:
-        self._others[xid] = item, self._order
+    def _open_in_overflow(self, xid: int, item: int) -> None:
+        self._overflow[xid] = item, self._order
 
     def _add_id(self, xid: int) -> None:
         assert self._ids is not None
@@ -335,16 +337,16 @@ class Replay:
     def _is_open(self, xid: int) -> bool:
         if xid != 0 and self._slot_xids[xid & 1023] == xid:
             return True
-        return len(self._others) > 0 and self._is_other(xid)
+        return len(self._overflow) > 0 and self._is_in_overflow(xid)
 
-    def _is_other(self, xid: int) -> bool:
-        return xid in self._others
+    def _is_in_overflow(self, xid: int) -> bool:
+        return xid in self._overflow
 
     def _close(self, xid: int, position: int) -> int:
-        """End an open transaction; its item, -1 when there is none."""
+        """End an open transaction; returns its item, -1 if the transaction is not open."""
         slot = xid & 1023
         if xid == 0 or self._slot_xids[slot] != xid:
-            item = self._close_other(xid, position)
+            item = self._close_in_overflow(xid, position)
         else:
             self._slot_xids[slot] = 0
             item = self._slot_items[slot]
@@ -356,11 +358,11 @@ class Replay:
         assert self._ids is not None
         self._ids.remove(xid)
 
-    def _close_other(self, xid: int, position: int) -> int:
-        if xid not in self._others:
-            self._odd(position, NOT_OPEN, xid)
+    def _close_in_overflow(self, xid: int, position: int) -> int:
+        if xid not in self._overflow:
+            self._add_anomaly(position, NOT_OPEN, xid)
             return -1
-        return self._others.pop(xid)[0]
+        return self._overflow.pop(xid)[0]
 
     def _next_xid(self) -> int:
         """The first free id after the last used one."""
@@ -373,24 +375,24 @@ class Replay:
             self._ids = OpenIds(xid for xid, _, _ in self.open())
         return self._ids.following(self.xid)
 
-    # --- what the queue is ------------------------------------------------------------------------------------------
+    # --- the state of the queue -------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
         return len(self._front) + self.added - self.first
 
     def items(self) -> list[int]:
-        """The numbers of the items that wait, from head to tail."""
+        """The numbers of the waiting items, from head to tail."""
         front = self._front[::-1]
-        first, added = self.first, self.added  # to build a list may start the collector, and that may add operations
+        first, added = self.first, self.added  # building a list may run the garbage collector, which may call `add`
         return [*front, *range(first, added)]
 
     def front(self) -> list[tuple[int, int]]:
-        """The items that were put back, from the head on: number, attempts. The run follows them."""
+        """The items that were put back, from the head on: number, attempts. The run comes after them."""
         return [(item, self._attempts.get(item, 0)) for item in self._front[::-1]]
 
     def open(self) -> list[tuple[int, int, int]]:
         """The reserved items in the order in which they were reserved: id, number, attempts."""
-        found = [(order, xid, item) for xid, (item, order) in list(self._others.items())]
+        found = [(order, xid, item) for xid, (item, order) in list(self._overflow.items())]
         for slot in range(1024):
             if self._slot_xids[slot] != 0:
                 found.append((self._slot_orders[slot], self._slot_xids[slot], self._slot_items[slot]))

@@ -1,40 +1,40 @@
 # cython: annotation_typing=False, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Shelf: the items of a queue that are in memory, and the operations on their way to the journal. Put and get run here.
+"""Shelf: the items of a queue that are in memory, and the operations to be written to the journal. Runs put and get.
 
-The first items of the queue are on the shelf. When it is full, items that are put go to the journal alone, and the
-queue reads behind: the shelf is stocked again from there once it is empty. `items` and `data_bytes` count all that
-wait, `memory_items` and `memory_bytes` those on the shelf.
+The first items of the queue are on the shelf. When it is full, new items are written only to the journal, and the queue
+reads behind: when the shelf is empty, it is stocked again from the journal. `items` and `data_bytes` count all waiting
+items, `memory_items` and `memory_bytes` those on the shelf.
 
-An operation goes straight to `write`, the file's, where there is one: it is with the system before the call returns.
-Without it operations collect in a buffer until there are `attention_bytes` of them, and `take` hands them over. Either
-way they leave in the order of the calls, each of which holds the `mutex` from its check to its operation.
+If `write`, the method of a file, is set, an operation is written at once: the operating system has it before the call
+returns. Otherwise operations collect in a buffer until it has `attention_bytes`, and `take` returns them. In both cases
+they are written in the order of the calls, each of which holds the `mutex` from its check to its operation.
 
-A call is `unsettled` from its first operation, which goes to the position where it `began`, until memory and journal
-agree again. If it is left in between, whatever was raised, none of its operations may count, and no other call is taken
-from then on. `serial` counts the operations, and every change of the newest file: a caller that finds it unchanged
-knows that its own operations are the last ones. So that an item is not lost when the caller of `hand_out` is
-interrupted after all of that, the thread `holds` it until it sets that to False: before that it can be put back.
+A call is `unsettled` from its first operation, whose position is `began`, until memory and journal agree again. If an
+error ends it before that, none of its operations may take effect, and all later calls are refused. `serial` counts the
+operations and the changes of the newest file: if it is unchanged, the caller's own operations are the last ones. The
+caller of `get_and_hold` may be interrupted after the operation, and must not lose the item. So its thread `holds` the
+item, which can be put back, until it sets `holds` to False.
 
-What does not happen every time is done by the `owner` of the shelf, besides `attend` and `refuse` (see `WriteBuffer`).
-It is called with the mutex held:
+The `owner` of the shelf does what is not needed in every call, in addition to `attend` and `refuse` (see
+`WriteBuffer`). It is called with the mutex held:
 
-    deadline(expires, now) what `expires` means, in milliseconds
-    make_room(size)        there are `max_items` or `max_bytes`: discard something, or raise
+    deadline(expires, now) convert `expires` to milliseconds
+    make_room(size)        the queue has `max_items` or `max_bytes`: discard something, or raise
     fall_behind(position)  the item added at this position is the first that is not on the shelf
-    ready()                bring an item that may be handed out to the head; whether there is one
-    care()                 the journal has grown to `care_bytes`, or is `erase_bytes` large and the queue is empty
+    ready()                bring an item that may be delivered to the head; returns whether there is one
+    compact()              the journal has grown to `compact_bytes`, or has `erase_bytes` and the queue is empty
     wake()                 a caller is `waiting`, and an item has arrived
-    write_rest(data, done) `write` has written only `done` bytes of it
-    write_failed(error)    `write` has raised this
-    interrupted(error)     this has left a call while it was unsettled
+    write_rest(data, done) `write` has written only the first `done` bytes
+    write_failed(error)    `write` has raised this error
+    interrupted(error)     this error has ended a call while it was unsettled
 
-Items are in a ring: a list of their data, and an array with four numbers of each. The n-th of them is at
+Items are in a ring: a list of their data, and an array with four numbers of each. The n-th item is at
 `(first + n) & (capacity - 1)`.
 
-This source runs interpreted, and compiled as `_shelf` with the C types of `_shelf.pxd`, which also has in C what the
-last part of this file has in Python. Indexes are not checked there, and to allocate a container may run other Python
-code, which may call the shelf: so nothing is kept across that which it could change. Between two calls of Python
-nothing interrupts compiled code, which is what makes `take` safe without the mutex.
+This source runs interpreted, and compiled as `_shelf` with the C types of `_shelf.pxd`, which has C versions of the
+functions at the end of this file. Compiled code does not check indexes. Allocating a container may run other Python
+code, which may call the shelf, so no value that it could change is kept across an allocation. Nothing interrupts
+compiled code between two calls of Python, so `take` is safe without the mutex.
 """
 
 from __future__ import annotations
@@ -66,24 +66,24 @@ if not cython.compiled:
     from ..bytes.records import head_bytes
 
 Entry: TypeAlias = tuple[bytes, int, int, int, int]
-"""An item in memory: data, when it was added, when it expires (0: never), attempts, the id that it is named by (0)."""
+"""An item in memory: data, when it was added, when it expires (0: never), attempts, the id of its ADD_XID (0: none)."""
 NO_LIMIT: Final = 2**62
 
 REMOVE_BYTE: Final = bytes([OPS["remove"]])
-# What `_shelf.pxd` uses: it writes to a file as `RealFile.write_at` does, but without a frame of its own.
+# For `_shelf.pxd`, which writes to a file as `RealFile.write_at` does, but without a Python call.
 REAL_WRITE: Final = RealFile.write_at
 PWRITE: Final = pwrite
 WRITE_ERROR: Final = StorageFailed
 
 
 class ShelfOwner(Protocol):
-    """What a shelf calls: see above."""
+    """The methods that a shelf calls: see above."""
 
     def deadline(self, expires: Any, now: int) -> int: ...
     def make_room(self, size: int) -> None: ...
     def fall_behind(self, position: int) -> None: ...
     def ready(self) -> bool: ...
-    def care(self) -> None: ...
+    def compact(self) -> None: ...
     def wake(self) -> None: ...
     def write_rest(self, data: bytes, done: int) -> None: ...
     def write_failed(self, error: BaseException) -> None: ...
@@ -98,17 +98,17 @@ class Shelf(WriteBuffer):
         WriteBuffer.__init__(self, attention_bytes, first_bytes=4096)  # a program may have thousands of queues
         self.owner = cast(ShelfOwner, owner)
         self.mutex = Mutex()
-        # operations on their way
+        # operations to be written
         self.position = position
         self.file_size = position
         self.dialect = dialect
         self.write: Callable[[int, bytes], int] | None = None
-        self.leaving: tuple[bytearray, int] | None = None
-        """What `take` has handed over; the caller sets it to None once it is written."""
+        self.in_flight: tuple[bytearray, int] | None = None
+        """The result of `take`; the caller sets it to None when it is written."""
         self.unsettled = False
         self.began = 0
         self.serial = 0
-        # what a thread was handed last, until it is delivered; what other threads were handed is in the dict
+        # the item that a thread holds; those of other threads are in the dict
         self._holder = 0
         self._held_data: bytes | None = None
         self._held_added = self._held_expires = self._held_attempts = self._held_name = self._held_serial = 0
@@ -117,7 +117,7 @@ class Shelf(WriteBuffer):
         self.items = self.data_bytes = 0
         self.memory_items = self.memory_bytes = 0
         self.added = 0
-        """How many items were ever added: the number of the next one."""
+        """The number of items ever added, which is the number of the next one."""
         self.taken = 0
         self.waiting = 0
         self._data: list[bytes | None] = []
@@ -130,12 +130,12 @@ class Shelf(WriteBuffer):
         self.max_item_bytes = MAX_DATA_BYTES
         self.max_age = 0
         self.max_attempts = 2**31 - 1
-        self.care_bytes = self.erase_bytes = NO_LIMIT
+        self.compact_bytes = self.erase_bytes = NO_LIMIT
 
-    # --- what is called all the time --------------------------------------------------------------------------------
+    # --- the hot path -----------------------------------------------------------------------------------------------
 
     def put(self, data: Buffer, expires: Any = None) -> None:
-        """Add an item at the tail. `expires` is handed to `_deadline`."""
+        """Add an item at the tail. `expires` is passed to `deadline` of the owner."""
         content = data if isinstance(data, bytes) else as_bytes(data)
         if self.refusing:
             self.refuse()
@@ -145,7 +145,7 @@ class Shelf(WriteBuffer):
         now = self._now()
         self._put(data, now, 0 if expires is None else self.owner.deadline(expires, now))
 
-    def put_held(self, data: bytes, added: int, expires: int) -> None:
+    def put_locked(self, data: bytes, added: int, expires: int) -> None:
         """Add an item at the tail; the mutex is held."""
         self._put(data, added, expires)
 
@@ -159,8 +159,8 @@ class Shelf(WriteBuffer):
         if self.items >= self.max_items or self.data_bytes + size > self.max_bytes:
             self.owner.make_room(size)
         if not self.unsettled:
-            if self.position > self.care_bytes:
-                self.owner.care()
+            if self.position > self.compact_bytes:
+                self.owner.compact()
             self.unsettled = True
             self.began = self.position
         position = emit_add(self, data, size, added, expires)
@@ -178,13 +178,13 @@ class Shelf(WriteBuffer):
             self.owner.wake()
 
     def get(self) -> bytes | None:
-        """Remove the head; its data, None when there is nothing."""
+        """Remove the head; returns its data, None if there is no item."""
         if self.refusing:
             self.refuse()
         return get_in_turn(self, False)
 
-    def hand_out(self) -> bytes | None:
-        """The same, and this thread `holds` the item until it says that it does not."""
+    def get_and_hold(self) -> bytes | None:
+        """The same, and this thread `holds` the item until it sets that to False."""
         if self.refusing:
             self.refuse()
         return get_in_turn(self, True)
@@ -216,18 +216,18 @@ class Shelf(WriteBuffer):
             self._held_serial = self.serial
             self._holder = thread
         self.unsettled = False
-        if self.position > self.care_bytes or (self.items == 0 and self.position >= self.erase_bytes):
-            self.owner.care()
+        if self.position > self.compact_bytes or (self.items == 0 and self.position >= self.erase_bytes):
+            self.owner.compact()
         return data
 
-    def _leave(self, error: BaseException) -> None:
-        """A call ends with an error: if it has left something half-way, nothing more is taken."""
+    def _end_with_error(self, error: BaseException) -> None:
+        """A call ends with an error: if it is unsettled, refuse all later calls."""
         if self.unsettled:
             self.refusing = True
             self.owner.interrupted(error)
 
     def _hold_for_others(self) -> None:
-        """Keep what another thread holds where the next item will not take its place."""
+        """Move the item that another thread holds to the dict, to make space for the next one."""
         if self._holder != get_ident():
             self._held_by_others[self._holder] = self._held_entry(), self._held_serial
         self._holder = 0
@@ -240,20 +240,20 @@ class Shelf(WriteBuffer):
 
     @property
     def holds(self) -> bool:
-        """Whether this thread holds an item. A thread that has delivered it sets this to False."""
+        """Whether this thread holds an item. It sets this to False when the item is delivered."""
         return self._holder == get_ident() or get_ident() in self._held_by_others
 
     @holds.setter
     def holds(self, value: bool) -> None:
         thread = get_ident()
-        if self._holder == thread:  # no call from here on: after one an interrupt might follow
+        if self._holder == thread:  # no call from here on: an interrupt could follow it
             self._holder = 0
             self._held_data = None
         if self._held_by_others and thread in self._held_by_others:
             del self._held_by_others[thread]
 
     def held(self) -> tuple[Entry, int] | None:
-        """The item that this thread holds, and `serial` when it was removed; None for none."""
+        """The item that this thread holds, and `serial` when it was removed; None if it holds none."""
         thread = get_ident()
         data = self._held_data
         if self._holder == thread and data is not None:  # no call from here on: another thread could run and hold one
@@ -261,7 +261,7 @@ class Shelf(WriteBuffer):
         return self._held_by_others.get(thread)
 
     def now(self) -> int:
-        """Milliseconds since the epoch, by the clock that was given."""
+        """Milliseconds since the epoch, by the `clock` if there is one."""
         return self._now()
 
     def _now(self) -> int:
@@ -270,7 +270,7 @@ class Shelf(WriteBuffer):
     # --- items; the mutex is held -----------------------------------------------------------------------------------
 
     def _push(self, data: bytes, added: int, expires: int, name: int) -> None:
-        """Put an item after the others on the shelf; its bytes are not counted."""
+        """Add an item at the end of the shelf; its bytes are not counted."""
         while self.memory_items == self._capacity:
             self._grow()
         place = (self._first + self.memory_items) & (self._capacity - 1)
@@ -282,7 +282,7 @@ class Shelf(WriteBuffer):
         self.memory_items += 1
 
     def _grow(self) -> None:
-        """Twice as large a ring, unless it has become larger while that was allocated."""
+        """Double the size of the ring, unless it has grown while memory was allocated."""
         capacity = 2 * self._capacity if self._capacity else 64
         data: list[bytes | None] = [None] * capacity
         numbers = memoryview(array("q", bytes(32 * capacity)))
@@ -298,7 +298,7 @@ class Shelf(WriteBuffer):
             self._data = data
 
     def _take_first(self) -> bytes:
-        """Take the first item from the shelf; its data."""
+        """Take the first item from the shelf; returns its data."""
         if not self.memory_items:
             raise IndexError("the shelf is empty")
         data = self._data[self._first]
@@ -316,7 +316,7 @@ class Shelf(WriteBuffer):
         return self._with_numbers(self._data[place], 4 * place)
 
     def _with_numbers(self, data: bytes | None, at: int) -> Entry:
-        """An item whose numbers are in this place; it may have been taken just now."""
+        """The item whose numbers are at this index; it may have been taken already."""
         assert data is not None
         return data, self._numbers[at], self._numbers[at + 1], self._numbers[at + 2], self._numbers[at + 3]
 
@@ -332,7 +332,7 @@ class Shelf(WriteBuffer):
         return self._with_numbers(self._take_first(), at)
 
     def put_back(self, entry: Entry) -> None:
-        """Put an item to the head, whatever the limits are. The journal is not changed."""
+        """Put an item at the head, regardless of the limits. The journal is not changed."""
         data, added, expires, attempts, name = entry
         if not isinstance(data, bytes):
             raise TypeError("the data of an item is bytes")
@@ -354,7 +354,7 @@ class Shelf(WriteBuffer):
         """The items on the shelf from the head on."""
         found: list[Entry] = []
         row = 0
-        while row < self.memory_items:  # which may change, for a tuple is made
+        while row < self.memory_items:  # it may change, because a tuple is allocated
             found.append(self._entry((self._first + row) & (self._capacity - 1)))
             row += 1
         return found
@@ -379,10 +379,10 @@ class Shelf(WriteBuffer):
         most_items: int,
         most_bytes: int,
     ) -> int:
-        """Put items that are counted already onto the shelf, from the operations that have added them.
+        """Put items that are already counted on the shelf, from the operations that added them.
 
-        Stops at `most_items` and `most_bytes`, but stocks at least one. The operations are those of
-        a chunk: see `Turns`; `base` is where the buffer begins in its file. How many operations were passed.
+        Stops at `most_items` and `most_bytes`, but stocks at least one item. The operations are those of a chunk: see
+        `Turns`; `base` is where the buffer begins in its file. Returns how many operations were passed.
         """
         view = memoryview(buffer)
         codes = memoryview(kinds)
@@ -413,10 +413,10 @@ class Shelf(WriteBuffer):
             taken += 1
         return count
 
-    # --- operations on their way ------------------------------------------------------------------------------------
+    # --- operations to be written -----------------------------------------------------------------------------------
 
     def emit(self, data: bytes) -> int:
-        """Send operations on their way; the position of the first one. The mutex is held."""
+        """Write operations, or add them to the buffer; returns the position of the first. The mutex is held."""
         return self._emit(data)
 
     def _emit(self, data: bytes) -> int:
@@ -440,58 +440,58 @@ class Shelf(WriteBuffer):
         self.file_size += len(data)
 
     def take(self) -> tuple[bytearray, int]:
-        """What has gathered, or what was taken last, as long as it is `leaving`."""
-        if self.leaving is None:
-            leave_buffer(self)
-        assert self.leaving is not None
-        return self.leaving
+        """The buffered operations; if those that were taken last are still `in_flight`, these."""
+        if self.in_flight is None:
+            take_buffer(self)
+        assert self.in_flight is not None
+        return self.in_flight
 
 
 if not cython.compiled:
 
     def put_in_turn(shelf: Shelf, data: bytes, expires: Any) -> None:
-        """Put an item when the mutex is free."""
+        """Put an item with the mutex held."""
         with shelf.mutex:
             if shelf.unsettled:
                 shelf.refuse()
             try:
                 shelf._put_now(data, expires)
             except BaseException as error:
-                shelf._leave(error)
+                shelf._end_with_error(error)
                 raise
 
     def get_in_turn(shelf: Shelf, is_held: bool) -> bytes | None:
-        """Remove the head when the mutex is free."""
+        """Remove the head with the mutex held."""
         with shelf.mutex:
             if shelf.refusing or shelf.unsettled:
                 shelf.refuse()
             try:
                 return shelf._get(is_held)
             except BaseException as error:
-                shelf._leave(error)
+                shelf._end_with_error(error)
                 raise
 
     def emit_add(shelf: Shelf, data: bytes, size: int, added: int, expires: int) -> int:
-        """Send an ADDX on its way; its position."""
+        """Write an ADDX, or add it to the buffer; returns its position."""
         return shelf._emit(ADDX_HEAD.pack(ADDX, 16 + size, added, expires) + data)
 
     def add_to_buffer(shelf: Shelf, data: bytes) -> int:
-        """Add operations to the buffer, and count them; how many bytes are in there."""
+        """Add operations to the buffer, and count them; returns the size of the buffer."""
         with shelf._adding:
             shelf.serial += 1
             shelf.position += len(data)
             shelf._buffer += data
             return len(shelf._buffer)
 
-    def leave_buffer(shelf: Shelf) -> None:
-        """What has gathered is leaving from now on."""
+    def take_buffer(shelf: Shelf) -> None:
+        """Make the buffered operations `in_flight`."""
         with shelf._adding:
             fresh, size = bytearray(), len(shelf._buffer)
-            shelf.leaving = shelf._buffer, size
+            shelf.in_flight = shelf._buffer, size
             shelf._buffer = fresh
 
     def write_at(write: Callable[[int, bytes], int] | None, position: int, data: bytes) -> int:
-        """Write to a file; how much was written."""
+        """Write to a file; returns how many bytes were written."""
         assert write is not None
         return write(position, data)
 
@@ -512,9 +512,9 @@ if not cython.compiled:
         return bytes(view[start : start + size])
 
     def load_i32(view: memoryview, at: int) -> int:
-        """A number of four bytes."""
+        """An integer of four bytes."""
         return int.from_bytes(view[at : at + 4], "little", signed=True)
 
     def load_i64(view: memoryview, at: int) -> int:
-        """A number of eight bytes."""
+        """An integer of eight bytes."""
         return int.from_bytes(view[at : at + 8], "little", signed=True)

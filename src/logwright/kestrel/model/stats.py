@@ -1,4 +1,4 @@
-"""Stats: what there is to know about a queue at a moment."""
+"""Stats: the figures of a queue at one moment."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from .engine import Engine
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """Figures of a queue. Those that count what has happened begin when it was opened.
+    """Figures of a queue. Counters begin at 0 when it is opened.
 
-    items, bytes            what waits, and how much data that is
-    open                    what is reserved
-    memory_items            how many of the items are in memory
-    memory_bytes            and how much data that is
-    reads_behind            whether some are not
-    waiting                 how many calls wait for an item
-    age_ms                  how long the head has been waiting, None without one, or if unknown
+    items, bytes            waiting items, and the size of their data
+    open                    reserved items
+    memory_items            waiting items that are in memory
+    memory_bytes            the size of their data
+    reads_behind            whether some items are not in memory
+    waiting                 calls that wait for an item
+    age_ms                  how long the head has waited; None if there is none, or if it is unknown
     xid                     the last used transaction id
-    journal_files           how many files the journal has
-    journal_bytes           how large they are together
-    put, taken              how many items came; how many were removed, or confirmed
-    expired, discarded      how many were removed because they expired; to make room
-    moved                   how many went to another queue
+    journal_files           the number of files of the journal
+    journal_bytes           their total size
+    put, taken              counters: items added; items removed or confirmed
+    expired, discarded      counters: items removed because they expired, or to make room
+    moved                   counter: items moved to another queue
     """
 
     items: int
@@ -49,8 +49,8 @@ class Stats:
 
 
 def stats_of(engine: Engine) -> Stats:
-    """The figures of an engine now."""
-    engine.check_process()  # in a fork a thread of the parent may hold the mutex
+    """The present figures of an engine."""
+    engine.check_process()  # in a fork, a thread of the parent may hold the mutex
     with engine.mutex:
         added = engine.head_added()
         return Stats(

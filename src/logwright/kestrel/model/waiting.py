@@ -1,8 +1,8 @@
 """Waiters: the callers that wait for an item of a queue.
 
-A caller that waits leaves a function. It is called once, for the next item, in the order in which the callers came. The
+A caller that waits registers a function. It is called once, when an item arrives, in the order of registration. The
 function must not block, and calling it twice must do no harm. A caller that was woken and takes nothing wakes the next
-one (`Engine.pass_on`), so no item stays in the queue while a caller waits for it. When the queue is closed or fails,
+one (`Engine.wake_next`), so no item stays in the queue while a caller waits for it. When the queue is closed or fails,
 all callers are woken: they try once more and get the error.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 
 class Waiters:
-    """The functions of the callers that wait. The queue's mutex is held, except for `alarm`."""
+    """The functions of the waiting callers. The queue's mutex is held, except in `alarm`."""
 
     def __init__(self) -> None:
         self._wakes: deque[Callable[[], None]] = deque()
@@ -34,8 +34,8 @@ class Waiters:
         return True
 
     def wake_first(self) -> None:
-        """Wake the caller that waits longest."""
-        self._wakes[0]()  # called first: to wake a caller twice is harmless, to wake it never is not
+        """Wake the caller that has waited longest."""
+        self._wakes[0]()  # before it is removed: waking a caller twice is harmless, never waking it is not
         self._wakes.popleft()
 
     def alarm(self) -> None:

@@ -3,13 +3,13 @@
     item            its number in the queue, from 0
     data            its data
     added, expires  in milliseconds; null if unknown, or if it never expires
-    changes         what has happened to it, in order: what (see `EVENTS`), file, position, xid (0 for none)
+    changes         its changes, in order: what (see `EVENTS`), file, position, xid (0 for none)
 
-Items leave a queue in the order in which they came. So those that were never reserved are a run of consecutive numbers,
-which grows at its end and shrinks at its beginning. The others, which are *held*, are reserved or were put back: there
-are usually few of them, and they are rewritten when something happens to them.
+Items leave a queue in the order in which they were added. So those that were never reserved are a run of consecutive
+numbers, which grows at its end and shrinks at its beginning. The others are *held*: they are reserved, or were put
+back. There are usually few of them, and they are rewritten when they change.
 
-Both are kept in segments of some MiB. Beyond `memory_bytes` segments are written to temporary files, and are read again
+Both are stored in segments of some MiB. Beyond `memory_bytes`, segments are written to temporary files, and read again
 one at a time.
 """
 
@@ -43,18 +43,18 @@ ITEMS: Final = pa.schema(
 SEGMENT_BYTES: Final = 4 << 20
 MEMORY_BYTES: Final = 64 << 20
 _MOST_BATCHES: Final = 64
-"""How many batches a segment has before they are joined: a batch of a few rows takes more memory than they do."""
+"""The most batches of a segment before they are joined: a batch needs more memory than a few rows."""
 _RESERVED: Final = EVENTS.index("reserved")
 
 
 def last_changes(changes: pa.ListArray) -> pa.Array:
-    """What has happened last to each item."""
+    """The last change of each item."""
     offsets = changes.offsets
     return changes.values.field("what").take(pc.subtract(offsets[1:], 1))
 
 
 def _waiting_expiries(items: pa.RecordBatch) -> pa.Array:
-    """When those items expire that are not reserved."""
+    """The expiry times of the items that are not reserved."""
     expires = items.column("expires")
     if expires.null_count == len(expires):
         return expires
@@ -62,13 +62,13 @@ def _waiting_expiries(items: pa.RecordBatch) -> pa.Array:
 
 
 class _Segment:
-    """Items with the numbers `first` to `last`, though perhaps not all of these; in memory until they are spilled."""
+    """Items with numbers from `first` to `last`, perhaps not all of them; in memory until they are spilled."""
 
     def __init__(self, items: pa.RecordBatch) -> None:
         self._batches: list[pa.RecordBatch] = []
         self._path: Path | None = None
         self._expiries: tuple[int, int] | None = None
-        """The first and the last expiry of the items that wait."""
+        """The first and the last expiry of the waiting items."""
         self.first: int = items.column("item")[0].as_py()
         self.last = self.first
         self.bytes = 0
@@ -96,7 +96,7 @@ class _Segment:
         return _joined(batches)
 
     def take(self) -> pa.RecordBatch:
-        """The items of a segment that is given up."""
+        """The items of the segment, which is removed."""
         items = self.items()
         self.remove()
         return items
@@ -165,7 +165,7 @@ class Backlog:
             yield _joined(found)
 
     def expiry_after(self, now: int | None) -> int | None:
-        """The earliest time after another one at which an item expires that waits; None if none does."""
+        """The earliest time after `now` at which a waiting item expires; None if there is none."""
         found = (segment.expiry_after(now) for segment in chain(self._held, self._run))
         return min((expiry for expiry in found if expiry is not None), default=None)
 
@@ -174,13 +174,13 @@ class Backlog:
         self._append(self._run, items)
 
     def hold(self, items: pa.RecordBatch) -> None:
-        """Add items to those that are held; their numbers are greater than those of all others that are."""
+        """Add held items; their numbers are greater than those of all other held items."""
         self._append(self._held, items)
 
     def take(self, numbers: pa.Array, popped: int) -> Iterator[pa.RecordBatch]:
-        """Take away all held items of these numbers, which are sorted, and the first `popped` items of the run.
+        """Remove the held items of these numbers, which are sorted, and the first `popped` items of the run.
 
-        They are returned in order, with other items that are held. Before it asks for the next batch, the caller must
+        They are returned in order, together with other held items. Before it asks for the next batch, the caller must
         `hold` those that are not done.
         """
         held, self._held = self._held, deque()
@@ -215,7 +215,7 @@ class Backlog:
         return bool(segments) and not segments[-1].is_spilled and segments[-1].bytes + size <= self._segment_bytes
 
     def _spill(self) -> None:
-        """Spill what will be needed last, but not the segments that grow."""
+        """Spill the segments that will be needed last, but not those that grow."""
         growing = [segments[-1] for segments in (self._held, self._run) if segments]
         found = [segment for segment in chain(self._held, self._run) if not segment.is_spilled]
         size = sum(segment.bytes for segment in found)

@@ -5,12 +5,13 @@
     added      timestamp[ms, UTC]          expires    timestamp[ms, UTC], null for never
     data       binary
 
-and where they are asked for
+and on request
 
     file       dictionary of string        position   uint64, in that file        size       int64, of the operation
-    before     int64, the number in the name of the file before that one, 0 for none; null beyond 64 bits
+    before     int64, the number in the name of the preceding file, 0 for none; null beyond 64 bits
 
-What an operation does not have is null. Back to operations: without a column `op` every row is an item to be added.
+Fields that an operation does not have are null. When record batches are converted to operations, every row adds an item
+unless there is a column `op`.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ _WANT: Final = {
     "queue": codec.SIZES,
     "before": codec.SIZES,
 }
-"""What to decode for a column: which operation has it, the kind of the operation says."""
+"""What to decode for a column. The kind of an operation shows whether it has the field."""
 _ROW_BYTES: Final = {
     "queue": 4, "op": 1, "xid": 5, "count": 5, "added": 9, "expires": 8, "data": 5, "file": 4, "position": 8, "size": 8,
     "before": 8,
@@ -99,7 +100,7 @@ _KINDS_WITH: Final = {field: _kinds_with(field) for field in ("xid", "count", "a
 
 
 def schema(names: Sequence[str] | None = None, *, sharded: bool = False) -> pa.Schema:
-    """The Arrow schema of these columns, in this order; without names of the usual ones."""
+    """The Arrow schema of these columns, in this order; by default of the usual ones."""
     return chosen_schema("kestrel", _FIELDS, DEFAULT_NAMES if names is None else names)
 
 
@@ -107,7 +108,7 @@ def schema(names: Sequence[str] | None = None, *, sharded: bool = False) -> pa.S
 
 
 def to_batch(columns: Columns, wanted: pa.Schema, names: dict[str, pa.Array] | None = None) -> pa.RecordBatch:
-    """The kernel's columns as a record batch, without copying; `names` holds the columns that are no operation's."""
+    """The kernel's columns as a record batch, without copying; `names` has the columns that come from files."""
     kinds = None if columns.kinds is None else fixed_array(pa.int8(), columns.kinds, columns.count)
     return batch_of(wanted, names or {}, lambda name: _array(columns, kinds, name))
 
@@ -137,7 +138,7 @@ _OF_FILES: Final[dict[str, Callable[[Chunk], Any]]] = {
     "file": lambda chunk: chunk.file,
     "before": lambda chunk: chunk.source.before if chunk.source.before < 2**63 else None,
 }
-"""Columns that all operations of a file have in common."""
+"""Columns with the same value for all operations of a file."""
 
 
 class Collector(GatheringCollector[Chunk, kernel.Gatherer]):
@@ -171,10 +172,10 @@ class Collector(GatheringCollector[Chunk, kernel.Gatherer]):
 
 
 def as_messages(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The items of a batch as what every format of messages takes: `value`, `timestamp` and `key`, which is the queue.
+    """The items of a batch as messages: columns `value`, `timestamp` and `key`, which is the queue.
 
-    Operations without an item are left out, and so are the placeholders of repairs. `expires` is kept for formats that
-    have a place for it.
+    Operations without an item are omitted, and so are the placeholders of repairs. `expires` is kept for formats that
+    can store it.
     """
     items = batch.filter(pc.is_valid(batch.column("data")))
     if {"added", "expires"} <= set(items.schema.names):
@@ -189,7 +190,7 @@ def as_messages(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _are_placeholders(items: pa.RecordBatch) -> pa.Array:
-    """Which items a repair has put where others were lost: empty ones of 1970 that expired at once."""
+    """Which items are placeholders of lost ones, written by a repair: empty items of 1970 that expired at once."""
     added, expires = (plain(items.column(name)).cast(pa.int64()) for name in ("added", "expires"))
     is_empty = pc.equal(pc.binary_length(items.column("data")), 0)
     of_1970 = pc.and_(pc.equal(added, PLACEHOLDER_ADDED), pc.equal(expires, PLACEHOLDER_EXPIRES))
@@ -197,22 +198,22 @@ def _are_placeholders(items: pa.RecordBatch) -> pa.Array:
 
 
 def by_queue(batch: pa.RecordBatch, default: str) -> list[tuple[str, pa.RecordBatch]]:
-    """The rows of a batch by the queue that they name, in the order in which queues turn up."""
+    """The rows of a batch by the queue that they name, in the order of first appearance."""
     return by_part(batch, "queue", default)
 
 
 def from_arrow(data: Any) -> list[Columns]:
     """Arrow data as columns for `Writer.append_columns`, without copying where the types fit.
 
-    `op` names the operations; without it every row is an `addx`. Items are in `data`, or in `value`; when they were
-    added in `added`, or in `timestamp`. Times are Arrow timestamps, or milliseconds as int64. A field that an operation
-    needs must not be null, apart from `added`, which then is now, and `expires`, which then is never.
+    `op` names the operations; without it every row is an `addx`. The data of items is in `data` or `value`, and the
+    time when they were added in `added` or `timestamp`. Times are Arrow timestamps, or milliseconds as int64. Fields
+    that an operation needs must not be null, except `added` (null is now) and `expires` (null is never).
     """
     return [part for batch in record_batches(data) for part in _from_batch(batch)]
 
 
 def _from_batch(batch: pa.RecordBatch) -> Iterator[Columns]:
-    kinds = kinds_of(batch, "op", OP_NAMES, OPS["addx"], f"is no operation; there are {', '.join(OPS)}")
+    kinds = kinds_of(batch, "op", OP_NAMES, OPS["addx"], f"is not an operation; the operations are {', '.join(OPS)}")
 
     def check(name: str, array: pa.Array) -> None:
         row = row_without(array, kinds, _KINDS_WITH[name])
@@ -250,7 +251,7 @@ def _window(kinds: pa.Array, item_data: pa.Array, numbers: dict[str, pa.Array | 
 
 
 def _times_of(name: str, found: pa.Array | None, missing: int) -> pa.Array | None:
-    """A column of times in milliseconds, with another number for null."""
+    """A column of times in milliseconds, with `missing` in place of null."""
     if found is None:
         return None
     return filled(times_of(name, found, "ms"), missing)

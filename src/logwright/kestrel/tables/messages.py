@@ -1,12 +1,12 @@
-"""Queues and messages: what a queue becomes where another format takes it, and what messages become in a queue.
+"""Conversion between items of queues and messages, and the items of a queue as rows.
 
-    data       the value               expires    has no place in a message
-    added      the time                queue      the key
-    op, xid, count    are no message's: only operations that add an item go along
+    data       the value               added      the timestamp
+    queue      the key                 expires    not part of a message
+    op, xid, count    not part of a message: only operations that add an item are converted
 
-The other way a value is an item, and its time, cut to milliseconds, is when it was added; without one that is now. Keys
-and types have no place in an item, but a key can name the queue. `columns.as_messages` and `columns.from_arrow` do it;
-here are its fields, and the items that wait as rows of their own.
+In the other direction, a value becomes an item that was added at its timestamp, truncated to milliseconds, or now if it
+has none. Items have no keys and types, but a key can name the queue. `columns.as_messages` and `columns.from_arrow` do
+the conversion.
 """
 
 from __future__ import annotations
@@ -35,27 +35,27 @@ ITEM_SCHEMA: Final = pa.schema(
         pa.field("data", pa.binary(), nullable=False),
     ]
 )
-"""A row for each item: `state` is `open`, then it has an `xid`, or `waiting`."""
+"""A row for each item. `state` is `open`, with an `xid`, or `waiting`."""
 _BATCH_ROWS: Final = 4096
 _BATCH_BYTES: Final = 4 << 20
 
 
 def named_by_key(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Messages whose keys name the queues that they go to; one with an empty key names none."""
+    """Messages with their keys as the names of their queues; null for an empty key."""
     keys = bytes_of("key", batch.column("key")).cast(pa.binary())
     named = pc.greater(pc.binary_length(keys), 0)
     try:
         names = pc.if_else(named, keys, pa.scalar(None, pa.binary())).cast(pa.string())
     except pa.ArrowInvalid:
-        raise WrongUse("a key is no text, so it cannot name a queue") from None
+        raise WrongUse("a key is not UTF-8, so it cannot name a queue") from None
     return batch.drop_columns(["key"]).append_column("queue", names)
 
 
-# --- the items that wait ----------------------------------------------------------------------------------------------
+# --- items as rows ----------------------------------------------------------------------------------------------------
 
 
 def item_batches(reader: Any, mode: Mode, on_damage: Callable[[Damage], None]) -> Iterator[pa.RecordBatch]:
-    """The items of one queue as opening it finds them: those that are reserved first, then those that wait."""
+    """The items of one queue as opening it would find them: first the reserved ones, then the waiting ones."""
     with reader.snapshot() as files:
         survey = Survey(reader, files, mode="permissive" if mode != "failfast" else mode, on_damage=on_damage)
         reserved = [("open", item) for item in sorted(survey.reserved(), key=lambda item: item.xid)]

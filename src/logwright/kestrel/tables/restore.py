@@ -1,15 +1,15 @@
 """Restoring queues from tables: the same operations in the same files.
 
-The bytes of an operation follow from its name and its fields, whatever the dialect, and a file has only consecutive
-operations. So an undamaged journal is restored byte for byte, with its rotated files, its empty ones, and what follows
-a state dump. What was damaged is not in the tables: the operations after it follow those before it directly, as in a
-replay that continues after damage, so the queue is in the same state.
+The name and fields of an operation determine its bytes, in both dialects, and a file has only consecutive operations.
+So an undamaged journal is restored byte for byte, with its rotated and empty files, and the operations after a state
+dump. Damaged bytes are not in the tables: the operations after them directly follow those before them. A replay that
+continues after damage does the same, so the queue has the same state.
 
-Tables that grew by increments may have the operations of a file under two names, that of the newest file and the one
-it was rotated to. `settled` says which it has now: the number of the next file is in every operation of that one.
+Tables that grew by increments may have the operations of a file under two names: that of the newest file, and the name
+after its rotation. `settled` returns the final name: every operation of the next file has the number of this one.
 
 A journal is always a directory: a queue that was found as a single file is restored to a directory of that name, with
-its files in it. Locks and what was cut off and kept (`.logwright/`) are not restored. Queues have no consumers.
+its files in it. Locks and the copies of cut bytes (`.logwright/`) are not restored. Queues have no consumers.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class FileWriter(RestoredFile):
     def __init__(self, directory: Path, file: str, *, disk: Disk = REAL_DISK) -> None:
         part_of(file)
         if len(file.encode()) > _MAX_NAME_BYTES:
-            raise WrongUse(f"{file!r} is longer than a file's name can be")
+            raise WrongUse(f"{file!r} is too long for a file name")
         super().__init__(directory, file, disk=disk)
 
     def _encoded(self, batch: Any) -> Iterator[bytes]:
@@ -82,7 +82,7 @@ class QueueRestore(Restore):
         return FileWriter(directory, file, disk=disk)
 
     def settled(self, names: Iterable[tuple[str, int | None]]) -> dict[tuple[str, int | None], str]:
-        """The name of each file by one that it had, and the number of the file before it, which never changes."""
+        """The final name of each file by a name that it had and the number of the file before it, which is constant."""
         by_queue: dict[str, dict[int, set[str]]] = {}
         found: dict[tuple[str, int | None], str] = {}
         for name, before in names:

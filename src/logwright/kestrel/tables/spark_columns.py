@@ -2,13 +2,14 @@
 
     queue STRING, op STRING, xid INT, count INT, added TIMESTAMP, expires TIMESTAMP, data BINARY
 
-What an operation does not have is null, and so is a time that 64 bits of microseconds cannot hold. Of the shared ones
-`op` is the name of the operation, `value` its item, `timestamp` when that was added, `detail` the rest of it in JSON:
-queue, xid, count, expires in milliseconds, and `added` in milliseconds where `timestamp_ns` cannot hold it.
+Fields that an operation does not have are null, and so are times that do not fit in 64 bits of microseconds. Of the
+shared columns, `op` is the name of the operation, `value` the data of its item, `timestamp` when that was added, and
+`detail` the rest in JSON: queue, xid, count, expires in milliseconds, and `added` in milliseconds if it does not fit in
+`timestamp_ns`.
 
-The number of an operation is `sequence` times 2^64 plus `position`, because no BIGINT holds it as a whole. `sequence`
-is the number in the name of the file before its own. So operations of a queue are in order by (`sequence`, `position`),
-also those that were read before their file was rotated and got another name. It is null beyond 63 bits.
+The number of an operation is too large for a BIGINT: it is `sequence` times 2^64 plus `position`. `sequence` is the
+number in the name of the preceding file. So (`sequence`, `position`) orders the operations of a queue, even if some
+were read before their file was rotated and renamed. It is null beyond 63 bits.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ RECORDED: Final = pa.schema(
         ("sequence", pa.int64()),
     ]
 )
-"""The columns of the table `queue_operations`: those of Spark, the time where they cannot hold it, and the place."""
+"""The columns of the table `queue_operations`: those of Spark, the times that do not fit in them, and the place."""
 
 _SOURCES: Final = {
     "value": ("data",),
@@ -59,10 +60,10 @@ _SOURCES: Final = {
     "detail": ("queue", "xid", "count", "added", "expires"),
     "sequence": ("before",),
 }
-"""From which of the format's own columns a column is made, where those have other names."""
+"""The format's own columns that a column is made from, if their names differ."""
 _OWN: Final = ("queue", "op", "xid", "count", "added", "expires", "data", "file", "position", "size", "before")
 _WRITTEN: Final = ("queue", "data", "added", "expires")
-"""What becomes an item of a queue, by a sink."""
+"""The columns that a sink accepts."""
 _TIMED: Final = pa.array([op for op, fields in FIELDS.items() if "added" in fields], pa.string())
 
 
@@ -82,7 +83,7 @@ class QueueColumns(OwnColumns):
         return columns.Collector(names, sharded=sharded, batch_bytes=batch_bytes)
 
     def column(self, batch: pa.RecordBatch, name: str) -> pa.Array | None:
-        """One column for Spark out of a batch of `columns.py`; None for what a queue's journal does not have."""
+        """One column for Spark from a batch of `columns.py`; None for a column that queues do not have."""
         if name == "detail":
             return _detail(batch)
         data = self.first(batch, name)
@@ -136,7 +137,7 @@ def recorded(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _lost(exact: pa.Array, kept: pa.Array) -> pa.Array:
-    """The times that are not kept, in milliseconds."""
+    """The times that Spark's column cannot hold, in milliseconds."""
     if exact.null_count == kept.null_count:
         return pa.nulls(len(exact), pa.int64())
     return pc.if_else(pc.is_null(kept), exact.view(pa.int64()), pa.scalar(None, pa.int64()))
@@ -146,14 +147,14 @@ def operations(rows: pa.RecordBatch) -> list[Columns]:
     """Rows of the table `queue_operations` as operations again."""
     for name in ("op", "position", "size"):
         if rows.column(name).null_count:
-            raise WrongUse(f"column {name} is null in a row that is to become an operation")
+            raise WrongUse(f"a row has null in the column {name}, which every operation needs")
     times = {}
     for name in ("added", "expires"):
         exact = pc.divide(rows.column(name).view(pa.int64()), 1000)
         times[name] = pc.coalesce(rows.column(f"{name}_ms"), exact)
     missing = pc.and_(pc.is_null(times["added"]), pc.is_in(rows.column("op"), _TIMED))
     if pc.any(missing).as_py():
-        raise WrongUse(f"row {pc.index(missing, True).as_py()} does not say when its item was added")
+        raise WrongUse(f"row {pc.index(missing, True).as_py()} has neither added nor added_ms, and its item needs one")
     names = ("op", "xid", "count", "added", "expires", "data")
     arrays = [times.get(name, rows.column(name)) for name in names]
     return from_arrow(pa.RecordBatch.from_arrays(arrays, names=names))
@@ -163,22 +164,22 @@ def operations(rows: pa.RecordBatch) -> list[Columns]:
 
 
 def check_writable(schema: pa.Schema, queue: str | None) -> None:
-    """Raise `WrongUse` for columns that cannot be written, before there are any rows. `queue` is the option."""
+    """Raise `WrongUse` if columns cannot be written, before there are rows. `queue` is the option of that name."""
     unknown = [name for name in schema.names if name not in _WRITTEN]
     if unknown:
         known = "queue, data, added and expires"
-        raise WrongUse(f"an item of a queue has no {', '.join(unknown)}: select {known}, as far as you have them")
+        raise WrongUse(f"an item of a queue has no {', '.join(unknown)}: select only {known}")
     if "data" not in schema.names:
-        raise WrongUse("there is no column data, which is what an item holds")
+        raise WrongUse("there is no column data, with the data of the items")
     if "queue" not in schema.names and queue is None:
-        raise WrongUse("say which queue the items are for: in a column queue, or by option('queue', NAME)")
+        raise WrongUse("name the queue of the items in a column queue, or by option('queue', NAME)")
     empty = writable(pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema))
     for _, rows in [("", empty), *by_queue(empty, "")]:
         from_arrow(rows)
 
 
 def writable(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A batch of Spark's as `Stage.append_batch` takes it. What expires at the epoch would never: it is refused."""
+    """A batch of Spark for `Stage.append_batch`. An expiry at the epoch is refused: in a journal it means never."""
     if "expires" in batch.schema.names and pa.types.is_timestamp(batch.schema.field("expires").type):
         at_epoch = pc.equal(pc.floor_temporal(batch.column("expires"), unit="millisecond").cast(pa.int64()), 0)
         if pc.any(at_epoch).as_py():

@@ -1,16 +1,16 @@
-"""Journals of queues in splits: a split is within one file, and the part that it belongs to is its queue.
+"""The splits of journals of queues: a split is a range of one file, and its part is the queue.
 
-The beginnings of operations are found by reading from one to the next: the format has no other means. A rotated file
-that is small enough is one split, and is not read for this. Damage belongs to the split that it begins in. The file of
-a split is found by the numbers of its operations, so it may be rotated in the meantime.
+Operations can only be found by reading from one to the next. A rotated file that is small enough is one split, and is
+not read for planning. Damage belongs to the split in which it begins. The file of a split is found by the numbers of
+its operations, so it may be rotated in the meantime.
 
-Streams use `extent`, the range of whole operations, `reach`, how far a number of bytes goes, and `advance`, how far a
-number of operations goes.
+Streams use `extent`, the range of complete operations, `reach`, the number after some bytes, and `advance`, the number
+after some operations.
 
 An operation keeps its number when its file is rotated. But a pack, and a newest file that was rewritten because the
 queue was empty, have other operations under the numbers of those that they replace. So a stream records a `mark` where
 it stops, a digest of the bytes right before that position, and `resume` compares it with the present bytes. The `mark`
-of a split shows whether the split still is what was planned.
+of a split shows whether its bytes have changed since it was planned.
 """
 
 from __future__ import annotations
@@ -54,11 +54,10 @@ class QueueSplits(FileSplits):
             return "" if source is None else _mark(files.file(source), number & _POSITION)
 
     def resume(self, reader: AnyReader, part: str, number: int, mark: str) -> tuple[int, str]:
-        """Where to continue after `number`, and why that is another number, if it is.
+        """The number to continue with instead of `number`, and the reason if it differs.
 
-        What was packed before it was read is gone: the stream continues with the file after the pack. A newest file
-        that was rewritten is read from its beginning. Without a mark it is not known what was read, and what is there
-        is believed.
+        Operations that were packed before they were read are gone: the stream continues with the file after the pack. A
+        newest file that was rewritten is read from its beginning. Without a mark, changes are not detected.
         """
         journal = part_of(reader, part)
         with journal.snapshot() as files:
@@ -67,7 +66,7 @@ class QueueSplits(FileSplits):
             if source is None:
                 later = [file.first_number for file in files.files if file.first_number > number]
                 last = (files.files[-1].timestamp or 0) << POSITION_BITS if files.files else 0
-                if number == last:  # it was read to the end, and the file that follows is yet to come
+                if number == last:  # it was read to the end, and the next file does not exist yet
                     return number, ""
                 following = min(later, default=last)
                 return following, _gone(number, following, "was packed")
@@ -91,16 +90,16 @@ class QueueSplits(FileSplits):
         return found
 
     def chunks(self, reader: AnyReader, split: Split, mode: Mode = "failfast") -> Iterator[Chunk | Damage]:
-        """The operations of a split. A chunk's buffer is valid until the next one is asked for."""
+        """The operations of a split. A chunk's buffer is valid until the next chunk is requested."""
         check_mode(mode)
         journal = part_of(reader, split.part)
         with journal.snapshot() as files:
             source = source_of(files.files, split.start)
             if source is None:
-                raise NotFound(f"{journal.path}: what was in {split.file} was packed: it is not kept")
+                raise NotFound(f"{journal.path}: {split.file} was packed: its operations no longer exist")
             file = files.file(source)
             if split.mark is not None and _split_mark(file, split) != split.mark:
-                raise NotFound(f"{journal.path}: what was in {split.file} was packed or rewritten: it is not kept")
+                raise NotFound(f"{journal.path}: {split.file} was packed or rewritten: its operations no longer exist")
             found = journal.file_chunks(source, file, split.start, split.stop, "permissive", at=split.position)
             yield from split_items(journal, split, found, mode)
 
@@ -121,7 +120,7 @@ def _gone(number: int, following: int, why: str) -> str:
 
 
 def _split_mark(file: File, split: Split) -> int:
-    """What the bytes of a split begin with, as far as they were there when it was planned."""
+    """A checksum of the first bytes of a split, as far as they existed when it was planned."""
     size = min(_SPLIT_MARK_BYTES, split.stop - split.start)
     return zlib.crc32(file.read_at(split.position, size))
 

@@ -1,20 +1,20 @@
-"""Batches of items that many tasks write and one place publishes: `core.publish.staging` for the queues of a directory.
+"""Batches of items that many tasks stage and one publisher publishes: `core.publish.staging` for queues.
 
-A task encodes its items into files of its own, one for each queue: an ADDX each, which both dialects read the same. Of
-those for one queue the publisher makes one file, if there are several, before it commits; then a batch is put in place
-by giving each file its name, and takes no more space: one rotated file for each batch and queue.
+A task encodes its items into its own files, one for each queue. Each item is an ADDX, which is the same in both
+dialects. Before the commit, the publisher joins several files for one queue into one. After the commit, a batch is put
+in place by renaming, which needs no more space: one rotated file for each batch and queue.
 
-Rotated files are replayed before the newest one. So that the items of a batch come after the existing ones, the newest
+Rotated files are replayed before the newest one. The items of a batch must come after the existing ones, so the newest
 file, unless it is empty, is rotated first, under the queue's lock:
 
     cars.904    cars                        ->      cars.904    cars.950            cars.951        cars
                 (items, removals)                               (what was cars)     (the batch)     (empty, or missing)
 
-951 is greater than every number before it, also when the clock has gone back. Rotating changes nothing about a queue,
-so it may be done before the commit, and for a batch that is never committed.
+951 is greater than all previous numbers, even if the clock was set back. A rotation does not change the state of a
+queue, so it may be done before the commit, and for a batch that is never committed.
 
-After a crash: a staged file is gone once it has its name; if a power cut has left both names, they are the same file.
-A file that is not yet in place gets a new number, greater than those of files written in the meantime.
+After a crash: a staged file that was renamed no longer exists under its old name; if a power cut has left both names,
+they are the same file. A file that is not yet in place gets a new number, greater than those of files written since.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ if TYPE_CHECKING:
 _COPY_BYTES: Final = 1 << 20
 
 
-# --- where they go --------------------------------------------------------------------------------------------------
+# --- the target -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class QueuesTarget(Target):
-    """How the queues of a directory are written. Items that name no queue go to `queue`."""
+    """The queues of a directory as the target of a sink. Items without a queue are put into `queue`."""
 
     format: ClassVar[str] = "kestrel"
     options: ClassVar = {"queue": ("queue", "text")}
@@ -69,23 +69,23 @@ class QueuesTarget(Target):
             check_queue_name(self.queue)
 
     def check_name(self, part: str) -> None:
-        """Raise `WrongUse` for what cannot be the name of a queue."""
+        """Raise `WrongUse` if this is not a valid queue name."""
         check_queue_name(part)
 
     def needed_bytes(self, files_of: FilesOf) -> int:
-        """Only what has to be put together is copied."""
+        """The bytes that are copied: those of files that are joined."""
         return bytes_to_put_together(files_of)
 
     @contextlib.contextmanager
     def open_parts(self, disk: Disk, root: Path, run: str, files_of: FilesOf) -> Iterator[OpenedParts]:
-        """The queues, locked, with nothing in their newest files, and for each of them one file that is to be renamed.
+        """Lock the queues, rotate their newest files, and make one file for each of them, to be renamed.
 
-        A queue that is not there yet comes into being after the commit.
+        A new queue is created after the commit.
         """
         make_directories(disk, root / HOME_DIRECTORY)
         with contextlib.ExitStack() as stack:
             locks = {queue: stack.enter_context(_lock(disk, root, queue)) for queue in files_of}
-            starts = {queue: _make_way(disk, root, queue, lock) for queue, lock in locks.items()}
+            starts = {queue: _rotate_newest(disk, root, queue, lock) for queue, lock in locks.items()}
             parts = put_together(disk, root, run, files_of, starts, lambda files, path: _as_one(disk, files, path))
 
             def put(part: Part) -> None:
@@ -95,17 +95,17 @@ class QueuesTarget(Target):
             yield parts, put
 
     def complete_part(self, disk: Disk, root: Path, part: Part) -> None:
-        """Give the file its name unless it has it."""
+        """Rename the file, unless that was done."""
         with _lock(disk, root, part.name) as lock:
             for staged in part.files:
                 if not has_name(disk, root, staged, _paths(disk, root, part.name)):
-                    number = _make_way(disk, root, part.name, lock)
+                    number = _rotate_newest(disk, root, part.name, lock)
                     give_name(disk, root, staged, root / rotated_name(part.name, number))
 
     def refuse_live_writers(self, root: Path, *, disk: Disk) -> None:
-        """Raise what publishing into the target's own queue would raise now: better before the work than after it.
+        """Raise the error that publishing into the queue of the target would raise now, before any work is done.
 
-        Only its rows say which other queues a batch is for.
+        Other queues of a batch are known only from its rows.
         """
         queue = self.queue
         if queue is not None and disk.exists(root / lock_name(queue)):
@@ -145,14 +145,14 @@ class _StageFile(PackedFile):
 
 
 class Stage(StageFiles[_StageFile]):
-    """What one task writes: see `core.publish.staging`."""
+    """The files of one task: see `core.publish.staging`."""
 
     def __init__(self, root: Path | str, run: str, order: int, target: QueuesTarget, *, disk: Disk = REAL_DISK) -> None:
         super().__init__(root, run, order, _StageFile, disk)
         self._target = target
 
     def append_batch(self, batch: Any) -> None:
-        """Take the rows of an Arrow record batch, each an item for its queue.
+        """Append the rows of an Arrow record batch, each an item for its queue.
 
         Columns: `data`, and if present `queue`, `added` and `expires`, as `Writer.append_batch` takes them.
         """
@@ -160,17 +160,17 @@ class Stage(StageFiles[_StageFile]):
 
         for queue, rows in columns.by_queue(batch, self._target.queue or ""):
             if not queue and self._target.queue is None:
-                raise WrongUse("a row names no queue: give each one in the column queue, or say option('queue', NAME)")
+                raise WrongUse("a row names no queue: fill the column queue, or give option('queue', NAME)")
             check_queue_name(queue)
             if rows.num_rows:
                 self._file_of(queue).append(columns.from_arrow(rows))
 
 
-# --- what becomes of the files ----------------------------------------------------------------------------------------
+# --- publishing -------------------------------------------------------------------------------------------------------
 
 
-class _WayMaker(Writer):
-    """A writer for a publisher that has the lock, keeps it, and knows all manifests."""
+class _RotatingWriter(Writer):
+    """A writer of a publisher, which holds the lock and keeps it."""
 
     def __init__(self, disk: Disk, path: Path, lock: Lock) -> None:
         self._held_lock = lock
@@ -181,12 +181,12 @@ class _WayMaker(Writer):
             self._file.close()
 
 
-def _make_way(disk: Disk, root: Path, queue: str, lock: Lock) -> int:
+def _rotate_newest(disk: Disk, root: Path, queue: str, lock: Lock) -> int:
     """The number for a file that is replayed after all existing ones. The newest file is then empty or missing."""
     listing = list_files(disk, root, queue)
     last, newest = listing.last_timestamp, listing.newest
     if listing.pack is not None or (newest is not None and disk.file_size(newest.path)):
-        with _WayMaker(disk, root / queue, lock) as writer:  # also cuts a torn tail off, which only the newest may have
+        with _RotatingWriter(disk, root / queue, lock) as writer:  # also cuts off a torn tail
             last = writer.rotate()
     timestamp = next_timestamp(last)
     if parse_name(rotated_name(queue, timestamp)) is None:
@@ -195,7 +195,7 @@ def _make_way(disk: Disk, root: Path, queue: str, lock: Lock) -> int:
 
 
 def _as_one(disk: Disk, files: Sequence[StagedFile], path: Path) -> int:
-    """Make a file with the items of all, durable but for its name; how large it is."""
+    """Join files into one, and sync it, but not its name; returns its size."""
     file = disk.open(path, "create")
     try:
         size = 0
@@ -208,7 +208,7 @@ def _as_one(disk: Disk, files: Sequence[StagedFile], path: Path) -> int:
 
 
 def _copy(disk: Disk, path: Path, target: File, start: int) -> int:
-    """Write the bytes of a file to another one; how many those were."""
+    """Write the bytes of a file to another one; returns their number."""
     file = disk.open(path, "read")
     try:
         position = 0
@@ -221,6 +221,6 @@ def _copy(disk: Disk, path: Path, target: File, start: int) -> int:
 
 
 def _paths(disk: Disk, root: Path, queue: str) -> list[Path]:
-    """All files of a queue, also those that a pack has replaced."""
+    """All files of a queue, including those that a pack has replaced."""
     listing = list_files(disk, root, queue)
     return [*(file.path for file in listing.files), *(root / name for name in listing.dead)]

@@ -46,7 +46,7 @@ cdef class Lane:
     cdef public bint is_open
     cdef public double now
     cdef readonly list changed
-    cdef readonly list talking
+    cdef readonly list pending
     cdef public int64_t sets
     cdef public int64_t hits
     cdef public int64_t misses
@@ -65,12 +65,12 @@ cdef class Lane:
     cdef int64_t _max_item
 
     cpdef change(self, queue)
-    cdef talk(self, line)
+    cdef add_pending(self, line)
     cdef _ask_for_commit(self)
     cdef begin(self, line, Py_ssize_t size)
     cdef end(self)
-    @cython.locals(changed=list, talking=list)
-    cpdef tuple taken(self)
+    @cython.locals(changed=list, pending=list)
+    cpdef tuple take(self)
     cdef tuple unwritten(self, tuple queues)
     cdef object _find(self, bytes key)
 
@@ -79,7 +79,7 @@ cdef class Line:
     cdef readonly Lane lane
     cdef public object transport
     cdef public int state
-    cdef public double heard
+    cdef public double heard_at
     cdef public list answers
     cdef public list owners
     cdef public int64_t unsent_bytes

@@ -1,7 +1,8 @@
-"""The answers to clients. A request that is answered with ERROR, CLIENT_ERROR or SERVER_ERROR has changed nothing,
-except a `flush_all` that could not flush some of the queues.
+"""The answers to clients.
 
-So a `get` of several keys, one of which failed, is answered with the items of the others: these have been removed.
+A request that is answered with ERROR, CLIENT_ERROR or SERVER_ERROR has changed nothing, except a `flush_all` that could
+not flush some of the queues. So if one key of a `get` fails, the answer has the items of the others, which have been
+removed.
 """
 
 from __future__ import annotations
@@ -47,11 +48,11 @@ NO_MEMORY: Final = b"SERVER_ERROR out of memory storing object\r\n"
 NO_SPACE: Final = b"SERVER_ERROR out of disk space\r\n"
 FAILED: Final = b"SERVER_ERROR the queue's journal failed\r\n"
 DAMAGED: Final = b"SERVER_ERROR the queue's journal is damaged\r\n"
-HELD: Final = b"SERVER_ERROR another process has the queue\r\n"
+LOCKED: Final = b"SERVER_ERROR another process has locked the queue\r\n"
 NO_FILE: Final = b"SERVER_ERROR a directory or a link has the name of the queue\r\n"
 MANY_CLIENTS: Final = b"SERVER_ERROR too many connections\r\n"
 MANY_QUEUES: Final = b"SERVER_ERROR too many queues\r\n"
-NOT_KEPT: Final = b"SERVER_ERROR the status could not be kept\r\n"
+NOT_SAVED: Final = b"SERVER_ERROR the status could not be saved\r\n"
 READ_ONLY: Final = b"SERVER_ERROR the server is read-only\r\n"
 QUIESCENT: Final = b"SERVER_ERROR the server is quiescent\r\n"
 _MOST_NAMES: Final = 5
@@ -66,12 +67,12 @@ def failure(error: BaseException) -> bytes:
         return TOO_LARGE
     if isinstance(error, WrongUse):
         return BAD_NAME
-    if is_of_full_disk(error):
+    if is_full_disk(error):
         return NO_SPACE
     if isinstance(error, DamagedJournal):
         return DAMAGED
     if isinstance(error, Locked):
-        return HELD
+        return LOCKED
     return NO_FILE if is_no_file(error) else FAILED
 
 
@@ -95,7 +96,7 @@ def without(answer: bytes, names: Container[bytes]) -> bytes:
     return b"".join([*kept, END]) if kept else b""
 
 
-def is_of_full_disk(error: BaseException | None) -> bool:
+def is_full_disk(error: BaseException | None) -> bool:
     """Whether a full disk caused an error, now or earlier."""
     while isinstance(error, LogwrightError):
         if isinstance(error, StorageFailed):

@@ -307,7 +307,7 @@ def _status(client: Connection, words: list[bytes], request: Request) -> None:
             is_taken = client.service.change_status(words[0].decode("ascii", "replace"))
         except LogwrightError as error:
             logger.error("the status was not changed: %s", error)
-            client.refuse(answers.NOT_KEPT)
+            client.refuse(answers.NOT_SAVED)
             return
         if is_taken:
             client.answer(answers.END)

@@ -76,13 +76,13 @@ class Commits:
         if self._under_way:
             return  # the next sync begins when that one ends
         lane = self.lane
-        changed, talking = lane.taken()
+        changed, pending = lane.take()
         if lane.fresh_bytes > lane.check_bytes:
             lane.fresh_bytes = 0
             self._check_disk()
         is_always = self._policy == ALWAYS
         if changed and is_always and (len(changed) > 1 or self._sync_seconds > QUICK_SECONDS):
-            self._sync(changed, [(line, *line.taken_answers()) for line in talking])
+            self._sync(changed, [(line, *line.take_answers()) for line in pending])
             return
         failed: Failed = {}
         for queue in changed:
@@ -94,9 +94,9 @@ class Commits:
             except Exception as error:
                 _note(failed, queue, error)
         if failed:
-            self._release([(line, *line.taken_answers()) for line in talking], failed)
+            self._release([(line, *line.take_answers()) for line in pending], failed)
         else:
-            send_all(talking)
+            send_all(pending)
         if changed and self._policy.name == "interval":
             self._unsynced.update(dict.fromkeys(changed))
             if self._timer is None:
@@ -145,7 +145,7 @@ class Commits:
     def _continue(self) -> None:
         """A sync has ended: begin the next one if clients wait for it."""
         lane = self.lane
-        if lane.changed or lane.talking:
+        if lane.changed or lane.pending:
             self._commit_later()  # so that requests that follow these answers join
         elif self._idle is not None and not self._idle.done():
             self._idle.set_result(None)
@@ -164,7 +164,7 @@ class Commits:
         """Return once all changes are written, or synced, and answered."""
         if self._timer is not None:
             self._timer.cancel()
-        while self.lane.changed or self.lane.talking or self._under_way:
+        while self.lane.changed or self.lane.pending or self._under_way:
             if self._under_way:
                 self._idle = asyncio.get_running_loop().create_future()
                 await asyncio.wait([self._idle], timeout=0.05)

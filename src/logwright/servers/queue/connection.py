@@ -103,7 +103,7 @@ class Connection(Line, asyncio.Protocol):
     def resume_writing(self) -> None:
         self._release(UNREAD)
 
-    # --- requests, one after the other ------------------------------------------------------------------------------
+    # --- requests, in order -----------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         """Carry out the backlog until a request has to wait."""
@@ -249,7 +249,7 @@ class Connection(Line, asyncio.Protocol):
             return "does not send its token"
         if self._parser.is_within and now - self._begun > limits.command_seconds:
             return "does not finish its request"
-        return "is idle" if now - self.heard > limits.idle_seconds else None
+        return "is idle" if now - self.heard_at > limits.idle_seconds else None
 
     @property
     def has_ended(self) -> bool:

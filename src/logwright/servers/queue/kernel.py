@@ -1,4 +1,4 @@
-"""The lane: compiled if that was built, otherwise `lane.py`; see core/bytes/compiled.py."""
+"""The compiled lane if it was built, else `lane.py`; see core/bytes/compiled.py."""
 
 from __future__ import annotations
 

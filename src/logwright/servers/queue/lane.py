@@ -1,8 +1,8 @@
 # cython: annotation_typing=False, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """How requests arrive and answers are sent, with a fast path (the lane) for the simplest requests.
 
-A `Line` is the part of a client that is used for every request. The clients share a `Lane`: the queues, and the changes
-since the last commit: `changed` queues, and clients (`talking`) that wait for answers.
+A `Line` is the part of a client that is used for every request. The clients share a `Lane`, which has the queues, and
+what the next commit must do: write the `changed` queues, and answer the `pending` clients.
 
 A request may take the lane if it is a complete `set` without expiry or `get` without options, in the usual spelling,
 for an open queue that has no children, no waiting clients and no items to move, and whose files are not being changed.
@@ -69,7 +69,7 @@ _WATCHES_ANSWERS: Final = BLOCKED | ENDED
 class Lane:
     """What the clients of a server share. `is_open` says whether requests may take the lane.
 
-    A commit is due if there are changed queues or talking clients.
+    A commit is due if there are changed queues or pending clients.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Lane:
         self.now = 0.0
         """The server's approximate time."""
         self.changed: list[Served] = []
-        self.talking: list[Line] = []
+        self.pending: list[Line] = []
         self.sets = self.hits = self.misses = self.bytes_read = self.bytes_written = 0
         """Counters since they were last collected."""
         self.fresh_bytes = 0
@@ -96,7 +96,7 @@ class Lane:
         self._last: Line | None = None
         """The client that sent bytes last."""
         self._is_at_once = False
-        """Whether to commit after the requests of this client, and not at the end of the turn of the loop."""
+        """Whether to commit right after the requests of this client, not at the end of the loop's turn."""
         self._sync = ("none", "interval", "always").index(sync)
         """The policy. With `always`, the commit writes and syncs. With the others, an operation is written at once,
         unless changes of its queue already wait for a commit; with `none`, the commit then only sends answers."""
@@ -113,23 +113,23 @@ class Lane:
             self._ask_for_commit()
             self.changed.append(queue)
             if not self._is_at_once:
-                queue.gather()  # others will follow before the commit
+                queue.hold_writes()  # more requests may follow before the commit
 
-    def talk(self, line: Line) -> None:
+    def add_pending(self, line: Line) -> None:
         """Send the answers of a client with the next commit."""
         self._ask_for_commit()
-        self.talking.append(line)
+        self.pending.append(line)
 
     def _ask_for_commit(self) -> None:
         """Ask for a commit, unless one is due already or follows at once."""
-        if not (self._is_at_once or self.changed or self.talking):
+        if not (self._is_at_once or self.changed or self.pending):
             self._commit_later()
 
     def begin(self, line: Line, size: int) -> None:
-        """A client has sent bytes. If it did so last time too, and no commit is due, it is committed alone."""
+        """A client has sent bytes. If it also did so last, and no commit is due, it is committed alone."""
         self.bytes_read += size
         self.fresh_bytes += size
-        self._is_at_once = self._last is line and not self.changed and not self.talking
+        self._is_at_once = self._last is line and not self.changed and not self.pending
         self._last = line
 
     def end(self) -> None:
@@ -137,22 +137,22 @@ class Lane:
         if not self._is_at_once:
             return
         self._is_at_once = False
-        if not self.changed and not self.talking:
+        if not self.changed and not self.pending:
             return
         if self._sync == SYNC_NONE and self.fresh_bytes <= self.check_bytes:
-            send_all(self.taken()[1])  # the system has the changes already
+            send_all(self.take()[1])  # the operating system already has the changes
         else:
             self._commit_now()
 
-    def taken(self) -> tuple[list[Served], list[Line]]:
-        """Take the changed queues and the talking clients; both are empty afterwards."""
-        changed, talking = self.changed, self.talking
-        self.changed, self.talking = [], []
+    def take(self) -> tuple[list[Served], list[Line]]:
+        """Take the changed queues and the pending clients; both are empty afterwards."""
+        changed, pending = self.changed, self.pending
+        self.changed, self.pending = [], []
         for queue in changed:
             queue.is_dirty = False
         if changed:
             self.commits += 1
-        return changed, talking
+        return changed, pending
 
     def unwritten(self, queues: tuple[Served, ...]) -> tuple[Served, ...]:
         """The queues whose operations wait for the commit. Others are written already."""
@@ -179,7 +179,7 @@ class Line:
         self.lane = lane
         self.transport: asyncio.Transport | None = None
         self.state = 0
-        self.heard = lane.now
+        self.heard_at = lane.now
         self.answers: list[bytes] = []
         self.owners: list[tuple[Served, ...]] = []
         """The queues that each answer depends on."""
@@ -191,7 +191,7 @@ class Line:
         lane = self.lane
         if type(data) is not bytes:
             data = bytes(data)
-        self.heard = lane.now
+        self.heard_at = lane.now
         lane.begin(self, len(data))
         try:
             done = self._take_lane(data) if self.state == 0 and lane.is_open else 0
@@ -207,7 +207,7 @@ class Line:
     def answer(self, answer: bytes, queues: tuple[Served, ...] = ()) -> None:
         """Send an answer with the next commit, or an error if one of the queues fails."""
         if not self.answers:
-            self.lane.talk(self)
+            self.lane.add_pending(self)
         self.answers.append(answer)
         self.owners.append(self.lane.unwritten(queues))
         self.unsent_bytes += len(answer)
@@ -220,7 +220,7 @@ class Line:
         """Many answers wait for a commit."""
         raise NotImplementedError
 
-    def taken_answers(self) -> tuple[list[bytes], list[tuple[Served, ...]]]:
+    def take_answers(self) -> tuple[list[bytes], list[tuple[Served, ...]]]:
         """Take the waiting answers and their queues; none are left afterwards."""
         answers, owners = self.answers, self.owners
         self.answers, self.owners = [], []
@@ -295,7 +295,7 @@ class Line:
         try:
             queue.put(text[start:end])
         except Exception:
-            return -1  # the general path meets the error again, and reports it
+            return -1  # the general path gets the same error, and reports it
         lane.sets += 1
         self.answer(STORED, queue.alone)
         return end + 2

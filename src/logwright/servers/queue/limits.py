@@ -30,7 +30,7 @@ from typing import Annotated, Any, Final, TypeAlias
 
 from ...core.options import NamedOptions
 from ...errors import WrongUse
-from ...kestrel.model.limits import Limits, check_targets, is_like_park, park_of, targets_of
+from ...kestrel.model.limits import Limits, check_targets, is_named_like_park, park_of, targets_of
 from ...kestrel.model.open_queues import can_open
 from ..security import check_limits, read_bounded
 
@@ -91,10 +91,10 @@ class QueueLimits:
             self._targets.update(targets_of(name, limits))
         for name in named:
             check_targets(directory / name, self.of(name))
-        self._check_rounds()
+        self._check_cycles()
 
-    def _check_rounds(self) -> None:
-        """Raise `WrongUse` if items would move in a circle of queues."""
+    def _check_cycles(self) -> None:
+        """Raise `WrongUse` if items would move in a cycle of queues."""
         sources: dict[str, list[str]] = {}
         names = list(self._named)
         for name in names:  # grows in the loop
@@ -105,12 +105,12 @@ class QueueLimits:
         try:
             TopologicalSorter(sources).prepare()
         except CycleError as error:
-            raise WrongUse(f"items would move in a circle: {' to '.join(error.args[1])}") from None
+            raise WrongUse(f"items would move in a cycle: {' to '.join(error.args[1])}") from None
 
     def of(self, name: str) -> Limits:
         """The limits of one queue. If its name is too long to add `_parked`, items are not parked."""
-        is_target = name in self._targets or (self._common.max_attempts is not None and is_like_park(name))
-        limits = self._chosen(name, _lasting(self._common) if is_target else self._common)
+        is_target = name in self._targets or (self._common.max_attempts is not None and is_named_like_park(name))
+        limits = self._chosen(name, _without_moves(self._common) if is_target else self._common)
         if limits.max_attempts is None or can_open(park_of(name, limits)) or self._asks_to_park(name):
             return limits
         if name not in self._logged:
@@ -132,7 +132,7 @@ class QueueLimits:
             raise WrongUse(f"{name}: {error}") from None
 
 
-def _lasting(limits: Limits) -> Limits:
+def _without_moves(limits: Limits) -> Limits:
     """The same limits without expiry and parking."""
     return replace(limits, max_age=None, expire_to=None, max_attempts=None, park=None)
 
@@ -153,13 +153,13 @@ def load_named(path: Path, parse_size: Callable[[str], int], common: Limits, dir
 
 def _limits_of(name: str, table: object, parse_size: Callable[[str], int]) -> dict[str, Any]:
     if not can_open(name):
-        raise WrongUse(f"{name!r} cannot be the name of a queue")
+        raise WrongUse(f"{name!r} is not a valid queue name")
     if not isinstance(table, dict):
         raise WrongUse(f"{name} must be a table: [{name}]")
     found: dict[str, Any] = {}
     for key, value in table.items():
         if key not in _DEFAULTS:
-            raise WrongUse(f"{name}: {key!r} is unknown; known are {', '.join(_DEFAULTS)}")
+            raise WrongUse(f"{name}: there is no option {key!r}; the options are {', '.join(_DEFAULTS)}")
         if value is False:
             found[key] = _DEFAULTS[key]
         elif key == "discard_old_when_full" and value is not True:

@@ -3,12 +3,12 @@
 All existing queues are opened at the start; clients create more by naming them. Opening, deleting and flushing wait for
 the disk, so a thread does them; requests for that queue wait meanwhile, those for other queues do not.
 
-A queue whose journal failed, as on a full disk, is closed and reopened with all that was acknowledged. Reserved items
-go back to its head, and their reads are over.
+A queue whose journal failed, as on a full disk, is closed and reopened with all acknowledged items. Reserved items are
+put back at its head, and their reads are over.
 
-A queue that cannot be opened, as its journal is damaged, is refused with the reason, and retried with growing pauses,
-as it may have been repaired. The others are served; but the parent of a refused fan-out queue accepts no items, as they
-would not reach that queue.
+A queue that cannot be opened, for example because its journal is damaged, is refused with the reason. It is retried
+with growing pauses, because it may have been repaired. The other queues are served, but the parent of a refused fan-out
+queue accepts no items, because they would not reach that queue.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import Final, Protocol
 
-from ...core.io import quarantine as keep
+from ...core.io import quarantine
 from ...core.io.disk import make_directories
 from ...errors import Closed, Locked, LogwrightError, StorageFailed
 from ...kestrel.files.files import list_queues
@@ -45,7 +45,7 @@ class Phase(Enum):
     CLOSED = auto()
     """It was deleted, or the server stops."""
     FAILED = auto()
-    """It was closed because its journal failed: its reserved items are back at the head."""
+    """It was closed because its journal failed; its reserved items were put back."""
 
 
 OPEN: Final = Phase.OPEN
@@ -78,8 +78,8 @@ class Served:
         "created_ms",
         "engine",
         "flushes",
-        "gather",
         "handle",
+        "hold_writes",
         "is_dirty",
         "is_moving",
         "key",
@@ -95,9 +95,9 @@ class Served:
         self.alone = (self,)
         self.handle = handle
         self.engine: Engine = handle.engine
-        self.put: Callable[..., None] = self.engine.shelf.put  # looked up once, as they are called for every request
+        self.put: Callable[..., None] = self.engine.shelf.put  # looked up once: they are called for every request
         self.take: Callable[[], bytes | None] = self.engine.shelf.get
-        self.gather: Callable[[], None] = self.engine.hold_writes
+        self.hold_writes: Callable[[], None] = self.engine.hold_writes
         self.waiters: deque[Waiter] = deque() if before is None else before.waiters
         self.phase = Phase.OPEN
         self.is_dirty = False
@@ -158,7 +158,7 @@ class Queues:
 
     def prepare(self) -> None:
         """Create the directory if it does not exist. Waits for the disk."""
-        make_directories(self._settings.disk, self.directory / keep.DIRECTORY)
+        make_directories(self._settings.disk, self.directory / quarantine.DIRECTORY)
 
     def open_all(self) -> None:
         """Open the queues of the directory. Waits for the disk."""
@@ -387,5 +387,5 @@ class Queues:
 
 
 def _flush(engine: Engine) -> None:
-    engine.flush_all()
+    engine.clear()
     engine.flush()

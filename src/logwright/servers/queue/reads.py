@@ -354,7 +354,7 @@ class Reads:
         if not reads:
             self.opens.pop(name, None)
         if any(queue.phase is Phase.FAILED for queue, _ in chosen):
-            raise Poisoned("the queue has failed meanwhile, and its reserved items are back at the head")
+            raise Poisoned("the queue has failed, and its reserved items were put back at the head")
         changed = []
         for queue in dict.fromkeys(queue for queue, _ in chosen if not queue.is_gone):
             xids = [xid for other, xid in chosen if other is queue and queue.engine.is_open(xid)]

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Final, Protocol
 
-from ...core.io import quarantine as keep
+from ...core.io import quarantine
 from ...core.io.disk import REAL_DISK, Disk, replace_file
 from ...core.io.durability import ALWAYS, NONE, Sync
 from ...core.io.lock import Lock
@@ -157,7 +157,7 @@ class Service:
         if self.settings.status_file is not None:
             self.status = _load_status(disk, self.settings.status_file)
         self.queues.prepare()
-        self._lock = Lock.acquire(disk, directory / keep.DIRECTORY / ".server.lck")
+        self._lock = Lock.acquire(disk, directory / quarantine.DIRECTORY / ".server.lck")
         self.queues.open_all()
 
     def start(self) -> None:
@@ -254,7 +254,7 @@ class Service:
                     self._failed(queue, error)
 
     def _failed(self, queue: Served, error: BaseException) -> None:
-        if answers.is_of_full_disk(error):
+        if answers.is_full_disk(error):
             self.space.release_reserve()
             self.check_disk()  # now: the freed reserve is for removals, not for other queues
             self.suspended[queue.key] = answers.NO_SPACE

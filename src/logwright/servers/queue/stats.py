@@ -12,7 +12,7 @@ from ..metrics import Metrics
 from ..security import descriptions, limits_of
 from .answers import END
 from .queues import Served
-from .service import Counters, Service
+from .service import UP, Counters, Service
 
 _SHOWN = ("cmd_get", "cmd_set", "cmd_peek", "cmd_monitor", "get_hits", "get_misses", "bytes_read", "bytes_written")
 
@@ -115,7 +115,7 @@ class QueueMetrics(Metrics):
             name: self.counter(f"{name.removeprefix('total_')}_total", about)
             for name, about in descriptions(Counters).items()
         }
-        self.gauge("up", "1 if the status is UP, otherwise 0.", self._is_up)
+        self.gauge("up", "1 if the status is UP, otherwise 0.", lambda: int(service.status == UP))
         self.gauge("connections", "Connected clients.", lambda: len(service.connections))
         self.gauge("queues", "Open queues.", lambda: len(service.queues.by_key))
         self.gauge("queues_refused", "Queues that could not be opened.", lambda: len(service.queues.refused))
@@ -124,9 +124,6 @@ class QueueMetrics(Metrics):
         self.gauge(
             "disk_is_low", "1 if no items are accepted because the disk is full.", lambda: int(service.space.is_low)
         )
-
-    def _is_up(self) -> float:
-        return int(self._service.status == "UP")
 
     def text(self) -> str:
         counters = self._service.counted()

@@ -11,7 +11,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
-from ...core.io import quarantine as keep
+from ...core.io import quarantine
 from ...core.io.disk import Disk, write_zeros
 from ...errors import Closed, LogwrightError
 from .kernel import Lane
@@ -140,7 +140,7 @@ class Space:
         self._disk, self._directory = disk, directory
         self._most_kept_bytes = most_kept_bytes
         self._changed, self._in_thread = changed, in_thread
-        self._reserve = directory / keep.DIRECTORY / ".server.reserve"
+        self._reserve = directory / quarantine.DIRECTORY / ".server.reserve"
         self._has_reserve = False
 
     def check(self) -> None:
