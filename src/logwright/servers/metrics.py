@@ -81,30 +81,30 @@ def _escaped(value: str) -> str:
 @contextlib.asynccontextmanager
 async def serve_metrics(metrics: Metrics, address: Address) -> AsyncIterator[Address]:
     """Serve metrics until the end of the block; yields the address with its port."""
-    talks: set[asyncio.Task[None]] = set()
+    tasks: set[asyncio.Task[None]] = set()
 
-    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        if len(talks) >= MOST_CONNECTIONS:
+        if len(tasks) >= MOST_CONNECTIONS:
             writer.transport.abort()
             return
-        talks.add(task)
+        tasks.add(task)
         try:
             async with asyncio.timeout(TIMEOUT_SECONDS):
                 await _answer(metrics, reader, writer)
         except (TimeoutError, OSError, EOFError, ValueError, asyncio.LimitOverrunError, asyncio.CancelledError):
             writer.transport.abort()  # slow, disconnected, or not HTTP
         finally:
-            talks.discard(task)
+            tasks.discard(task)
 
     with listening(address):
-        server = await asyncio.start_server(talk, address.host, address.port, limit=MOST_REQUEST_BYTES)
+        server = await asyncio.start_server(handle, address.host, address.port, limit=MOST_REQUEST_BYTES)
     try:
         yield Address(address.host, server.sockets[0].getsockname()[1])
     finally:
         server.close()
-        for task in talks:
+        for task in tasks:
             task.cancel()
         await server.wait_closed()
 

@@ -206,7 +206,7 @@ def _trust(context: ssl.SSLContext, authority: bytes, name: str) -> None:
 
 
 def read_tokens(path: Path) -> tuple[bytes, ...]:
-    """The tokens of a file, one a line. Empty lines and lines that begin with # are ignored."""
+    """The tokens of a file, one per line. Empty lines and lines that begin with # are ignored."""
     found = []
     for number, line in enumerate(read_secret(path).decode("utf-8", "replace").splitlines(), start=1):
         token = line.strip()

@@ -46,7 +46,7 @@ async def answering(**answers: Any) -> AsyncIterator[Access]:
 
 
 ANSWERS: dict[str, dict[str, Any]] = {
-    "a list that is none": {"List": b"\xff" * 20},
+    "an answer that is not a list": {"List": b"\xff" * 20},
     "names that lead out": {"List": bytes_field(1, b"../../up") + bytes_field(1, b"1.000/..")},
     "names for a terminal": {"List": bytes_field(1, b"\x1b[2J")},
     "a list without an end": {"List": b"\x0a\x7forders"},

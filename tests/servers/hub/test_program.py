@@ -92,7 +92,7 @@ def wait_for(copy: Path, count: int) -> None:
         for number, _ in enumerate(scanner, start=1):
             if number == count:
                 return
-    pytest.fail(f"{count} messages do not come")
+    pytest.fail(f"{count} messages did not arrive")
 
 
 def test_following_ends_by_sigterm_and_reports_what_it_has_sent(tmp_path: Path) -> None:

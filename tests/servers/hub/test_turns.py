@@ -26,7 +26,7 @@ from logwright.servers.hub import (
     turns,
     upload,
 )
-from logwright.servers.hub.retry import AGAIN_SECONDS, TroubleLog
+from logwright.servers.hub.retry import AGAIN_SECONDS, RateLimitedLog
 from logwright.servers.hub.sender import Sender
 from logwright.servers.hub.turns import Turns
 from tests.servers.hub.support import access_to, damage, in_loop, running, unlike, write_journal, write_secret
@@ -156,7 +156,7 @@ def test_error_common_to_all_shards_ends_them_all_and_is_reported_once(
     assert [record for record in caplog.records if record.name.startswith("logwright")] == []
 
 
-def test_common_trouble_and_its_end_are_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_common_problem_and_its_end_are_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     root = tmp_path / "events"
     for index in range(8):
         write_journal(root / f"3.{index:03x}", 5)
@@ -181,18 +181,18 @@ def test_common_trouble_and_its_end_are_logged_once(tmp_path: Path, caplog: pyte
     in_loop(work())
 
 
-def test_trouble_is_logged_at_its_start_every_minute_and_at_its_end(
+def test_problem_is_logged_at_its_start_every_minute_and_at_its_end(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     now = 100.0
-    trouble_log = TroubleLog(logging.getLogger("logwright.hub"), lambda: now)
-    trouble_log.log_end("full", "there is space")
+    limited_log = RateLimitedLog(logging.getLogger("logwright.hub"), lambda: now)
+    limited_log.log_end("full", "there is space")
     for passed in (0.0, AGAIN_SECONDS / 2, AGAIN_SECONDS / 2, 1.0):
         now += passed
-        trouble_log.log("full", f"full at {now:g}")
-    trouble_log.log("another", "another")
-    trouble_log.log_end("full", "there is space")
-    trouble_log.log("full", "full again")
+        limited_log.log("full", f"full at {now:g}")
+    limited_log.log("another", "another")
+    limited_log.log_end("full", "there is space")
+    limited_log.log("full", "full again")
     assert [record.getMessage() for record in caplog.records] == [
         "full at 100",
         "full at 160",
@@ -202,11 +202,11 @@ def test_trouble_is_logged_at_its_start_every_minute_and_at_its_end(
     ]
 
 
-def test_memory_of_logged_trouble_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
-    trouble_log = TroubleLog(logging.getLogger("logwright.hub"), lambda: 0.0)
+def test_memory_of_logged_problems_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
+    limited_log = RateLimitedLog(logging.getLogger("logwright.hub"), lambda: 0.0)
     for number in range(3000):
-        trouble_log.log(str(number), "trouble")
-    assert len(trouble_log._logged_at) == 1000
+        limited_log.log(str(number), "cause")
+    assert len(limited_log._logged_at) == 1000
 
 
 def test_following_waits_for_a_hub_and_copying_once_gives_up(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -2,7 +2,7 @@
 
     from logwright.servers import hub
 
-    hub.copy("orders", "127.0.0.1:7878", client="web1")             # what is there now
+    hub.copy("orders", "127.0.0.1:7878", client="web1")             # the present messages
     hub.copy("orders", "127.0.0.1:7878", client="web1", follow=True)
     hub.restore("orders", "127.0.0.1:7878", client="web1")          # onto a new machine
 

@@ -24,7 +24,7 @@ from ...sej.model.journal import looks_like
 from .client import HubClient
 from .client_access import Access
 from .errors import Conflict
-from .retry import PATIENCE_SECONDS, Retry, TroubleLog
+from .retry import PATIENCE_SECONDS, RateLimitedLog, Retry
 
 logger = logging.getLogger("logwright.hub")
 
@@ -130,8 +130,8 @@ async def restore_path(
     path = Path(path).absolute()
     wanted = path.name if name is None else name
     async with HubClient(access, client) as hub:
-        trouble_log = TroubleLog(logger)
-        retry = Retry(hub, trouble_log, patience_seconds)
+        limited_log = RateLimitedLog(logger)
+        retry = Retry(hub, limited_log, patience_seconds)
         there = await retry.run(hub.journals, lambda: 0)
         found = _chosen(there, None if all_shards else wanted, path)
         if not found:
@@ -139,7 +139,7 @@ async def restore_path(
         restored = []
         for journal, directory in found:
             done = Restored(journal, directory)
-            retry = Retry(hub, trouble_log, patience_seconds)
+            retry = Retry(hub, limited_log, patience_seconds)
             work = partial(restore, hub, done, progress=progress)
             restored.append(await retry.run(work, partial(getattr, done, "messages")))
         return restored

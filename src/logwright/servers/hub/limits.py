@@ -29,11 +29,11 @@ _LEAST_DIFFERENCE: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Limits(NamedOptions):
-    """Units are last in the names. A message must fit a request, so `request_bytes` is the limit of messages too.
+    """The limits of a hub. A message must fit in a request, so `request_bytes` also limits messages.
 
     A hub buffers at most `buffer_bytes`, and one request and three answers for each call. A connection without a call
-    is closed after `unused_seconds`; clients reconnect when needed. That is not a round number, because a client that
-    sends every five or ten seconds would always meet the moment of closing.
+    is closed after `unused_seconds`; clients reconnect when needed. The default is not a round number: a client that
+    sends every five or ten seconds would often send just when its connection is closed.
     """
 
     request_bytes: int = 16 << 20

@@ -1,6 +1,6 @@
-"""Retry what may succeed later, with growing pauses, until there is no progress for too long.
+"""Retry work that may succeed later, with growing pauses, until it makes no progress for too long.
 
-Other errors are raised at once. The first failure is logged, then one a minute, and the end of the trouble.
+Other errors are raised at once. The first failure is logged, then one per minute, and the recovery.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ AGAIN_SECONDS: Final = 60.0
 _MOST_KEYS: Final = 1000
 
 
-class TroubleLog:
-    """Logs a trouble when it begins and once a minute while it lasts. `key` identifies it; the message may say more."""
+class RateLimitedLog:
+    """Logs a problem when it begins, and once a minute while it lasts. `key` identifies it; messages may vary."""
 
     def __init__(self, logger: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
         self._logger = logger
@@ -42,7 +42,7 @@ class TroubleLog:
         self._logger.log(level, "%s", message)
 
     def log_end(self, key: str, message: str) -> None:
-        """The trouble is over: log that, if it was logged."""
+        """Log that the problem is over, if it was logged."""
         if self._logged_at.pop(key, None) is not None:
             self._logger.warning("%s", message)
 
@@ -50,14 +50,14 @@ class TroubleLog:
 class Retry:
     """Retries one piece of work until it makes no progress for `seconds`; None is for ever."""
 
-    def __init__(self, hub: HubClient, trouble_log: TroubleLog, seconds: float | None) -> None:
+    def __init__(self, hub: HubClient, limited_log: RateLimitedLog, seconds: float | None) -> None:
         self._hub = hub
-        self._trouble_log = trouble_log
+        self._limited_log = limited_log
         self._seconds = seconds
         self._place = -1
         self._failing_since = 0.0
         self._pause_seconds = _FIRST_PAUSE_SECONDS
-        self._trouble: str | None = None
+        self._logged_cause: str | None = None
 
     async def pause(self, error: Unreachable, place: int) -> None:
         """Pause after a failure, or raise it. `place` is the progress of the work so far."""
@@ -74,16 +74,16 @@ class Retry:
         waiting = "retrying every few seconds"
         if self._seconds is not None:
             waiting = f"retrying for up to {self._seconds:g} seconds"
-        self._trouble = str(cause)
-        self._trouble_log.log(self._trouble, f"{cause}; {waiting}")
+        self._logged_cause = str(cause)
+        self._limited_log.log(self._logged_cause, f"{cause}; {waiting}")
         await asyncio.sleep(self._pause_seconds)
         self._pause_seconds = min(2 * self._pause_seconds, _LONGEST_PAUSE_SECONDS)
 
     def progressed(self) -> None:
-        """The work made progress: log the end of a trouble that was logged."""
-        trouble, self._trouble = self._trouble, None
-        if trouble is not None:
-            self._trouble_log.log_end(trouble, f"{self._hub.access.address}: the hub answers again")
+        """The work made progress: log that the hub answers again, if a problem was logged."""
+        cause, self._logged_cause = self._logged_cause, None
+        if cause is not None:
+            self._limited_log.log_end(cause, f"{self._hub.access.address}: the hub answers again")
 
     async def run(self, work: Callable[[], Awaitable[Result]], place: Callable[[], int]) -> Result:
         """Repeat work that continues where it failed, until it is done."""

@@ -164,7 +164,7 @@ class Sender:
 
     async def run(self, *, follow: bool = False) -> Sent:
         """Send all messages; with `follow` also those appended later, until cancelled."""
-        self._retry = Retry(self._hub, self._turns.trouble_log, None if follow else self._patience_seconds)
+        self._retry = Retry(self._hub, self._turns.limited_log, None if follow else self._patience_seconds)
         try:
             while True:
                 self.wake.clear()  # before reading, so that no later change is missed

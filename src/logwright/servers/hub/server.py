@@ -34,7 +34,7 @@ from .copies import Copies
 from .errors import Conflict, OutOfStep, Refused
 from .limits import Busy, Call, Calls, Limits
 from .requests import EXPECTED_KEY
-from .retry import TroubleLog
+from .retry import RateLimitedLog
 
 logger = logging.getLogger("logwright.hub")
 
@@ -73,7 +73,7 @@ class Hub(NamedOptions):
         self.calls = Calls(self.limits.calls, self.limits.idle_seconds)
         self._buffered_bytes = 0
         self._waiting_for_buffer: list[asyncio.Future[None]] = []
-        self._trouble_log = TroubleLog(logger)
+        self._limited_log = RateLimitedLog(logger)
         self._server: Any = None
         self._describe_metrics()
 
@@ -291,9 +291,9 @@ class Hub(NamedOptions):
         words = self.copies.public_message(error)
         if is_no_space(error):
             words = f"the hub's disk is full ({_reason_of(error)})"
-            self._trouble_log.log(words, f"{error}: clients will retry", logging.ERROR)
+            self._limited_log.log(words, f"{error}: clients will retry", logging.ERROR)
         elif code in (grpc.StatusCode.ABORTED, grpc.StatusCode.DATA_LOSS) or isinstance(error, Locked):
-            self._trouble_log.log(words, str(error), logging.ERROR)
+            self._limited_log.log(words, str(error), logging.ERROR)
         expected = getattr(error, "expected", None)
         await self._end(context, code, words, () if expected is None else ((EXPECTED_KEY, str(expected)),))
 

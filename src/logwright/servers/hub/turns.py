@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 
 from ...core.write.aio import opened, to_the_end
 from ...sej.model.copying import Feed
-from .retry import TroubleLog
+from .retry import RateLimitedLog
 
 logger = logging.getLogger("logwright.hub")
 
@@ -36,7 +36,7 @@ class Turns:
     def __init__(self, in_flight: int = IN_FLIGHT) -> None:
         self.in_flight = in_flight
         self.slots = asyncio.Semaphore(in_flight)
-        self.trouble_log = TroubleLog(logger)
+        self.limited_log = RateLimitedLog(logger)
         self.open_feeds = 0
         self._calls = asyncio.Semaphore(CALLS)
         self._waiting = 0

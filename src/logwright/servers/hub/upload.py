@@ -125,7 +125,7 @@ class _Upload:
         if isinstance(error, Barred):
             raise error  # it concerns all journals
         if len(self.tasks) > 1:
-            self.turns.trouble_log.log(str(error), f"{journal} is no longer copied: {error}")
+            self.turns.limited_log.log(str(error), f"{journal} is no longer copied: {error}")
 
     @property
     def are_done(self) -> bool:
@@ -215,9 +215,10 @@ async def send_path(
         while True:
             for journal, directory in await asyncio.to_thread(named_journals, path, name):
                 if journal not in upload.tasks:
-                    watch = upload.watched(directory / _SEGMENTS) if follow else None
+                    segments = directory / _SEGMENTS
+                    watch = upload.watched(segments) if follow else None
                     more: dict[str, Any] = {**options, "progress": together.of(journal), "watch": watch}
-                    upload.start(Sender(hub, directory, journal, upload.turns, **more), directory / _SEGMENTS, send)
+                    upload.start(Sender(hub, directory, journal, upload.turns, **more), segments, send)
             await upload.wait(_NEW_SHARDS_SECONDS if follow else None)
             if upload.are_done:
                 return upload.results()
