@@ -212,7 +212,7 @@ def test_avro_requires_a_schema_and_only_avro_accepts_one() -> None:
         decoder("avro")
     with pytest.raises(WrongUse, match="a schema is for avro"):
         decoder("json", '"string"')
-    with pytest.raises(WrongUse, match="cannot be decoded as 'xml'; known are json, msgpack, bonjson, avro, text"):
+    with pytest.raises(WrongUse, match="cannot be decoded as 'xml'; choose one of json, msgpack, bonjson, avro, text"):
         decoder("xml")
 
 

@@ -27,7 +27,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +111,6 @@ class Mutant:
     end: int
     before: str
     after: str
-    reached_by: list[str] = field(default_factory=list)
 
 
 class Finder(ast.NodeVisitor):

@@ -11,7 +11,7 @@
             ...
 
     logwright.sql("SELECT key, count(*) FROM 'orders' GROUP BY key")    # by DuckDB
-    logwright.dataset("orders")                     # for DuckDB, Polars and whatever else reads Arrow
+    logwright.dataset("orders")                     # for DuckDB, Polars and other readers of Arrow data
 
 `import logwright` is light: neither pyarrow nor pyspark is loaded before it is needed.
 """
@@ -52,7 +52,7 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    """The format packages, and what needs pyarrow, loaded on first use."""
+    """Import the packages of the formats, and functions that need pyarrow, on first use."""
     if name in registry.FORMATS:
         return importlib.import_module(f"{__name__}.{name}")
     if name == "dataset":

@@ -2,7 +2,7 @@
 
     LogwrightError
     ├── WrongUse            the call was wrong; nothing was read or written (also a ValueError)
-    │   ├── TooLarge        a record, key or value beyond what the format can hold
+    │   ├── TooLarge        a record, key or value is larger than the format can hold
     │   └── UnknownOption   there is no option of this name (also a TypeError)
     ├── UnknownFormat       no format recognises these files, or several do
     ├── NotFound            there is no journal, file, segment or consumer of this name (also a FileNotFoundError)
@@ -21,7 +21,7 @@
     └── DamagedJournal      bytes that break the format's rules
         └── Gap             records are missing between two files
 
-Reading any bytes raises one of these errors or none.
+Whatever the bytes of a journal are, reading raises no other errors.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class HistoryUnavailable(LogwrightError):
 
 
 class Empty(LogwrightError, queue.Empty):
-    """A queue has no item to reserve, and none came within the timeout."""
+    """A queue has no item to reserve, and none arrived within the timeout."""
 
 
 class Full(LogwrightError, queue.Full):
@@ -138,7 +138,7 @@ class HandlerFailed(LogwrightError):
 class DamagedJournal(LogwrightError):
     """Bytes that break the rules of the format.
 
-    `file` is where, `position` the first byte concerned, `reason` what is wrong with it.
+    `position` is the first damaged byte of `file`, and `reason` is what is wrong with it.
     """
 
     def __init__(self, file: PurePath | str, position: int, reason: str) -> None:
@@ -163,8 +163,8 @@ class Gap(DamagedJournal):
 def is_refusal(error: BaseException) -> bool:
     """Whether opening a file failed for a reason that does not concern the file, such as too many open files.
 
-    A link or a directory in the place of a file concerns it, and so do a disk that fails to read and missing access
-    rights: such a file is reported as a problem, and the other files are still checked.
+    A link or directory in place of a file, a read error and missing permissions do concern the file: it is reported as
+    a problem, and the other files are still checked.
     """
     if not isinstance(error, StorageFailed) or error.action != "open":
         return False
@@ -172,7 +172,7 @@ def is_refusal(error: BaseException) -> bool:
 
 
 def is_no_file(error: BaseException) -> bool:
-    """Whether a directory, a link or another special file was in the place of a plain file."""
+    """Whether a path is not a plain file, but a directory, a link or a special file."""
     return isinstance(error, StorageFailed) and error.action == "open" and error.errno in _NO_FILE
 
 

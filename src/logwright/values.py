@@ -29,7 +29,7 @@ MOST_DEPTH: Final = 500
 """The deepest nesting of a value: that of BONJSON, and less than Python's stack allows."""
 _MOST_BYTES_OF_A_SCHEMA: Final = 16 << 20
 _CHECKED_FROM_BYTES: Final = 1 << 10
-"""Smaller values are not checked for false lengths before they are decoded: they cannot ask for much memory."""
+"""Smaller values are not checked for false lengths before they are decoded: they cannot request much memory."""
 
 
 class Undecodable(Exception):
@@ -39,7 +39,7 @@ class Undecodable(Exception):
 def decoder(name: str, schema: str | None = None) -> Decoder:
     """The decoder for values of a kind; `schema` is the text of the Avro schema that `avro` needs."""
     if name not in DECODINGS:
-        raise WrongUse(f"values cannot be decoded as {name!r}; known are {', '.join(DECODINGS)}")
+        raise WrongUse(f"values cannot be decoded as {name!r}; choose one of {', '.join(DECODINGS)}")
     if name == "avro" and schema is None:
         raise WrongUse("avro values can only be decoded with their schema")
     if name != "avro" and schema is not None:
@@ -99,13 +99,13 @@ def _is_text(text: str) -> bool:
 # --- conversion to JSON ---------------------------------------------------------------------------------------------
 
 _TOO_DEEP: Final = "it is nested too deeply"
-_AS_THEY_ARE: Final = frozenset((type(None), bool, int, str))
+_JSON_TYPES: Final = frozenset((type(None), bool, int, str))
 _ENCODE: Final = json.JSONEncoder(ensure_ascii=False).encode
 
 
 def plain(value: Any, depth: int = 0) -> Any:
     """A value as JSON can represent it; `Undecodable` if it is nested too deeply."""
-    if type(value) in _AS_THEY_ARE:
+    if type(value) in _JSON_TYPES:
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)

@@ -265,7 +265,7 @@ def test_copy_shares_no_contents_that_change(disk: SimulatedDisk) -> None:
     assert possible(copy) == {b"before"}
 
 
-# --- a crash leaves what was synced, and of the rest anything ---------------------------------------------------------
+# --- a crash keeps synced bytes; the rest may be anything -------------------------------------------------------------
 
 
 def test_synced_file_without_a_synced_name_can_be_lost(disk: SimulatedDisk) -> None:
