@@ -206,4 +206,4 @@ def test_checker_without_expectations_needs_no_duckdb(monkeypatch: pytest.Monkey
     monkeypatch.setitem(sys.modules, "duckdb", None)
     with Checker(()) as checker:
         rows: Any = object()
-        assert checker.split("messages", "orders", rows) == (rows, None, {})
+        assert checker.split("messages", rows) == (rows, None, {})

@@ -23,8 +23,9 @@ _MOST_TEXT: Final = 100
 MOST_BYTES: Final = 64 << 20
 """The largest value that is decoded: its JSON must fit an Arrow array."""
 
-Chosen: TypeAlias = tuple[tuple[JournalRule, str | None], ...]
-"""Rules, each with the text of its schema, so that tasks do not need the file."""
+RuleAndSchema: TypeAlias = tuple[JournalRule, str | None]
+"""A rule with the text of its schema, so that tasks do not need the file."""
+Chosen: TypeAlias = tuple[RuleAndSchema, ...]
 
 
 def loaded(rules: Sequence[JournalRule]) -> Chosen:
@@ -40,8 +41,13 @@ def loaded(rules: Sequence[JournalRule]) -> Chosen:
     return chosen
 
 
-def with_decoded(rows: pa.RecordBatch, journal: str, rules: Chosen) -> pa.RecordBatch:
-    """Rows of `messages` with the columns of decoded values, if any rule decodes.
+def rule_of(rules: Chosen, journal: str) -> RuleAndSchema | None:
+    """The first rule that matches the name of a journal."""
+    return next((found for found in rules if found[0].fits(journal)), None)
+
+
+def with_decoded(rows: pa.RecordBatch, found: RuleAndSchema | None, rules: Chosen) -> pa.RecordBatch:
+    """Rows of `messages` with the columns of values decoded by the rule that was found, if any rule decodes.
 
     A field that does not fit its column is null, and `decode_error` has its name and its value.
     """
@@ -49,7 +55,6 @@ def with_decoded(rows: pa.RecordBatch, journal: str, rules: Chosen) -> pa.Record
         return rows
     fields = field_columns(rows.schema, [rule for rule, _ in rules])
     schema = pa.schema([*rows.schema, *DECODED, *fields])
-    found = _rule_of(rules, journal)
     if found is None or found[0].decode is None:
         added = [pa.nulls(rows.num_rows, field.type) for field in (*DECODED, *fields)]
     else:
@@ -113,10 +118,6 @@ def _decoded(decode: Decoder, value: bytes) -> tuple[str | None, str | None]:
     if len(value) > MOST_BYTES:
         return None, f"the value has {len(value)} bytes; only values of up to {MOST_BYTES} bytes are decoded"
     return to_json(decode, value)
-
-
-def _rule_of(rules: Chosen, journal: str) -> tuple[JournalRule, str | None] | None:
-    return next((found for found in rules if found[0].fits(journal)), None)
 
 
 @lru_cache(maxsize=64)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -57,13 +58,12 @@ def check_expectations(settings: Settings, tables: Sequence[str]) -> None:
             checker.check(each, pa.schema(columns))
 
 
-def found_failed(table: str, journal: str, rows: pa.RecordBatch, reasons: Sequence[str]) -> pa.RecordBatch:
+def found_failed(table: str, rows: pa.RecordBatch, reasons: Sequence[str]) -> pa.RecordBatch:
     """Rows of `quarantine` for rows of a table, each with its reason."""
     written = [_as_json(row) for row in _values(rows)]
-    count = rows.num_rows
-    columns: dict[str, Any] = {"table": [table] * count, "journal": [journal] * count, "reason": reasons}
+    columns: dict[str, Any] = {"table": [table] * rows.num_rows, "reason": reasons}
     columns["row"] = [json.dumps(row, ensure_ascii=False) for row in written]
-    for name in ("file", "position"):
+    for name in ("journal", "file", "position"):
         columns[name] = [row.get(name) for row in written]
     arrays = [pa.array(columns[field.name], field.type) for field in QUARANTINED]
     return pa.RecordBatch.from_arrays(arrays, schema=QUARANTINED)
@@ -113,22 +113,25 @@ class Checker:
         self._met([expectation], no_rows)
 
     def split(
-        self, table: str, journal: str, rows: pa.RecordBatch
-    ) -> tuple[pa.RecordBatch, pa.RecordBatch | None, dict[str, int]]:
-        """The rows that belong in a table, those of `quarantine`, and how many did not meet each expectation."""
+        self, table: str, rows: pa.RecordBatch
+    ) -> tuple[pa.RecordBatch, pa.RecordBatch | None, Counter[tuple[str, str]]]:
+        """The rows that belong in a table, those of `quarantine`, and how many rows of each journal did not meet each
+        expectation, by the name of the journal and the title of the expectation.
+        """
         expectations = self._by_table.get(table, ())
         if not expectations or not rows.num_rows:
-            return rows, None, {}
+            return rows, None, Counter()
         met = self._met(expectations, rows)
-        failed = {
-            each.title: rows.num_rows - (pc.sum(column).as_py() or 0)
+        failed = Counter(
+            (journal, each.title)
             for each, column in zip(expectations, met, strict=True)
-        }
-        failed = {title: count for title, count in failed.items() if count}
+            for journal in rows.column("journal").filter(pc.invert(column)).to_pylist()
+        )
+        titles = {title for _, title in failed}
         apart = [
             (each, column)
             for each, column in zip(expectations, met, strict=True)
-            if each.action == "quarantine" and each.title in failed
+            if each.action == "quarantine" and each.title in titles
         ]
         if not apart:
             return rows, None, failed
@@ -140,7 +143,7 @@ class Checker:
         reasons = [
             "; ".join(each.reason for (each, _), is_met in zip(apart, row, strict=True) if not is_met) for row in flags
         ]
-        return rows.filter(stays), found_failed(table, journal, rows.filter(goes), reasons), failed
+        return rows.filter(stays), found_failed(table, rows.filter(goes), reasons), failed
 
     def _met(self, expectations: Sequence[Expectation], rows: pa.RecordBatch) -> list[pa.Array]:
         """For each expectation, which rows meet it."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
@@ -93,6 +94,13 @@ def _fitted(column: pa.Array, kind: pa.DataType) -> pa.Array:
 def repeated(value: str | None, rows: int) -> pa.DictionaryArray:
     """The same text, or null, in all rows."""
     return pa.DictionaryArray.from_arrays(_zeros(rows), pa.array([value], pa.string()))
+
+
+def named(values: Sequence[str], counts: Sequence[int]) -> pa.DictionaryArray:
+    """Texts, each in the next `count` rows."""
+    ends = pa.array(accumulate(counts), pa.int32())
+    runs = pa.RunEndEncodedArray.from_arrays(ends, pa.array(range(len(values)), pa.int32()))
+    return pa.DictionaryArray.from_arrays(pc.run_end_decode(runs), pa.array(values, pa.string()))
 
 
 _no_places = pa.array([], pa.int32())

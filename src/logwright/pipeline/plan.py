@@ -191,7 +191,7 @@ def everything(settings: Settings, journals: Sequence[Journal], seen: Seen) -> l
     for journal in journals:
         try:
             reader = open_journal(journal)
-            units += _all_of(journal, reader, settings.split_bytes)
+            units += _all_of(journal, reader, settings.split_bytes, seen)
         except LogwrightError as error:
             if settings.mode_of(journal.name) == "failfast":
                 raise
@@ -204,12 +204,16 @@ def everything(settings: Settings, journals: Sequence[Journal], seen: Seen) -> l
     return units
 
 
-def _all_of(journal: Journal, reader: Any, split_bytes: int) -> Iterator[Unit]:
+def _all_of(journal: Journal, reader: Any, split_bytes: int, seen: Seen) -> Iterator[Unit]:
     by_part: dict[str, list[Split]] = {}
     target = _NO_SPLIT if _is_ordered(journal) else split_bytes
-    for split in find_format(journal.format).splits.plan(reader, target):
+    format_splits = find_format(journal.format).splits
+    for split in format_splits.plan(reader, target):
         by_part.setdefault(split.part, []).append(split)
     for part, splits in by_part.items():
+        extent = format_splits.planned_extent(splits)
+        if extent is not None:
+            seen.extents.setdefault(journal.name, {})[part] = extent
         yield from _units(journal, part, (Range(tuple(splits)),), None)
 
 

@@ -1,8 +1,9 @@
 """What one task of the pipeline does: decode parts of journals, materialize their tables, and write the data files.
 
 A task takes units one after the other. A unit is a part of a journal (a shard, queue or store), or some splits of a
-part whose format needs no order. Rows that are final go to one file of each table, live rows to another one. The state
-of each materializer is written as live rows of the table `_state`, and the next increment continues from it.
+part whose format needs no order. Units of the latter kind are decoded into common batches, because making a batch costs
+more than decoding a small journal. Rows that are final go to one file of each table, live rows to another one. The
+state of each materializer is written as live rows of the table `_state`, and the next increment continues from it.
 
 The files have names that no other attempt has. The task returns which files it has written, and the caller publishes
 those of the attempts that succeeded.
@@ -13,8 +14,8 @@ from __future__ import annotations
 import io
 import json
 import tempfile
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -28,14 +29,14 @@ from ..arrow.rows import file_of, naming
 from ..core.bytes.outcome import Damage
 from ..core.format import find_format
 from ..core.io.file_names import as_text, printed
-from ..core.read.columns import Columns
+from ..core.read.columns import Collector, Columns
 from ..core.read.materializer import Continued, Materializer, Rows
 from ..core.read.splits import Split
 from ..core.repair.losses import Loss
 from ..errors import NotFound, StorageFailed
-from .decoding import Chosen, with_decoded
+from .decoding import Chosen, RuleAndSchema, rule_of, with_decoded
 from .expectations import Checker
-from .parquet import Source, TableSink, Target, distinct, repeated, rows_of, written
+from .parquet import Source, TableSink, Target, distinct, named, repeated, rows_of, written
 from .plan import Place, Range, Unit, Work
 from .publish import TableFile
 from .report.summary import DamageSummary
@@ -182,7 +183,9 @@ class _Task:
         self._is_live = False
         self._is_new = True
         self._live_damage = DamageSummary()
-        self._minutes: dict[tuple[str, str], dict[int | None, list[int]]] = {}
+        self._minutes: dict[tuple[str, str, int | None], list[int]] = {}
+        """Records and bytes by format, journal and minute."""
+        self._waiting: _Waiting | None = None
 
     # --- units --------------------------------------------------------------------------------------------------------
 
@@ -190,7 +193,9 @@ class _Task:
         """Write the rows of a unit; how many records it has that are new."""
         materials = find_format(unit.journal.format).materials
         assert materials is not None
-        known = self._found(unit.journal).records
+        if not materials.is_ordered:
+            return self._take_together(unit)
+        known = self._found(unit.journal.format, unit.journal.name).records
         before = {table: sink.rows for (table, is_live), sink in self._sinks.items() if is_live}
         filesystem = next(iter(self._assignment.targets.values())).filesystem
         with ExitStack() as stack:
@@ -211,58 +216,81 @@ class _Task:
                 for each in unit.ranges:
                     if not each.is_final:
                         self._feed(unit, each, materializer, counts)
-                self._write(unit.journal, materializer.live(self._assignment.now_ns), counts)
+                self._write(_Origin.of(unit.journal), materializer.live(self._assignment.now_ns), counts)
                 if self._is_live:
                     self._done.parts[unit.place] = PartDone(materializer.due_ns, counts, self._live_damage)
                 self._is_live = False
         self._note_places(unit, before)
-        return self._found(unit.journal).records - known
+        return self._found(unit.journal.format, unit.journal.name).records - known
 
     def _feed(self, unit: Unit, each: Range, materializer: Materializer, counts: dict[str, Counts] | None) -> None:
         """Read a range, and write its events and the rows that its records close."""
         self._is_new = each.is_new
+        origin = _Origin.of(unit.journal)
         for split in each.splits:
-            for item in self._read(unit.journal, split):
-                if isinstance(item, Damaged):
-                    self._report(unit.journal, item)
-                else:
-                    self._write_events(unit.journal, item, counts)
-                    self._write(unit.journal, materializer.add(item), counts)
+            for batch in self._batches(unit.journal, split):
+                self._write_events(origin, batch, counts)
+                self._write(origin, materializer.add(batch), counts)
         self._is_new = True
 
-    def _write(self, journal: Journal, rows: Iterable[Rows], counts: dict[str, Counts] | None) -> None:
+    def _take_together(self, unit: Unit) -> int:
+        """Add the records of a unit to the batch that waits; a batch that is full is written."""
+        rule = rule_of(self._assignment.rules, unit.journal.name)
+        waiting = self._waiting
+        if waiting is None or (waiting.format, waiting.part, waiting.rule) != (unit.journal.format, unit.part, rule):
+            self._write_waiting()
+            waiting = self._waiting = _Waiting(unit.journal.format, unit.part, rule, self._scratch)
+        records = 0
+        for split in (split for each in unit.ranges for split in each.splits):
+            for chunk in self._chunks(unit.journal, split):
+                records += chunk.count
+                waiting.runs.append((unit.journal.name, chunk.count))
+                for batch in waiting.collector.add(chunk, split.part):
+                    self._write_together(waiting, batch)
+        return records
+
+    def _write_waiting(self) -> None:
+        """Write the records that wait for a batch to be full."""
+        if self._waiting is not None:
+            for batch in self._waiting.collector.finish():
+                self._write_together(self._waiting, batch)
+
+    def _write_together(self, waiting: _Waiting, batch: pa.RecordBatch) -> None:
+        origin = waiting.origin(batch.num_rows)
+        self._write_events(origin, batch, None)
+        self._write(origin, waiting.materializer.add(batch), None)
+
+    def _write(self, origin: _Origin, rows: Iterable[Rows], counts: dict[str, Counts] | None) -> None:
         """Write rows of a materializer. Without `counts` they are final, and counted with their journal."""
         for table, batch in rows:
             is_wanted = table in self._assignment.targets
             if is_wanted:
-                batch = self._checked(journal, table, self._with_journal(journal, table, batch), counts)
+                batch = self._checked(table, self._with_journal(origin, table, batch), counts)
             if table in COUNTED:
-                add_counts(self._counts(journal, table, counts), count(table, batch))
+                add_counts(self._counts(origin.names[0], table, counts), count(table, batch))
             if is_wanted:
                 self._sink(table).add(batch)
 
-    def _counts(self, journal: Journal, table: str, counts: dict[str, Counts] | None) -> Counts:
+    def _counts(self, journal: str, table: str, counts: dict[str, Counts] | None) -> Counts:
         """The counts of live rows of the part, or of final rows of its journal."""
         if counts is not None and self._is_live:
             return counts.setdefault(table, {})
-        return self._done.closed.setdefault(journal.name, {}).setdefault(table, {})
+        return self._done.closed.setdefault(journal, {}).setdefault(table, {})
 
-    def _checked(
-        self, journal: Journal, table: str, batch: pa.RecordBatch, counts: dict[str, Counts] | None
-    ) -> pa.RecordBatch:
+    def _checked(self, table: str, batch: pa.RecordBatch, counts: dict[str, Counts] | None) -> pa.RecordBatch:
         """The rows of a batch that belong in its table; the others go to `quarantine`."""
-        batch, apart, failed = self._checker.split(table, journal.name, batch)
-        for title, number in failed.items():
+        batch, apart, failed = self._checker.split(table, batch)
+        for (journal, title), number in failed.items():
             add_counts(self._counts(journal, QUARANTINE, counts), {(title,): [number]})
             add_counts(self._done.failed, {(title,): [number]})
         if apart is not None:
             self._sink(QUARANTINE).add(apart)
         return batch
 
-    def _with_journal(self, journal: Journal, table: str, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _with_journal(self, origin: _Origin, table: str, batch: pa.RecordBatch) -> pa.RecordBatch:
         if table == "messages":
-            batch = with_decoded(batch, journal.name, self._assignment.rules)
-        name = repeated(journal.name, batch.num_rows)
+            batch = with_decoded(batch, rule_of(self._assignment.rules, origin.names[0]), self._assignment.rules)
+        name = origin.column(batch.num_rows)
         schema = pa.schema([pa.field("journal", name.type), *batch.schema])
         return pa.RecordBatch.from_arrays([name, *batch.columns], schema=schema)
 
@@ -283,67 +311,47 @@ class _Task:
 
     # --- records ------------------------------------------------------------------------------------------------------
 
-    def _read(self, journal: Journal, split: Split) -> Iterator[pa.RecordBatch | Damaged]:
+    def _batches(self, journal: Journal, split: Split) -> Iterator[pa.RecordBatch]:
+        """The records of a split; damage is reported."""
+        collector = _collector(journal.format)
+        for chunk in self._chunks(journal, split):
+            yield from collector.add(chunk, split.part)
+        yield from collector.finish()
+
+    def _chunks(self, journal: Journal, split: Split) -> Iterator[Any]:
+        """The chunks of a split for a collector; damage is reported."""
         mode = self._settings.mode_of(journal.name)
+        if self._opened is None or self._opened[0] != journal:
+            self._opened = (journal, self._readers.get(journal.name) or open_journal(journal))
         try:
-            yield from self._decoded(journal, split)
+            with naming(journal, split.part):
+                for item in find_format(journal.format).splits.chunks(self._opened[1], split, mode):
+                    if not isinstance(item, Damage):
+                        yield item
+                    elif item.kind != "lost":  # losses are reported from the account of the journal
+                        file = file_of(journal.format, split.part, item.file)
+                        self._report(journal, Damaged(file, item.start, item.size, item.kind, item.reason))
         except (StorageFailed, NotFound) as error:
             # A full run reports the split as unreadable; an incremental run fails and is tried again.
             if mode == "failfast" or self._assignment.is_increment:
                 raise
             if mode == "permissive":
                 file = file_of(journal.format, split.part, split.file)
-                yield Damaged(file, split.position, split.bytes, UNREADABLE, str(error))
+                self._report(journal, Damaged(file, split.position, split.bytes, UNREADABLE, str(error)))
 
-    def _decoded(self, journal: Journal, split: Split) -> Iterator[pa.RecordBatch | Damaged]:
-        format = find_format(journal.format)
-        assert format.materials is not None
-        wanted = format.columns.sources(EVENTS.names, sharded=False)
-        names = list(dict.fromkeys((*format.materials.sources, *wanted)))
-        collector = format.columns.collector(names, batch_bytes=_BATCH_BYTES)
-        if self._opened is None or self._opened[0] != journal:
-            self._opened = (journal, self._readers.get(journal.name) or open_journal(journal))
-        with naming(journal, split.part):
-            mode = self._settings.mode_of(journal.name)
-            for item in format.splits.chunks(self._opened[1], split, mode):
-                if not isinstance(item, Damage):
-                    yield from collector.add(item, split.part)
-                elif item.kind != "lost":  # losses are reported from the account of the journal
-                    yield from collector.finish()
-                    file = file_of(journal.format, split.part, item.file)
-                    yield Damaged(file, item.start, item.size, item.kind, item.reason)
-        yield from collector.finish()
-
-    def _write_events(self, journal: Journal, batch: pa.RecordBatch, counts: dict[str, Counts] | None) -> None:
+    def _write_events(self, origin: _Origin, batch: pa.RecordBatch, counts: dict[str, Counts] | None) -> None:
         """Write the events of records, and count them."""
-        columns = find_format(journal.format).columns
+        columns = find_format(origin.format).columns
         if "events" in self._assignment.targets:
-            rows = self._checked(journal, "events", events_of(batch, journal), counts)
-            self._sink("events").add(rows)
+            self._sink("events").add(self._checked("events", events_of(batch, origin), counts))
         if not self._is_new:
             return
         sizes, times = columns.column(batch, "size"), columns.column(batch, "timestamp")
-        found = self._found(journal)
-        found.records += batch.num_rows
-        found.bytes += pc.sum(sizes).as_py() or 0
-        if "activity" in self._assignment.targets:
-            self._count_minutes(journal, sizes, times)
-
-    def _count_minutes(self, journal: Journal, sizes: pa.Array, times: pa.Array | None) -> None:
-        minutes = self._minutes.setdefault((journal.format, journal.name), {})
-        if times is None or times.null_count == len(times):
-            grouped: Iterable[tuple[int | None, int, int]] = [(None, len(sizes), pc.sum(sizes).as_py() or 0)]
-        elif len(sizes) <= _FEW_ROWS:  # starting an aggregation costs more than this
-            micros = times.cast(pa.int64()).to_pylist()
-            pairs = zip(micros, sizes.to_pylist(), strict=True)
-            grouped = [(None if at is None else at // MINUTE_US * MINUTE_US, 1, size) for at, size in pairs]
-        else:
-            found = pa.table({"minute": minutes_of(times).cast(pa.int64()), "size": sizes.cast(pa.int64())})
-            table = found.group_by("minute", use_threads=False).aggregate([([], "count_all"), ("size", "sum")])
-            names = ("minute", "count_all", "size_sum")
-            grouped = zip(*(table[name].to_pylist() for name in names), strict=True)
-        for minute, records, size in grouped:
-            total = minutes.setdefault(minute, [0, 0])
+        for journal, minute, records, size in _counted(origin, sizes, times):
+            found = self._found(origin.format, journal)
+            found.records += records
+            found.bytes += size
+            total = self._minutes.setdefault((origin.format, journal, minute), [0, 0])
             total[0] += records
             total[1] += size
 
@@ -354,7 +362,7 @@ class _Task:
         if self._settings.mode_of(name) != "dropmalformed":
             self._report(journal, Damaged(None, None, None, UNREADABLE, reason))
         else:
-            self._found(journal)
+            self._found(format, name)
 
     def report_loss(self, format: str, name: str, text: str) -> None:
         """Write a row for a loss that a journal has in its account."""
@@ -363,12 +371,12 @@ class _Task:
             damaged = Damaged(loss.file, loss.position, loss.bytes, loss.kind, f"{loss.what}: {loss.reason}", text)
             self._report(Journal(format, "", name), damaged)
 
-    def _found(self, journal: Journal) -> Found:
-        return self._done.journals.setdefault(journal.name, Found(journal.format))
+    def _found(self, format: str, journal: str) -> Found:
+        return self._done.journals.setdefault(journal, Found(format))
 
     def _report(self, journal: Journal, damaged: Damaged) -> None:
         if self._is_new:
-            found = self._found(journal)
+            found = self._found(journal.format, journal.name)
             found.damage[damaged.kind] = found.damage.get(damaged.kind, 0) + 1
         row = {"format": journal.format, "journal": journal.name, **asdict(damaged)}
         row["file"] = None if damaged.file is None else printed(damaged.file)
@@ -396,13 +404,15 @@ class _Task:
 
     def finish(self) -> Done:
         """Complete the files, and return the files and counts."""
+        self._write_waiting()
         for (table, is_live), sink in self._sinks.items():
             for partition, file in sink.finish().items():
                 if is_live:
                     self._done.live.append(LiveFile(file, tuple(self._places[table][partition])))
                 else:
                     self._done.files.append(file)
-        self._done.activity = [_activity_of(*journal, minutes) for journal, minutes in self._minutes.items()]
+        if self._minutes and "activity" in self._assignment.targets:
+            self._done.activity = [_activity_of(self._minutes)]
         return self._done
 
     def discard(self) -> None:
@@ -410,14 +420,92 @@ class _Task:
             sink.discard()
 
 
-def _activity_of(format: str, journal: str, minutes: Mapping[int | None, list[int]]) -> pa.RecordBatch:
-    rows = len(minutes)
-    arrays = [
-        pa.repeat(pa.scalar(format, pa.string()), rows),
-        pa.repeat(pa.scalar(journal, pa.string()), rows),
-        pa.array(minutes, pa.int64()).cast(ACTIVITY.field("minute").type),
-        *(pa.array([each[number] for each in minutes.values()], pa.int64()) for number in range(2)),
-    ]
+@dataclass(frozen=True, slots=True)
+class _Origin:
+    """The journals that the rows of a batch are of: their names, and how many consecutive rows each has.
+
+    All rows are of one journal if there are no counts.
+    """
+
+    format: str
+    names: Sequence[str]
+    counts: Sequence[int] = ()
+
+    @classmethod
+    def of(cls, journal: Journal) -> _Origin:
+        return cls(journal.format, [journal.name])
+
+    def column(self, rows: int) -> pa.DictionaryArray:
+        """The column `journal`."""
+        return named(self.names, self.counts) if self.counts else repeated(self.names[0], rows)
+
+
+class _Waiting:
+    """Records of journals that wait until they make a batch. The journals share a format and a rule for decoding."""
+
+    def __init__(self, format: str, part: str, rule: RuleAndSchema | None, scratch: Path) -> None:
+        materials = find_format(format).materials
+        assert materials is not None
+        self.format, self.part, self.rule = format, part, rule
+        self.collector = _collector(format)
+        self.materializer = materials.materializer(Continued(part, None, scratch))
+        self.runs: deque[tuple[str, int]] = deque()
+        """The journals of the records that were collected, in their order."""
+
+    def origin(self, rows: int) -> _Origin:
+        """The journals of the first of these records, which are in a batch now."""
+        names: list[str] = []
+        counts: list[int] = []
+        while rows:
+            name, count = self.runs.popleft()
+            if count > rows:
+                self.runs.appendleft((name, count - rows))
+            taken = min(rows, count)
+            rows -= taken
+            if names and names[-1] == name:
+                counts[-1] += taken
+            else:
+                names.append(name)
+                counts.append(taken)
+        return _Origin(self.format, names, counts if len(names) > 1 else ())
+
+
+def _collector(format: str) -> Collector:
+    """Makes batches of the columns that the tables of a format need."""
+    found = find_format(format)
+    assert found.materials is not None
+    wanted = found.columns.sources(EVENTS.names, sharded=False)
+    names = list(dict.fromkeys((*found.materials.sources, *wanted)))
+    return found.columns.collector(names, batch_bytes=_BATCH_BYTES)
+
+
+# --- activity ---------------------------------------------------------------------------------------------------------
+
+
+def _counted(origin: _Origin, sizes: pa.Array, times: pa.Array | None) -> Iterator[tuple[str, int | None, int, int]]:
+    """The records and bytes of each journal and minute."""
+    is_timed = times is not None and times.null_count < len(times)
+    if len(origin.names) == 1 and not is_timed:
+        yield origin.names[0], None, len(sizes), pc.sum(sizes).as_py() or 0
+    elif len(origin.names) == 1 and times is not None and len(sizes) <= _FEW_ROWS:
+        # starting an aggregation costs more than this
+        for at, size in zip(times.cast(pa.int64()).to_pylist(), sizes.to_pylist(), strict=True):
+            yield origin.names[0], None if at is None else at // MINUTE_US * MINUTE_US, 1, size
+    else:
+        minutes = minutes_of(times).cast(pa.int64()) if times is not None else pa.nulls(len(sizes), pa.int64())
+        journals = origin.column(len(sizes)).indices
+        found = pa.table({"journal": journals, "minute": minutes, "size": sizes.cast(pa.int64())})
+        table = found.group_by(["journal", "minute"], use_threads=False).aggregate([([], "count_all"), ("size", "sum")])
+        names = ("journal", "minute", "count_all", "size_sum")
+        for journal, minute, records, size in zip(*(table[name].to_pylist() for name in names), strict=True):
+            yield origin.names[journal], minute, records, size
+
+
+def _activity_of(minutes: Mapping[tuple[str, str, int | None], list[int]]) -> pa.RecordBatch:
+    columns = [*zip(*minutes, strict=True), *zip(*minutes.values(), strict=True)]
+    kinds = (pa.string(), pa.string(), pa.int64(), pa.int64(), pa.int64())
+    arrays = [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
+    arrays[2] = arrays[2].cast(ACTIVITY.field("minute").type)
     return pa.RecordBatch.from_arrays(arrays, schema=ACTIVITY)
 
 
@@ -436,14 +524,15 @@ class Damaged:
 # --- events -----------------------------------------------------------------------------------------------------------
 
 
-def events_of(batch: pa.RecordBatch, journal: Journal) -> pa.RecordBatch:
+def events_of(batch: pa.RecordBatch, origin: _Origin) -> pa.RecordBatch:
     """The rows of `events` of a batch of the format's own columns."""
-    columns = find_format(journal.format).columns
-    constant = {"format": journal.format, "journal": journal.name}
+    columns = find_format(origin.format).columns
     arrays = []
     for column in _WRITTEN_EVENTS:
-        if column.name in constant:
-            arrays.append(repeated(constant[column.name], batch.num_rows))
+        if column.name == "format":
+            arrays.append(repeated(origin.format, batch.num_rows))
+        elif column.name == "journal":
+            arrays.append(origin.column(batch.num_rows))
         elif pa.types.is_dictionary(column.type):
             arrays.append(_encoded(columns, batch, column.name, column.type))
         else:

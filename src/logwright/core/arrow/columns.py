@@ -12,6 +12,7 @@ because ends are i32; larger data comes in several batches.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 import pyarrow as pa
@@ -120,9 +121,14 @@ def repeated(runs: list[tuple[Any, int]], kind: pa.DataType = NAMES) -> pa.Array
     """A column of names, or of items of another type, from pairs of (item, number of rows)."""
     if kind != NAMES:
         return pa.concat_arrays([pa.repeat(pa.scalar(item, kind), rows) for item, rows in runs])
-    names = list(dict.fromkeys(name for name, _ in runs))
-    indices = [pa.repeat(pa.scalar(names.index(name), pa.int32()), rows) for name, rows in runs]
-    return pa.DictionaryArray.from_arrays(pa.concat_arrays(indices), pa.array(map(printed, names), pa.string()))
+    places: dict[str, int] = {}
+    numbers = pa.array([places.setdefault(name, len(places)) for name, _ in runs], pa.int32())
+    if len(runs) == 1:
+        indices = pa.repeat(numbers[0], runs[0][1])
+    else:
+        ends = pa.array(accumulate(rows for _, rows in runs), pa.int32())
+        indices = pc.run_end_decode(pa.RunEndEncodedArray.from_arrays(ends, numbers))
+    return pa.DictionaryArray.from_arrays(indices, pa.array(map(printed, places), pa.string()))
 
 
 # --- chunks to batches ------------------------------------------------------------------------------------------------

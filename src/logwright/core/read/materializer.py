@@ -82,8 +82,8 @@ class Materials(ABC):
     record_table: ClassVar[str]
     """The table with a row for every record."""
     is_ordered: ClassVar[bool] = True
-    """Whether one materializer must take all records of a part in order. If not, several tasks may share a part; there
-    is no state, and all rows are closed."""
+    """Whether one materializer must take all records of a part in order. If not, several tasks may share a part, and
+    several journals a materializer: there is no state, and all rows are closed, one for each record of a batch."""
 
     @property
     @abstractmethod

@@ -132,6 +132,10 @@ class Splits(ABC, Generic[R]):
     def extent(self, reader: R, named: Collection[str] | None = None) -> dict[str, tuple[int, int]]:
         """The first record number and the next one of every part, or of those named. Only whole records count."""
 
+    def planned_extent(self, splits: Sequence[Split]) -> tuple[int, int] | None:
+        """The extent of a part by a plan of all its records; None if the plan does not show it."""
+        return None
+
     def aligned(self, reader: R, part: str, number: int) -> int:
         """The number of the first record that has this number or a later one, or of the next record."""
         return number

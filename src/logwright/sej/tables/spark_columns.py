@@ -125,8 +125,8 @@ def _details(types: pa.Array) -> pa.Array:
 
 
 def _signed(data: pa.Array) -> pa.Array:
-    """Offsets or positions as BIGINT. They rise within a batch: the last one is the largest."""
-    if len(data) and data[-1].as_py() > _MAX_BIGINT:
+    """Offsets or positions as BIGINT."""
+    if len(data) and pc.max(data).as_py() > _MAX_BIGINT:
         raise TooLarge("an offset beyond 2^63 - 1 does not fit a BIGINT")
     return data.view(pa.int64())
 

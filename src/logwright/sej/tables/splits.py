@@ -9,7 +9,7 @@ Streams use `extent`, the range of whole messages, and `reach`, how far a number
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from typing import Final
@@ -70,6 +70,12 @@ class MessageSplits(Splits[AnyReader]):
                 first = segments[0].first_offset if segments else 0
                 found[part] = (first, _next_of(journal, segments[-1]) if segments else first)
         return found
+
+    def planned_extent(self, splits: Sequence[Split]) -> tuple[int, int] | None:
+        """Where nothing is damaged, splits begin with the first segment, and end with the last message."""
+        if not splits or any(split.before is not None or split.after is not None for split in splits):
+            return None
+        return splits[0].start, splits[-1].stop
 
     def reach(self, reader: AnyReader, part: str, start: int, stop: int, max_bytes: int) -> tuple[int, int]:
         journal = _part(reader, part)
