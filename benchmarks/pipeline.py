@@ -35,6 +35,8 @@ from logwright.pipeline.tables import TABLES, schema_of
 from logwright.pipeline.task import Assignment, perform
 
 KEYS = 20_000
+RECENT_SECONDS = 2.5
+"""After this time a file that was written has a stamp: see `logwright/pipeline/stamps.py`."""
 
 
 # --- journals ---------------------------------------------------------------------------------------------------------
@@ -182,31 +184,61 @@ def tables(plan: Plan, spark: Any) -> list[Figure]:
 # --- many journals, many batches --------------------------------------------------------------------------------------
 
 
-def many(plan: Plan) -> list[Figure]:
-    """What each further journal costs, and one new record among many stores."""
-    journals, stores = plan.amount(3000, 200), plan.amount(2000, 200)
-    place = plan.place / "many"
-    for number in range(journals):
-        with sej.Writer(place / "one" / "0" if not number else place / "all" / f"{number}") as writer:
+def write_journals(root: Path, count: int) -> None:
+    for number in range(count):
+        with sej.Writer(root / str(number)) as writer:
             writer.append(b"value")
-    alone = seconds(lambda: full(place / "one", plan.place / "of one", None))
-    all_of_them = seconds(lambda: full(place / "all", plan.place / "of all", None))
-    for number in range(stores):
-        with versioned.VersionedKVStore(place / "stores", f"store {number}", 4096, background=False) as store:
+
+
+def write_queues(root: Path, count: int) -> None:
+    root.mkdir(parents=True)
+    for number in range(count):
+        with kestrel.Writer(root / f"queue{number}") as writer:
+            writer.addx(b"value", added=1_700_000_000_000 + number)
+
+
+def write_stores(root: Path, count: int) -> None:
+    for number in range(count):
+        with versioned.VersionedKVStore(root, f"store{number}", 4096, background=False, sync="none") as store:
             store.insert("key", number)
+
+
+def many(plan: Plan) -> list[Figure]:
+    """What each of many small journals costs, beyond the run of one, and beside each of a tenth as many."""
+    figures = []
+    subjects = (
+        ("small journals", write_journals, plan.amount(3000, 200)),
+        ("queues in one directory", write_queues, plan.amount(3000, 200)),
+        ("stores in one directory", write_stores, plan.amount(2000, 200)),
+    )
+    for what, write, most in subjects:
+        plan.log(f"pipeline: writing {most:,} {what}")
+        took = {}
+        for count in (1, most // 10, most):
+            root = plan.place / "many" / what / str(count)
+            write(root, count)
+            took[count] = seconds(partial(full, root, plan.place / "of many", None, local_bytes=1 << 40))
+        each, each_of_few = ((took[count] - took[1]) / (count - 1) * 1000 for count in (most, most // 10))
+        if what == "small journals":
+            figures.append(Figure("pipeline", f"each of {most:,} {what}", each, 3.0, "ms", "limit", 1.0))
+        name = f"each of {most:,} {what}, growth"
+        figures.append(Figure("pipeline", name, each, each_of_few, "ms", f"each of {most // 10:,}", 1 / 1.5))
+    return [*figures, new_among_many(plan, plan.place / "many" / subjects[-1][0] / str(subjects[-1][2]))]
+
+
+def new_among_many(plan: Plan, root: Path) -> Figure:
+    """One new record among many stores that have not changed."""
     out = plan.place / "of stores"
-    increment(place / "stores", out)
+    stores = int(root.name)
+    time.sleep(RECENT_SECONDS)  # a store that was written just now is read again
+    increment(root, out)
     took = []
     for number in range(3):
-        with versioned.VersionedKVStore(place / "stores", "store 7", 4096, background=False) as store:
+        with versioned.VersionedKVStore(root, "store7", 4096, background=False) as store:
             store.insert("key", number)
-        took.append(seconds(lambda: increment(place / "stores", out)))
-    return [
-        Figure("pipeline", f"each of {journals:,} small journals", (all_of_them - alone) / journals * 1000, 3.0, "ms",
-               "limit", 1.0),
-        Figure("pipeline", f"one new record among {stores:,} stores", sorted(took)[1], 1.0, "s", "limit", 1.0,
-               spread=took),
-    ]  # fmt: skip
+        took.append(seconds(lambda: increment(root, out)))
+    name = f"one new record among {stores:,} stores"
+    return Figure("pipeline", name, sorted(took)[1], 1.0, "s", "limit", 1.0, spread=took)
 
 
 def batches(plan: Plan) -> list[Figure]:

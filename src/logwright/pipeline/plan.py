@@ -269,6 +269,11 @@ class PipelineStream(JournalStream):
         self.known_offsets: Offset = {}
         """The ends of parts that were read."""
         self._standings: dict[Place, Standing] | None = None
+        self._chosen: list[Journal] | None = None
+
+    def begin_with(self, journals: list[Journal], seen: Seen) -> None:
+        """Take what a search for journals has just found for the first look."""
+        self._chosen, self.seen = journals, seen
 
     def following(self, start: Offset) -> Offset:
         """The end of the batch that begins at `start`; equal to `start` if nothing is new.
@@ -317,8 +322,12 @@ class PipelineStream(JournalStream):
         if self._standings is not None:
             return self._standings
         found: dict[Place, Standing] = {}
-        self.seen = seen = Seen()
-        for journal in chosen_journals(self.settings, seen.unreadable):
+        chosen, self._chosen = self._chosen, None
+        if chosen is None:
+            self.seen = Seen()
+            chosen = chosen_journals(self.settings, self.seen.unreadable)
+        seen = self.seen
+        for journal in chosen:
             changed = self._changed(journal)
             if changed is not None and not changed:
                 continue

@@ -148,7 +148,7 @@ def run(
         result.notes += [] if settings.follow else unused_rules(settings.journal_rules, journals)
         work = _Run(settings, tables, publisher, result, _maker(spark), progress, observers)
         if settings.incremental or settings.follow:
-            work.increments(stop or threading.Event())
+            work.increments(journals, seen, stop or threading.Event())
         else:
             work.everything(journals, seen)
     result.notes += [observer.problem for observer in observers if observer.problem is not None]
@@ -315,11 +315,12 @@ class _Run:
 
     # --- by increments ------------------------------------------------------------------------------------------------
 
-    def increments(self, stop: threading.Event) -> None:
-        """Read what is new, batch by batch; with `follow`, until `stop` is set."""
+    def increments(self, journals: list[Journal], seen: Seen, stop: threading.Event) -> None:
+        """Read what is new, batch by batch; with `follow`, until `stop` is set. The first look is at these journals."""
         state = self._initial_state()
         self._note_result(state)
         stream = PipelineStream(self._settings)
+        stream.begin_with(journals, seen)
         stream.known_stamps, stream.known_offsets = state.stamps, state.offsets
         self._looked_at = time.time()
         if not self._settings.follow:

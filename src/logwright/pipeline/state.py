@@ -100,7 +100,7 @@ class State:
             "offsets": self.offsets,
             "unreadable": self.unreadable,
             "tables": {name: asdict(totals) for name, totals in self.tables.items()},
-            "journals": {name: asdict(one) for name, one in self.journals.items()},
+            "journals": {name: one.as_json() for name, one in self.journals.items()},
             "listings": self.listings,
             "losses": self.losses,
             "parts": [

@@ -66,6 +66,9 @@ class Found:
     bytes: int = 0
     damage: dict[str, int] = field(default_factory=dict)
 
+    def as_json(self) -> dict[str, Any]:
+        return {"format": self.format, "records": self.records, "bytes": self.bytes, "damage": self.damage}
+
     def add(self, other: Found) -> None:
         self.records += other.records
         self.bytes += other.bytes

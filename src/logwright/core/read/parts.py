@@ -18,7 +18,7 @@ from typing import Any, Generic, Self, TypeVar
 from ...errors import DamagedJournal, WrongUse
 from ..bytes.outcome import Damage, Mode, check_mode
 from ..format import Located, concerns, find_half_done
-from ..repair.losses import Loss
+from ..repair.losses import Loss, read_losses
 from .chunk import Bound
 from .chunk_reader import FilesReader, RecordsReader
 from .report import SOUND_SO_FAR, Progress, Report, Summary
@@ -251,6 +251,12 @@ class SideBySideReader(PartsReader[Record], Generic[Record, Part]):
     def within(self, part: str, file: str) -> str:
         """Files of all parts are in the same directory."""
         return file
+
+    def losses(self) -> list[Loss]:
+        """The losses of all parts: they share an account, so that no part is opened."""
+        known = read_losses(self.disk, self.path)
+        parts = self.names() if known else []
+        return self._together((part, [loss for loss in known if loss.part in ("", part)]) for part in parts)
 
     def last(self, count: int) -> list[Located]:
         """The last records of each part, at most `count` in all: there is no order between parts."""

@@ -18,7 +18,7 @@ import datetime
 import re
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
@@ -77,6 +77,11 @@ class Manifest:
     state: Mapping[str, Any] = field(default_factory=dict)
     files: Mapping[str, Any] | None = None
 
+    def as_json(self) -> dict[str, Any]:
+        """The manifest as JSON has it. The state is not copied: it is large if there are many journals."""
+        found = {each.name: getattr(self, each.name) for each in fields(self)}
+        return found | {"moves": [asdict(move) for move in self.moves]}
+
 
 class ParquetPublisher(Publisher):
     """Publishes tables as directories of Parquet files: all of a batch, or nothing."""
@@ -127,7 +132,7 @@ class ParquetPublisher(Publisher):
         if moves:
             sync_staged(self._disk, self._staging, moves)
         try:
-            self._commit.publish(asdict(manifest), partial(put, self._disk, self.out, manifest))
+            self._commit.publish(manifest.as_json(), partial(put, self._disk, self.out, manifest))
         except BaseException:
             self._end(f"{self.out}: publishing batch {batch.number} failed; open the directory again to complete it")
             raise
