@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from logwright import kestrel, sej
-from logwright.errors import ExpectationFailed, WrongUse
+from logwright.errors import ExpectationFailed, NotFound, WrongUse
 from logwright.pipeline import Expectation, Settings, load
 from logwright.pipeline import run as runs
 from logwright.pipeline.observe.lineage import dataset_of
@@ -86,10 +86,62 @@ def test_failure_is_in_the_metrics_and_a_file_that_cannot_be_written_is_a_note(t
     strict = Expectation("messages", "false", "fail")
     with pytest.raises(ExpectationFailed):
         run(Settings(str(root), str(out), metrics=str(file), expectations=(strict,)))
-    assert metrics_in(file) == {("failed",): 1}
+    assert metrics_in(file) == {("failed",): 1, ("failures_total",): 1}
     result = run(Settings(str(root), str(out), metrics=str(tmp_path / "missing" / "file.prom")))
     assert result.tables["messages"].rows == 20
     assert [note.partition(":")[0] for note in result.notes] == ["the metrics could not be written"]
+
+
+def test_run_that_fails_at_once_keeps_the_last_good_figures(tmp_path: Path) -> None:
+    root, out, file = tmp_path / "root", tmp_path / "out", tmp_path / "logwright.prom"
+    journals(root)
+    settings = Settings(str(root), str(out), incremental=True, metrics=str(file))
+    run(settings)
+    good = metrics_in(file)
+    assert (good["failed",], good["failures_total",]) == (0, 0)
+    root.rename(tmp_path / "elsewhere")
+    for failures in (1, 2):
+        with pytest.raises(NotFound):
+            run(settings)
+        assert metrics_in(file) == good | {("failed",): 1, ("failures_total",): failures}
+    (tmp_path / "elsewhere").rename(root)
+    run(settings)
+    again = metrics_in(file)
+    assert (again["failed",], again["failures_total",]) == (0, 2)
+    assert again["batch_records",] == 21  # of the last batch, which was before the failures
+    run(Settings(str(root), str(tmp_path / "other"), metrics=str(file)))
+    assert metrics_in(file)["failures_total",] == 0  # the metrics of other tables are not kept
+
+
+def test_lag_is_known_while_the_pipeline_is_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root, out, file = tmp_path / "root", tmp_path / "out", tmp_path / "logwright.prom"
+    seen: list[tuple[float, float | None]] = []
+    write = MetricsFile._write
+
+    def writing(self: MetricsFile, *, has_failed: bool) -> None:
+        write(self, has_failed=has_failed)
+        found = metrics_in(file)
+        seen.append((found["behind",], found.get(("complete_timestamp_seconds",))))
+        if len(seen) == 2:  # while it is behind, there is more
+            write_more()
+
+    def write_more() -> None:
+        with sej.Writer(root / "orders") as writer:
+            for _ in range(4):
+                writer.append(b"v" * 1000)
+
+    write_more()
+    monkeypatch.setattr(MetricsFile, "_write", writing)
+    run(Settings(str(root), str(out), incremental=True, batch_bytes=1100, metrics=str(file)))
+    run(Settings(str(root), str(out), incremental=True, batch_bytes=1100, metrics=str(file)))
+    behind, times = [each for each, _ in seen], [at for _, at in seen]
+    assert behind[:4] == [1, 1, 1, 1]
+    assert behind[-1] == 0
+    assert times[:3] == [None] * 3  # not all that the first look has found is in the tables
+    known = [at for at in times if at is not None]
+    assert known == sorted(known)
+    assert len(set(known)) > 1
+    assert times[3] == times[4] is not None  # all of the first look is there, while more has come
 
 
 def test_metrics_have_no_secrets(tmp_path: Path) -> None:
@@ -141,6 +193,16 @@ def test_events_of_a_run_name_journals_and_tables(tmp_path: Path) -> None:
     check_event(failed)
     assert (failed["eventType"], failed["run"]["runId"] != complete["run"]["runId"]) == ("FAIL", True)
     assert "20 rows do not meet" in failed["run"]["facets"]["errorMessage"]["message"]
+
+
+def test_input_of_a_run_on_one_journal_is_that_journal(tmp_path: Path) -> None:
+    journals(tmp_path / "root")
+    for name, journal in (("orders", "orders"), ("queues", "queues"), ("queues/cars", "queues/cars")):
+        file = tmp_path / f"{name.replace('/', ' ')}.jsonl"
+        path = tmp_path / "root" / name
+        run(Settings(str(path), str(tmp_path / file.stem), lineage=str(file)))
+        complete = json.loads(file.read_text().splitlines()[-1])
+        assert [each["name"] for each in complete["inputs"]] == [f"{tmp_path}/root/{journal}"]
 
 
 @pytest.fixture

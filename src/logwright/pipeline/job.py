@@ -56,7 +56,7 @@ def do(
         return done
     session = spark()
     session.dataSource.register(IngestSource)
-    with watched(session, progress, what, total):
+    with watched(session, progress, what, total, assignment.targets.get("events")):
         reader = session.read.format(SOURCE).option("assignment", _packed(assignment)).option("works", _packed(works))
         for (found,) in reader.load().collect():
             done.add(pickle.loads(bytes(found)))

@@ -1,7 +1,7 @@
 """The progress of a run: the current step, and how much of what it reads was read.
 
-On Spark it is known how many tasks are done: the bytes are estimated from that, and the number of records is not known
-until the end. In this process both are exact.
+On Spark it is known how many tasks are done: the bytes are estimated from that. The records are those in the files of
+the table `events` that tasks have completed. In this process both are exact.
 """
 
 from __future__ import annotations
@@ -11,6 +11,12 @@ import threading
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from .parquet import Target
+from .publish import batch_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,6 +31,9 @@ class Progress(Protocol):
 
 
 _POLL_SECONDS: Final = 0.2
+_LIST_SECONDS: Final = 1.0
+_LIST_REMOTE_SECONDS: Final = 10.0
+"""How often the files of tasks are listed: a request to an object store costs money."""
 
 
 def report_step(progress: Progress | None, what: str) -> None:
@@ -33,8 +42,13 @@ def report_step(progress: Progress | None, what: str) -> None:
 
 
 @contextlib.contextmanager
-def watched(spark: SparkSession, progress: Progress | None, what: str, total_bytes: int) -> Iterator[None]:
-    """Report the progress of the Spark tasks that run inside the `with` block, and read some bytes in all."""
+def watched(
+    spark: SparkSession, progress: Progress | None, what: str, total_bytes: int, events: Target | None
+) -> Iterator[None]:
+    """Report the progress of the Spark tasks that run inside the `with` block, and read some bytes in all.
+
+    `events` is where the tasks write their files of this table, if they do.
+    """
     report_step(progress, what)
     context = None
     with contextlib.suppress(Exception):  # Spark Connect has none
@@ -45,13 +59,15 @@ def watched(spark: SparkSession, progress: Progress | None, what: str, total_byt
     group = f"logwright: {what} ({time.monotonic_ns()})"
     context.setJobGroup(group, what)
     ended = threading.Event()
+    written = None if events is None else WrittenRows(events)
 
     def poll() -> None:
         while not ended.wait(_POLL_SECONDS):
             with contextlib.suppress(Exception):  # progress is optional
                 done, total = _tasks(context.statusTracker(), group)
                 if total:
-                    progress(what, total_bytes * done // total, total_bytes)
+                    records = None if written is None or not done else written.count()
+                    progress(what, total_bytes * done // total, total_bytes, records)
 
     thread = threading.Thread(target=poll, name="logwright pipeline progress", daemon=True)
     thread.start()
@@ -62,6 +78,33 @@ def watched(spark: SparkSession, progress: Progress | None, what: str, total_byt
         thread.join()
         for name in ("spark.jobGroup.id", "spark.job.description"):
             context.setLocalProperty(name, None)  # type: ignore[arg-type]
+
+
+class WrittenRows:
+    """Counts the rows of the files that the tasks of a batch have completed. Of each file the footer is read, once."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._rows: dict[str, int] = {}
+        self._is_remote = not isinstance(target.filesystem, fs.LocalFileSystem)
+        self._listed_at = float("-inf")
+
+    def count(self) -> int | None:
+        """The number of rows; None if no file is complete yet."""
+        every = _LIST_REMOTE_SECONDS if self._is_remote else _LIST_SECONDS
+        if time.monotonic() - self._listed_at >= every:
+            self._list()
+            self._listed_at = time.monotonic()
+        return sum(self._rows.values()) or None
+
+    def _list(self) -> None:
+        target = self._target
+        selector = fs.FileSelector(target.directory, allow_not_found=True, recursive=bool(target.partition_by))
+        for info in target.filesystem.get_file_info(selector):
+            is_ours = info.type == fs.FileType.File and batch_of(info.base_name) == target.batch
+            if is_ours and info.path not in self._rows:
+                with contextlib.suppress(Exception):  # it is not complete yet
+                    self._rows[info.path] = pq.read_metadata(info.path, filesystem=target.filesystem).num_rows
 
 
 def _tasks(tracker: Any, group: str) -> tuple[int, int]:

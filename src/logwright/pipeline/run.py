@@ -28,6 +28,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -138,12 +139,15 @@ def run(
     given, settings = settings, _placed(settings)
     tables = settings.chosen(TABLES)
     check_settings(settings, tables)
-    report_step(progress, "looking for journals")
-    seen = Seen()
-    journals = chosen_journals(settings, seen.unreadable)
-    _check_journals(settings, journals)
     observers = observers_of(settings)
-    with naming_full_disk(settings.out), _observed(observers), translated(), open_output(settings) as publisher:
+    with ExitStack() as stack:
+        stack.enter_context(naming_full_disk(settings.out))
+        stack.enter_context(_observed(observers))
+        report_step(progress, "looking for journals")
+        seen = Seen()
+        journals = _found_journals(given, settings, seen)
+        stack.enter_context(translated())
+        publisher = stack.enter_context(open_output(settings))
         result = Result(given.out, completed=publisher.completed)
         result.notes += [] if settings.follow else unused_rules(settings.journal_rules, journals)
         work = _Run(settings, tables, publisher, result, _maker(spark), progress, observers)
@@ -196,16 +200,25 @@ def _placed(settings: Settings) -> Settings:
     if not is_local(disk):
         return replace(settings, out=out)
     root = root.absolute()
-    if not is_there(REAL_DISK, root):
-        raise NotFound(f"{settings.journals}: no such file or directory")
     if not is_remote and is_below(root, Path(out)):
         raise WrongUse(f"{settings.journals} is in {settings.out}: choose another directory for the tables")
     return replace(settings, journals=str(root), out=out)
 
 
-def _check_journals(settings: Settings, journals: Sequence[Journal]) -> None:
+def _found_journals(given: Settings, settings: Settings, seen: Seen) -> list[Journal]:
+    """The journals to read, as they were given; `seen` learns which could not be opened."""
+    disk, root = locate(settings.journals)
+    if is_local(disk) and not is_there(REAL_DISK, root):
+        raise NotFound(f"{given.journals}: no such file or directory")
+    journals = chosen_journals(settings, seen.unreadable)
     if not journals and not settings.follow:
         raise UnknownFormat(f"{settings.journals}: no journal of any known format is at or below this path")
+    _check_places(settings, journals)
+    return journals
+
+
+def _check_places(settings: Settings, journals: Sequence[Journal]) -> None:
+    """Refuse to write tables into a journal."""
     if "://" in settings.out or not is_local(locate(settings.journals)[0]):
         return
     out = Path(settings.out).resolve()
@@ -253,8 +266,33 @@ class _Planned:
     losses: Sequence[KnownLoss] = ()
     opened: Mapping[str, Any] = field(default_factory=dict)
     """The readers of journals, by their names."""
-    has_all: bool = True
-    """Whether this is everything that was there to read."""
+    found: Mapping[Place, int] = field(default_factory=dict)
+    """The ends of the parts that have changed, as they were found; empty if the batch reads everything."""
+
+
+class _Complete:
+    """From which time on records may be missing from the tables, also while batches are smaller than what is new."""
+
+    def __init__(self) -> None:
+        self.at: float | None = None
+        """All records that were complete at this time are in the tables; None if that is not known yet."""
+        self._next: tuple[float, Mapping[Place, int]] | None = None
+        """The time of a look, and the ends that it found, which the tables have not reached yet."""
+
+    @property
+    def is_all(self) -> bool:
+        return self._next is None
+
+    def look(self, looked_at: float, planned: _Planned) -> None:
+        """Note a batch, or a look that found nothing new."""
+        ends = positions_of(planned.end)
+        for time_and_ends in (self._next, (looked_at, planned.found)):
+            if time_and_ends is None:
+                continue
+            if any(ends.get(place, end) < end for place, end in time_and_ends[1].items()):
+                self._next = time_and_ends
+                return
+            self.at, self._next = time_and_ends[0], None
 
 
 class _Run:
@@ -274,6 +312,7 @@ class _Run:
         self._observers = observers
         self._looked_at = time.time()
         """When the journals were last looked at."""
+        self._complete = _Complete()
         self._settings = settings
         self._publisher = publisher
         self._make_spark = make_spark
@@ -354,7 +393,7 @@ class _Run:
                     self._observe(planned, {}, None)
                 if not self._settings.follow and (not is_new or stream.has_reached_target(state.offsets)):
                     break
-            elif self._observers:
+            else:
                 self._observe(planned, {}, None)
             stream.look_again()
             if self._settings.follow:
@@ -398,9 +437,8 @@ class _Run:
         fresh = [one for one in stream.seen.unreadable if one[1] not in state.unreadable]
         losses = {_loss_digest(loss): loss for loss in stream.seen.losses}
         losses = {digest: loss for digest, loss in losses.items() if digest not in state.losses}
-        planned = _Planned(
-            units, end, finals, fresh, list(losses.values()), stream.seen.readers, _has_all(end, stream.seen)
-        )
+        found = {(name, part): end for name, parts in stream.seen.extents.items() for part, (_, end) in parts.items()}
+        planned = _Planned(units, end, finals, fresh, list(losses.values()), stream.seen.readers, found)
         unreadable = [name for _, name, _ in stream.seen.unreadable]
         return planned, replace(state, unreadable=unreadable, losses=[*state.losses, *losses])
 
@@ -476,10 +514,23 @@ class _Run:
 
     def _observe(self, planned: _Planned, new: Mapping[str, Found], seconds: float | None) -> None:
         """Report a batch, or a look that found nothing new, to the observers of the run."""
+        if not self._observers:
+            return
+        self._complete.look(self._looked_at, planned)
         checkpoint = self._publisher.checkpoint
+        locations = {unit.journal.name: unit.journal.location for unit in planned.units}
         figures = BatchFigures(
-            *(0 if checkpoint is None else checkpoint.batch, self._looked_at, time.time(), planned.has_all, seconds),
-            *(self.result.tables, self.result.journals, new, self.result.expectations),
+            0 if checkpoint is None else checkpoint.batch,
+            looked_at=self._looked_at,
+            published_at=time.time(),
+            has_all=self._complete.is_all,
+            complete_at=self._complete.at,
+            seconds=seconds,
+            tables=self.result.tables,
+            journals=self.result.journals,
+            new=new,
+            locations=locations,
+            expectations=self.result.expectations,
         )
         for observer in self._observers:
             observer.batch(figures)
@@ -688,16 +739,6 @@ class _Run:
         self.result.expectations = self._expectations(state)
         if self._publisher.checkpoint is not None:
             self.result.report = f"{self.result.out.rstrip('/')}/{REPORT}"
-
-
-def _has_all(end: Offset, seen: Seen) -> bool:
-    """Whether an offset has all records that were seen."""
-    ends = positions_of(end)
-    return all(
-        ends.get((name, part), 0) >= following
-        for name, parts in seen.extents.items()
-        for part, (_, following) in parts.items()
-    )
 
 
 def _active(seen: Seen) -> dict[str, list[str]]:

@@ -40,6 +40,7 @@ class Lineage(Observer):
         self._run = str(uuid.uuid4())
         self._last: BatchFigures | None = None
         self._read: set[str] = set()
+        """The locations of the journals that were read."""
         scheme = urlsplit(target).scheme
         if "://" in target and scheme not in ("http", "https"):
             raise WrongUse(
@@ -52,7 +53,8 @@ class Lineage(Observer):
     def batch(self, figures: BatchFigures) -> None:
         is_new = figures.seconds is not None
         self._last = figures
-        self._read |= figures.new.keys()
+        root = self._settings.journals.rstrip("/")
+        self._read |= {figures.locations.get(name, f"{root}/{name}") for name in figures.new}
         if is_new and self._settings.follow:
             self._emit("RUNNING")
 
@@ -84,7 +86,7 @@ class Lineage(Observer):
             self.problem = f"events of OpenLineage could not be sent to {without_secrets(self._target)}: {error}"
 
     def _inputs(self) -> list[dict[str, Any]]:
-        return [_dataset(f"{self._settings.journals.rstrip('/')}/{name}") for name in sorted(self._read)]
+        return [_dataset(location) for location in sorted(self._read)]
 
     def _outputs(self) -> list[dict[str, Any]]:
         found = []

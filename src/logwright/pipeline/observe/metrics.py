@@ -3,10 +3,14 @@
 The file is replaced after every batch, and while a run with `follow` finds nothing new, every few seconds. A reader
 sees the old file or the new one. All metrics have the label `pipeline`, the place of the tables, so that several
 pipelines may write into the same directory.
+
+A metric that a run does not know yet keeps the value that the last run has written: a run that fails at once adds its
+failure to the last good figures.
 """
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -46,9 +50,12 @@ class MetricsFile(Observer):
         self._last: BatchFigures | None = None
         self._last_batch: BatchFigures | None = None
         self._written_at = 0.0
+        self._kept: dict[str, list[str]] = {}
+        """The lines of each metric in the file that the last run has written."""
 
     def begin(self) -> None:
         """Leave the metrics of the last run until there are new ones."""
+        self._kept = self._lines_of_last_run()
 
     def batch(self, figures: BatchFigures) -> None:
         self._last = figures
@@ -62,7 +69,11 @@ class MetricsFile(Observer):
         self._write(has_failed=error is not None)
 
     def _write(self, *, has_failed: bool) -> None:
-        text = render(self._metrics(has_failed), {"pipeline": self._out})
+        rendered = {
+            metric.name: render(metric, {"pipeline": self._out}) for metric in self._metrics(has_failed=has_failed)
+        }
+        lines = [line for each in (self._kept | rendered).values() for line in each]
+        text = "".join(f"{line}\n" for line in lines)
         temporary = self._path.with_name(f"{self._path.name}.tmp")  # the collector reads names that end with .prom
         try:
             replace_file(self._disk, self._path, text.encode(), temporary)
@@ -70,8 +81,31 @@ class MetricsFile(Observer):
         except (LogwrightError, OSError) as error:
             self.problem = f"the metrics could not be written: {error}"
 
-    def _metrics(self, has_failed: bool) -> list[Metric]:
-        found = [_one("failed", "gauge", "Whether the last run has failed.", int(has_failed))]
+    def _lines_of_last_run(self) -> dict[str, list[str]]:
+        """The lines of each metric of this pipeline in the file; none if it does not exist or cannot be read."""
+        try:
+            text = self._path.read_text("utf-8")
+        except (OSError, ValueError):
+            return {}
+        found: dict[str, list[str]] = {}
+        for line in text.splitlines():
+            name = re.match(rf"(?:# (?:HELP|TYPE) )?{_PREFIX}_(\w+)", line)
+            if name is not None:
+                found.setdefault(name[1], []).append(line)
+        own = f'{{pipeline="{_escaped(self._out)}"'
+        return {name: lines for name, lines in found.items() if any(own in line for line in lines)}
+
+    def _failures(self) -> int:
+        """How many runs had failed before this one."""
+        number = re.search(r" (\d+)$", self._kept.get("failures_total", [""])[-1])
+        return int(number[1]) if number is not None else 0
+
+    def _metrics(self, *, has_failed: bool) -> list[Metric]:
+        failures = self._failures() + has_failed
+        found = [
+            _one("failed", "gauge", "Whether the last run has failed.", int(has_failed)),
+            _one("failures_total", "counter", "Runs that have failed.", failures),
+        ]
         if self._last is not None:
             found += _of_tables(self._last)
         if self._last_batch is not None:
@@ -108,9 +142,11 @@ def _of_tables(last: BatchFigures) -> list[Metric]:
             ),
         ),
     ]
-    if last.has_all:
+    about = "Whether records that the last look at the journals has found are not in the tables yet."
+    metrics.append(_one("behind", "gauge", about, int(not last.has_all)))
+    if last.complete_at is not None:
         about = "All records that were complete at this time are in the tables; time() minus this is the lag."
-        metrics.append(_one("complete_timestamp_seconds", "gauge", about, last.looked_at))
+        metrics.append(_one("complete_timestamp_seconds", "gauge", about, last.complete_at))
     return metrics
 
 
@@ -135,17 +171,14 @@ def _by(name: str, kind: str, about: str, label: str, values: Iterable[tuple[str
     return Metric(name, kind, about, tuple(({label: value}, number) for value, number in values))
 
 
-def render(metrics: Iterable[Metric], shared: Labels) -> str:
-    """Metrics in the text format of Prometheus. Those without values are left out."""
-    lines = []
-    for metric in metrics:
-        full = f"{_PREFIX}_{metric.name}"
-        if metric.values:
-            lines += [f"# HELP {full} {metric.about}", f"# TYPE {full} {metric.kind}"]
-        for labels, value in metric.values:
-            inside = ",".join(f'{name}="{_escaped(text)}"' for name, text in {**shared, **labels}.items())
-            lines.append(f"{full}{{{inside}}} {value}")
-    return "\n".join(lines) + "\n"
+def render(metric: Metric, shared: Labels) -> list[str]:
+    """The lines of a metric in the text format of Prometheus; none if it has no values."""
+    full = f"{_PREFIX}_{metric.name}"
+    lines = [f"# HELP {full} {metric.about}", f"# TYPE {full} {metric.kind}"] if metric.values else []
+    for labels, value in metric.values:
+        inside = ",".join(f'{name}="{_escaped(text)}"' for name, text in {**shared, **labels}.items())
+        lines.append(f"{full}{{{inside}}} {value}")
+    return lines
 
 
 def _escaped(value: str) -> str:

@@ -18,19 +18,22 @@ from ..task import Found
 class BatchFigures:
     """A batch that was published, or a look that found nothing new.
 
-    `tables` and `journals` describe the whole tables, `new` only what this batch has read. `looked_at` is when the
-    journals were looked at, in seconds since 1970: everything that was complete then is in the tables if `has_all`.
-    `seconds` is None for a look that found nothing.
+    `tables` and `journals` describe the whole tables, `new` only what this batch has read, and `locations` has the
+    places of its journals. `looked_at` is when the journals were looked at, in seconds since 1970, and `has_all` says
+    that all that was found then is in the tables. All that was complete at the time `complete_at` is in the tables; it
+    is None if that is not known yet. `seconds` is None for a look that found nothing.
     """
 
     number: int
     looked_at: float
     published_at: float
     has_all: bool
+    complete_at: float | None
     seconds: float | None
     tables: Mapping[str, Totals] = field(default_factory=dict)
     journals: Mapping[str, Found] = field(default_factory=dict)
     new: Mapping[str, Found] = field(default_factory=dict)
+    locations: Mapping[str, str] = field(default_factory=dict)
     expectations: Sequence[ExpectationFigures] = ()
 
 
