@@ -29,7 +29,7 @@ from logwright.pipeline import parquet, task
 from logwright.pipeline.plan import PipelineStream, Seen, chosen_journals
 from logwright.pipeline.publish.parquet import read_checkpoint, table_files
 from logwright.pipeline.run import Result, run, to_parquet
-from logwright.pipeline.settings import JournalRule, Settings, TableRule, load
+from logwright.pipeline.settings import Expectation, JournalRule, Settings, TableRule, load
 from logwright.pipeline.tables import DAMAGE, EVENTS, TABLES
 from logwright.sej import Reader, ShardedWriter, Writer
 from logwright.versioned import VersionedKVStore
@@ -161,6 +161,51 @@ def test_few_small_journals_share_a_row_group(tmp_path: Path) -> None:
 
 
 # --- what is wrong ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("batch_bytes", [1, 3000, 4 << 20])
+def test_journals_that_share_batches_stay_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch_bytes: int
+) -> None:
+    monkeypatch.setattr(task, "_BATCH_BYTES", batch_bytes)
+    monkeypatch.setattr("logwright.core.arrow.columns.LEAST_ROWS", 1)
+    root = tmp_path / "root"
+    names = [f"{kind}{number}" for number in range(4) for kind in ("a", "text", "b")]
+    for number, name in enumerate(names):
+        fill(root / name, 5 * number % 23 + 1, segment_size=700, seed=number)
+    found = damage(root / "a2", 3)
+    rules = (JournalRule("text*", decode="text"), JournalRule("b*", decode="json"))
+    odd = Expectation("messages", '"offset" % 2 = 0', "quarantine", "odd")
+    settings = settings_for(root, tmp_path, journal_rules=rules, expectations=(odd,))
+    result = work(settings)
+    events, kept, apart, minutes = (
+        rows(settings, table).to_pylist() for table in ("events", "messages", "quarantine", "activity")
+    )
+    for name in names:
+        plain = [item for item in Reader(root / name).messages(mode="dropmalformed") if not isinstance(item, Damage)]
+        offsets = [message.offset for message in plain]
+        assert [row["sequence"] for row in events if row["journal"] == name] == offsets
+        own = [row for row in kept if row["journal"] == name]
+        even = [message for message in plain if message.offset % 2 == 0]
+        assert [(row["offset"], row["value"], row["key"]) for row in own] == [
+            (message.offset, message.value, message.key) for message in even
+        ]
+        assert sum(row["journal"] == name for row in apart) == len(plain) - len(even)
+        assert (result.journals[name].records, result.journals[name].damage) == (
+            len(plain),
+            {found.kind: 1} if name == "a2" else {},
+        )
+        assert sum(row["records"] for row in minutes if row["journal"] == name) == len(plain)
+        sizes = [row["size"] for row in events if row["journal"] == name]
+        assert (
+            result.journals[name].bytes == sum(sizes) == sum(row["bytes"] for row in minutes if row["journal"] == name)
+        )
+        if name.startswith("a"):
+            assert all(row["decoded"] is None and row["decode_error"] is None for row in own)
+        else:
+            assert all((row["decoded"] is None) == (row["decode_error"] is not None) for row in own)
+    (figures,) = result.expectations
+    assert figures.failed == len(apart) == sum(row["sequence"] % 2 for row in events)
 
 
 def test_damage_torn_tails_and_unreadable_journals_are_rows(tmp_path: Path) -> None:
