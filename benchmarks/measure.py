@@ -124,3 +124,23 @@ def peak_bytes() -> int:
 
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
+
+
+def bytes_read_by(action: Callable[[], Any]) -> int | None:
+    """The bytes that a call reads from files, also from the page cache; None if the system does not count them.
+
+    It is called twice, and counted the second time, because the imports of the first call read files as well.
+    """
+    counter = Path("/proc/self/io")
+    if not counter.exists():
+        return None
+
+    def total() -> int:
+        return next(int(line.split()[1]) for line in counter.read_text().splitlines() if line.startswith("rchar"))
+
+    action()
+    before = total()
+    overhead = total() - before
+    before = total()
+    action()
+    return total() - before - overhead

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.journals import BATCH_ROWS, batch_of, time_of
-from benchmarks.measure import MESSAGE_BYTES, VALUE, Figure, Plan, Turns
+from benchmarks.measure import MESSAGE_BYTES, VALUE, Figure, Plan, Turns, bytes_read_by
 from logwright.sej.files.writer import Writer
 
 ROOT = Path(__file__).parents[1]
@@ -193,23 +193,16 @@ def to_parquet(plan: Plan, spark: Any, one: Path, lines: Path, rows: int) -> lis
 
 def by_time(plan: Plan, journal: Path, rows: int) -> list[Figure]:
     """The bytes that are read if `since` and `until` select one message in a hundred."""
-    counter = Path("/proc/self/io")
-    if not counter.exists():
-        plan.log("spark: this system does not say what a process has read")
-        return []
-
-    def bytes_read() -> int:
-        return next(int(line.split()[1]) for line in counter.read_text().splitlines() if line.startswith("rchar"))
-
     first = rows // 2
     last = first + int(rows * KEPT)
-    kept_between(journal, first, last)  # imports read files as well
-    before = bytes_read()
-    overhead = bytes_read() - before
-    before = bytes_read()
-    kept = kept_between(journal, first, last)
-    found = bytes_read() - before - overhead
-    assert kept == last - first
+
+    def kept() -> None:
+        assert kept_between(journal, first, last) == last - first
+
+    found = bytes_read_by(kept)
+    if found is None:
+        plan.log("spark: this system does not count the bytes that a process reads")
+        return []
     size = rows * MESSAGE_BYTES
     return [
         Figure("spark", f"{KEPT:.0%} of a journal by time", found / 2**20, size * MOST_BYTES / 2**20, "MiB",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from benchmarks import appendfile, hub, kestrel, report, spark, yeltsin
+from benchmarks import appendfile, hub, kestrel, query, report, spark, yeltsin
 from benchmarks.__main__ import SUBJECTS, main
 from benchmarks.measure import Figure, Plan, Turns
 from rich.console import Console
@@ -154,6 +154,17 @@ def test_every_measurement_of_a_database_and_its_peer_runs(tmp_path: Path) -> No
     home = yeltsin.long_journal(tmp_path, 300)
     assert yeltsin.opening(home, 300) > 0
     assert [path.name for path in tmp_path.iterdir()] == ["long"]
+
+
+# --- SQL --------------------------------------------------------------------------------------------------------------
+
+
+def test_every_measurement_of_queries_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Plan, "amount", lambda self, whole, quick: 4 << 20 if whole == 1 << 30 else 1000)
+    figures = query.run(Plan(tmp_path, log=lambda line: None))
+    assert {figure.peer_name for figure in figures} > {"read_json of the same", "DuckDB on Parquet"}
+    assert min(figure.ours for figure in figures) > 0
+    assert [path.name for path in tmp_path.iterdir()] == ["large"]
 
 
 # --- what the figures of Spark rest on --------------------------------------------------------------------------------

@@ -299,7 +299,9 @@ def _plan(
             break
         file = open_segment(reader.disk, segment)
         try:
-            index = Index.load(reader.disk, segment, file.size())
+            is_whole = start is None or start <= segment.first_offset
+            needs_index = times is not None or not is_whole or file.size() > target_bytes
+            index = Index.load(reader.disk, segment, file.size()) if needs_index else None
             if following is not None and index is not None and times is not None and is_outside(index, file, times):
                 wrong = _wrong_between(reader, segment, End(file.size(), index.entries[-1].offset), following)
                 continue
