@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
+import itertools
 import math
 import random
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -21,9 +24,12 @@ import logwright
 from logwright import appendfile, kestrel, sej, versioned
 from logwright.arrow import query
 from logwright.arrow.bounds import Bounds, Filter
-from logwright.arrow.dataset import JournalDataset, table_names
+from logwright.arrow.dataset import JournalDataset
+from logwright.arrow.discovery import Journal
+from logwright.arrow.moment import Moment, Opened
 from logwright.arrow.query import sql
 from logwright.arrow.rows import read_split
+from logwright.arrow.tables import table_names
 from logwright.cli import main
 from logwright.core.bytes.outcome import Damage
 from logwright.errors import DamagedJournal, HistoryUnavailable, NotFound, UnknownFormat, WrongUse
@@ -171,7 +177,7 @@ def assert_agreement(found: JournalDataset, dice: random.Random) -> None:
 def test_programs_agree_on_random_filters_and_projections(demo: Path, name: str, seed: int) -> None:
     dice = random.Random(f"{name} {seed}")
     mode: Any = "permissive" if name == "." else "failfast"
-    found = logwright.dataset(demo / name, mode=mode)
+    found = logwright.dataset(demo / name, mode=mode).table
     tables = ["records"] if found.format is None else sorted(set(table_names(found.format)))
     for _ in range(4):
         assert_agreement(logwright.dataset(demo / name, dice.choice(tables), mode=mode), dice)
@@ -198,7 +204,7 @@ def test_programs_agree_on_random_journals(tmp_path: Path, seed: int) -> None:
             if dice.random() < 0.2:
                 log.register_checkpoint()
     for name in ("web", "stores", "queues", "log"):
-        found = logwright.dataset(tmp_path / name)
+        found = logwright.dataset(tmp_path / name).table
         assert found.format is not None
         for table in sorted(set(table_names(found.format))):
             assert_agreement(logwright.dataset(tmp_path / name, table), dice)
@@ -272,10 +278,80 @@ def test_first_rows_are_read_without_the_rest(demo: Path) -> None:
     assert found.take([1, 5], columns=["offset"]).to_pydict() == {"offset": [1, 5]}
     assert found.filter(ds.field("offset") < 2).count_rows() == 2
     assert found.sort_by([("offset", "descending")]).head(1)["offset"].to_pylist() == [2999]
-    with pytest.raises(WrongUse, match="a journal is read as a whole"):
-        found.get_fragments()
-    with pytest.raises(WrongUse, match="the columns of a journal are fixed"):
-        found.replace_schema(found.schema)
+    other = found.replace_schema(pa.schema([("offset", pa.int64()), ("price", pa.float64())]))
+    assert other.head(1).to_pydict() == {"offset": [0], "price": [None]}
+
+
+def test_functions_of_arrow_that_scan_by_themselves_see_the_rows(demo: Path) -> None:
+    orders, events = logwright.dataset(demo / "orders"), logwright.dataset(demo / "events")
+    some = ds.Scanner.from_dataset(orders, columns=["offset", "value"], filter=ds.field("offset") < 100).to_table()
+    assert some == orders.to_table(columns=["offset", "value"], filter=ds.field("offset") < 100)
+    assert ds.dataset([orders, events]).count_rows() == 3600
+    assert [fragment.count_rows() for fragment in orders.get_fragments()] == [3000]
+    assert ds.Scanner.from_dataset(logwright.dataset(demo / "orders")).count_rows() == 3000
+    joined = events.join(orders, "offset", join_type="inner", right_suffix=" of the order")
+    assert joined.count_rows() == 600
+    assert joined.to_table(columns=["value of the order"]).num_rows == 600
+    with pytest.raises(DamagedJournal, match=r"damaged/jnl/0000000000000442\.jnl @ 49388"):
+        ds.Scanner.from_dataset(logwright.dataset(demo / "damaged")).count_rows()
+    with pytest.raises(TypeError, match="Scanner"):
+        ds.write_dataset(orders, demo / "written", format="parquet")
+    ds.write_dataset(orders.scanner().to_reader(), demo / "written", format="parquet")
+    assert ds.dataset(demo / "written").count_rows() == 3000
+
+
+def test_dataset_is_freed_with_its_last_reference(demo: Path) -> None:
+    found = logwright.dataset(demo / "orders")
+    table = weakref.ref(found.table)
+    found.head(1)
+    del found
+    gc.collect()
+    assert table() is None
+
+
+@pytest.mark.parametrize(
+    "tables",
+    [
+        ["'queues'", "'queues/jobs'", "'queues:items'", "'./queues/jobs:items'", "'link'"],
+        ["'queues/jobs:items'", "'link' WHERE queue = 'jobs'", "'.' WHERE file = 'jobs'"],
+        ["'.' WHERE format = 'kestrel'", "'queues'"],
+        ["'stores'", "'stores:state'", "'stores/fleet.jrn:history'"],
+        ["'stores:state'", "'stores'", "'.' WHERE format = 'versioned'"],
+        ["'web'", "(FROM 'web/web.1.000' UNION ALL FROM 'web/web.1.001')", "'web:messages'"],
+    ],
+)
+def test_all_names_of_a_query_show_one_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tables: list[str]
+) -> None:
+    """Writers append, and a queue is made, whenever a journal has been opened: so between all scans of the query."""
+    monkeypatch.chdir(tmp_path)
+    Path("link").symlink_to("queues")
+    queue = kestrel.Queue(Path("queues"), "jobs")
+    store = versioned.VersionedKVStore(Path("stores"), "fleet", background=False)
+    shards = sej.ShardedWriter(Path("web"), "web", 1)
+    numbers = itertools.count()
+    plain = Moment.open
+
+    def append() -> None:
+        number = next(numbers)
+        queue.put(b"%d" % number)
+        store.insert(f"key {number}", number)
+        shards.append(b"%d" % number, b"%d" % number)
+        shards.flush()
+
+    def opened(self: Moment, journal: Journal) -> Opened:
+        found = plain(self, journal)
+        append()
+        with kestrel.Queue(Path("queues"), f"later {next(numbers)}") as later:
+            later.put(b"1")
+        return found
+
+    with queue, store, shards, kestrel.Queue(Path("queues"), "mail"):
+        for _ in range(5):
+            append()
+        monkeypatch.setattr(Moment, "open", opened)
+        counts = ", ".join(f"(SELECT count(*) FROM {table})" for table in tables)
+        assert pairs(f"SELECT {counts}") == [(5,) * len(tables)]
 
 
 # --- what is not read -------------------------------------------------------------------------------------------------
@@ -334,7 +410,7 @@ def test_other_journals_and_parts_are_not_opened(demo: Path, monkeypatch: pytest
         read.append(journal.name)
         return plain(journal, *arguments, **options)
 
-    monkeypatch.setattr("logwright.arrow.dataset.read_split", noted)
+    monkeypatch.setattr("logwright.arrow.tables.read_split", noted)
     assert everything.count_rows(filter=pc.field("journal").isin(["orders", "pages"])) == 3246
     assert set(read) == {"orders", "pages"}
     read.clear()
@@ -372,7 +448,7 @@ def test_quoted_paths_are_tables(demo: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_columns_need_no_quotes(demo: Path) -> None:
     for name in JOURNALS:
-        found = logwright.dataset(demo / name)
+        found = logwright.dataset(demo / name).table
         assert found.format is not None
         for table in sorted(set(table_names(found.format))):
             names = [one for one in logwright.dataset(demo / name, table).schema.names if one != "offset"]

@@ -134,10 +134,10 @@ def test_words_columns_and_paths_are_completed(demo: Path, monkeypatch: pytest.M
 class Prompt:
     """`logwright sql` on a terminal of its own."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *options: str) -> None:
         self._ours, theirs = pty.openpty()
         environment = {**os.environ, "XDG_STATE_HOME": str(directory / "state"), "TERM": "dumb"}
-        command = [sys.executable, "-m", "logwright", "sql"]
+        command = [sys.executable, "-m", "logwright", "sql", *options]
         self.process = subprocess.Popen(
             command, stdin=theirs, stdout=theirs, stderr=theirs, cwd=directory, env=environment, start_new_session=True
         )
@@ -184,3 +184,52 @@ def test_prompt_runs_queries_and_remembers_them(demo: Path) -> None:
         assert prompt.process.wait(DEADLINE_SECONDS) == 0
     history = (demo / "state" / "logwright" / "sql_history").read_text().splitlines()
     assert "FROM 'orders';" in history
+
+
+# --- interrupts -------------------------------------------------------------------------------------------------------
+
+ENDLESS = "SELECT a.value FROM '{}' a, range(1000000000) b WHERE a.value = 'never' OR a.sequence % 7 = b.range"
+"""The journal is damaged, which is reported when it is read; then DuckDB compares its records for hours."""
+
+
+def started(directory: Path, *arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "logwright", "sql", *arguments, "--mode", "permissive"]
+    return subprocess.Popen(command, cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize("output", [None, "out.parquet"])
+def test_interrupt_ends_a_query_at_once_and_leaves_nothing(demo: Path, tmp_path: Path, output: str | None) -> None:
+    (tmp_path / "empty").mkdir()
+    query = ENDLESS.format(demo / "damaged").replace("a.value", "count(*)", 1)
+    with started(tmp_path / "empty", query, *(() if output is None else ("--output", output))) as process:
+        assert process.stderr is not None
+        assert "skipped" in process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        out, error = process.communicate(timeout=DEADLINE_SECONDS)
+    assert (process.returncode, out, error) == (130, "", "")
+    assert list((tmp_path / "empty").iterdir()) == []
+
+
+def test_interrupt_while_rows_are_written_leaves_no_file(demo: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    query = f"SELECT a.value FROM '{demo / 'orders'}' a, range(1000000000)"
+    with started(tmp_path / "empty", query, "--output", "out.csv") as process:
+        while not (tmp_path / "empty" / ".out.csv.partial").exists():
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        out, error = process.communicate(timeout=DEADLINE_SECONDS)
+    assert (process.returncode, out, error) == (130, "", "")
+    assert list((tmp_path / "empty").iterdir()) == []
+
+
+def test_interrupt_at_the_prompt_ends_the_query_only(demo: Path) -> None:
+    with Prompt(demo, "--mode", "permissive") as prompt:
+        prompt.until(b"sql> ")
+        prompt.type(ENDLESS.format("damaged").encode() + b" ORDER BY ALL;\n")
+        prompt.until(b"skipped")
+        prompt.process.send_signal(signal.SIGINT)
+        prompt.until(b"sql> ")
+        prompt.type(b"SELECT 40 + 2 AS n;\n")
+        prompt.until(b"42")
+        prompt.type(b".quit\n")
+        assert prompt.process.wait(DEADLINE_SECONDS) == 1  # damage was skipped

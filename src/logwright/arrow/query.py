@@ -7,7 +7,7 @@
 The name is a path or URI, then optionally `:` and the name of a table, then optionally `@` and a time: see
 `logwright.dataset`. Names that are not journals are left to DuckDB, which reads Parquet, CSV and JSON files.
 
-A name that is in a query several times is read as of one moment.
+All names in a query that lead to one journal show it at one moment.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
@@ -25,13 +26,17 @@ from ..core.bytes.outcome import Damage, Mode, check_mode
 from ..core.format import is_there
 from ..errors import LogwrightError, UnknownFormat, WrongUse
 from ..location import locate
-from .dataset import JournalDataset, dataset
+from .dataset import JournalDataset
+from .moment import Moment
+from .tables import JournalTable
 
 if TYPE_CHECKING:
     import duckdb
 
 _TABLE: Final = re.compile(r"(\w+)(?:@(.+))?", re.DOTALL)
 """What may follow the path of a journal and a colon."""
+_INTERRUPT_SECONDS: Final = 0.02
+"""How often a query that is to end is interrupted."""
 _BEFORE_TABLES: Final = ("from", "join", "describe", "desc", "summarize")
 _AFTER_TABLES: Final = ("select", "where", "group", "order", "having", "limit", "offset", "union", "set")
 
@@ -62,6 +67,8 @@ class Session:
             self.connection.execute("SET TimeZone = 'UTC'")  # as everywhere in Logwright
         self.datasets: dict[str, JournalDataset] = {}
         """The journals of the last query, by their names in it."""
+        self._moment = Moment()
+        self._worker = ThreadPoolExecutor(1)
 
     def run(self, query: str) -> Any:
         """Start a query; see `sql`. Journals are as they are when they are first read."""
@@ -72,18 +79,32 @@ class Session:
             return self.connection.sql(query)
 
     def batches(self, query: str) -> tuple[pa.Schema, Iterator[pa.RecordBatch]] | None:
-        """The columns and the rows of a query; None for a statement without rows. Its errors are ours."""
-        relation = self.run(query)
+        """The columns and the rows of a query; None for a statement without rows. Its errors are ours.
+
+        An interrupt of the main thread ends the query at once.
+        """
+        relation = self._waited(self.run, query)
         if relation is None:
             return None
-        with self._explaining():
-            reader = pa.RecordBatchReader.from_stream(relation)
+        reader = self._waited(pa.RecordBatchReader.from_stream, relation)
 
         def rows() -> Iterator[pa.RecordBatch]:
-            with self._explaining():
-                yield from reader
+            while (batch := self._waited(next, reader, None)) is not None:
+                yield batch
 
         return reader.schema, rows()
+
+    def _waited(self, call: Callable[..., Any], *arguments: Any) -> Any:
+        """The result of a call in another thread: Python can interrupt the thread that waits, but not DuckDB."""
+        future = self._worker.submit(call, *arguments)
+        try:
+            with self._explaining():
+                return future.result()
+        except KeyboardInterrupt:
+            self._moment.is_over = True
+            while not wait([future], _INTERRUPT_SECONDS).done:  # it may not have reached DuckDB yet
+                self.connection.interrupt()
+            raise
 
     @contextmanager
     def _explaining(self) -> Iterator[None]:
@@ -96,9 +117,9 @@ class Session:
 
     def _explained(self, error: Exception) -> LogwrightError:
         """The error of a query: that of the journal that failed, or that of DuckDB in one line."""
-        for found in self.datasets.values():
-            if found.failure is not None:
-                failure, found.failure = found.failure, None  # its traceback leads to the dataset
+        for table in (found.table for found in self.datasets.values()):
+            if table.failure is not None:
+                failure, table.failure = table.failure, None  # its traceback leads to the table
                 return failure
         text = str(error).strip().split("\n")[0]
         if "column" in text.lower() and self.datasets:
@@ -111,6 +132,7 @@ class Session:
         for name in self.datasets:
             self.connection.unregister(name)
         self.datasets = {}
+        self._moment = Moment()
         taken = {name for (name,) in self.connection.sql("SELECT table_name FROM duckdb_tables()").fetchall()}
         for name in dict.fromkeys(self._named(query)):
             found = None if name in taken else self._journal(name)
@@ -154,7 +176,8 @@ class Session:
     def _dataset(self, name: str, path: str, table: str = "records", at: str | None = None) -> JournalDataset | None:
         on_damage = None if self._on_damage is None else functools.partial(self._on_damage, name)
         try:
-            return dataset(path, table, at=at, mode=self._mode, on_damage=on_damage)
+            found = JournalTable(path, table, at=at, mode=self._mode, on_damage=on_damage, moment=self._moment)
+            return JournalDataset(found)
         except UnknownFormat:
             return None  # DuckDB may read it
 

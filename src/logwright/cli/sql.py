@@ -308,7 +308,6 @@ def _prompt(session: Session, *, as_csv: bool, as_json: bool) -> None:
             except LogwrightError as error:
                 inform(f"error: {error}")
             except KeyboardInterrupt:
-                session.connection.interrupt()
                 print_line()
 
 
