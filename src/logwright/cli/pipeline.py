@@ -56,6 +56,9 @@ def command() -> None:
 _spark_options = options(
     click.option("--master", default="local[*]", show_default=True, metavar="URL", help="The master URL of Spark."),
     click.option(
+        "--remote", metavar="URL", help="Use a server of Spark Connect, such as sc://HOST:15002, instead of --master."
+    ),
+    click.option(
         "--spark",
         "spark_settings",
         metavar="KEY=VALUE",
@@ -130,6 +133,7 @@ def run_command(
     metrics: str | None,
     lineage: str | None,
     master: str,
+    remote: str | None,
     spark_settings: tuple[str, ...],
     as_json: bool,
 ) -> int:
@@ -162,7 +166,7 @@ def run_command(
     with (
         _Display() as display,
         _Stopping(stop if settings.follow else None) as stopping,
-        own_spark(master, _spark_settings(spark_settings), stopping.install) as start,
+        own_spark(master, _spark_settings(spark_settings), stopping.install, remote=remote) as start,
     ):
         result = run(settings, start, progress=display, stop=stop)
     _print_result(result, as_json)
@@ -285,6 +289,7 @@ def restore_command(
     journals: tuple[str, ...],
     table_format: str | None,
     master: str,
+    remote: str | None,
     spark_settings: tuple[str, ...],
     as_json: bool,
 ) -> int:
@@ -298,7 +303,7 @@ def restore_command(
         from ..pipeline.own_spark import own_spark
         from ..pipeline.restore import restore
     with (
-        own_spark(master, _spark_settings(spark_settings)) as start,
+        own_spark(master, _spark_settings(spark_settings), remote=remote) as start,
         progress_bar("restoring") as progress,
         translated(),
     ):

@@ -1,5 +1,7 @@
 """A Spark session for one command: started when it is needed, quiet, local by default, and stopped at the end.
 
+With `remote` it is a session of a server of Spark Connect, which continues to run.
+
 Spark's log and everything that its JVM and Python workers write to stderr go to a file. The file is removed on success
 and named in the error if Spark failed. SIGTERM also removes it and then ends this process as usual: the next run
 removes the staged files, and the JVM ends when it loses its connection to this process.
@@ -22,15 +24,18 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from ..errors import LogwrightError
-from ..spark import register, session
+from ..spark import is_local_remote, register, session
 from .failures import SparkFailed
 
 _SETTINGS: Final = {
+    "spark.sql.session.timeZone": "UTC",
+}
+_START_SETTINGS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "WARN",
-    "spark.sql.session.timeZone": "UTC",
 }
+"""For a Spark that is started here."""
 _LOCAL_SETTINGS: Final = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
@@ -45,7 +50,11 @@ _MOST_TEXT: Final = 1 << 20
 
 @contextlib.contextmanager
 def own_spark(
-    master: str, settings: Mapping[str, str], on_start: Callable[[], None] = lambda: None
+    master: str,
+    settings: Mapping[str, str],
+    on_start: Callable[[], None] = lambda: None,
+    *,
+    remote: str | None = None,
 ) -> Iterator[Callable[[], SparkSession]]:
     """A function that returns the active session, or starts one and then calls `on_start`.
 
@@ -59,11 +68,19 @@ def own_spark(
         running = SparkSession.getActiveSession()
         if running is not None:
             return register(running)
+        if remote is not None and not is_local_remote(remote):
+            try:
+                started.append(session(name="logwright pipeline", remote=remote, **{**_SETTINGS, **settings}))
+            except PySparkException as error:
+                raise SparkFailed(f"{remote}: Spark Connect failed: {error}") from error
+            on_start()
+            return started[0]
         descriptor, log = tempfile.mkstemp(prefix="logwright-spark-", suffix=".log")
-        local = _LOCAL_SETTINGS if master.startswith("local") else {}
+        local = _LOCAL_SETTINGS if (remote or master).startswith("local") else {}
+        every = {**_SETTINGS, **_START_SETTINGS, **local, **settings}
         try:
             with _stderr_into(descriptor):
-                started.append(session(master, "logwright pipeline", **{**_SETTINGS, **local, **settings}))
+                started.append(session(master, "logwright pipeline", remote=remote, **every))
         except PySparkException as error:
             with open(log, errors="backslashreplace") as file:
                 said = reason_in(file.read(_MOST_TEXT))

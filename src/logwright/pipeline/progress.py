@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pyarrow.parquet as pq
@@ -50,24 +50,50 @@ def watched(
     `events` is where the tasks write their files of this table, if they do.
     """
     report_step(progress, what)
-    context = None
-    with contextlib.suppress(Exception):  # Spark Connect has none
-        context = spark.sparkContext
-    if progress is None or context is None:
+    if progress is None:
         yield
         return
+    from pyspark.sql import is_remote
+
+    written = None if events is None else WrittenRows(events)
+
+    def report(done: int, total: int) -> None:
+        if total:
+            records = None if written is None or not done else written.count()
+            progress(what, total_bytes * done // total, total_bytes, records)
+
+    with _by_connect(spark, report) if is_remote() else _by_context(spark, report, what):
+        yield
+
+
+@contextlib.contextmanager
+def _by_connect(spark: SparkSession, report: Callable[[int, int], None]) -> Iterator[None]:
+    """Call `report` with the numbers of completed tasks and of all tasks; the server of Spark Connect sends them."""
+
+    def handle(stages: Iterable[Any] | None, inflight_tasks: int, operation_id: str | None, done: bool) -> None:
+        known = list(stages or ())
+        report(sum(stage.num_completed_tasks for stage in known), sum(stage.num_tasks for stage in known))
+
+    handler: Any = handle
+    spark.registerProgressHandler(handler)
+    try:
+        yield
+    finally:
+        spark.removeProgressHandler(handler)
+
+
+@contextlib.contextmanager
+def _by_context(spark: SparkSession, report: Callable[[int, int], None], what: str) -> Iterator[None]:
+    """The same for a session without Spark Connect, whose context knows the tasks of a job group."""
+    context = spark.sparkContext
     group = f"logwright: {what} ({time.monotonic_ns()})"
     context.setJobGroup(group, what)
     ended = threading.Event()
-    written = None if events is None else WrittenRows(events)
 
     def poll() -> None:
         while not ended.wait(_POLL_SECONDS):
             with contextlib.suppress(Exception):  # progress is optional
-                done, total = _tasks(context.statusTracker(), group)
-                if total:
-                    records = None if written is None or not done else written.count()
-                    progress(what, total_bytes * done // total, total_bytes, records)
+                report(*_tasks(context.statusTracker(), group))
 
     thread = threading.Thread(target=poll, name="logwright pipeline progress", daemon=True)
     thread.start()

@@ -63,6 +63,7 @@ _PLAN: Final = "plan.json"
 _TASKS: Final = "tasks"
 _LOOK_SECONDS: Final = 0.5
 _LEAST_TASK_BYTES: Final = 4 << 20
+_MOST_PARALLEL: Final = 100_000
 
 
 def restore(
@@ -207,9 +208,7 @@ def _write_format(
 
 def _parallelism(spark: SparkSession) -> int:
     """About how many tasks run at a time."""
-    with contextlib.suppress(Exception):  # Spark Connect does not say
-        return spark.sparkContext.defaultParallelism
-    return 2
+    return spark.range(_MOST_PARALLEL).selectExpr("spark_partition_id()").distinct().count()
 
 
 def _done_name(format: str) -> str:

@@ -3,11 +3,13 @@
     from logwright.spark import session
 
     spark = session()                                       # or register(your_own_session)
+    spark = session(remote="sc://host:15002")               # a session of Spark Connect
     spark.read.format("sej").load("events")                 # one format, in its own columns
     spark.read.format("logwright").load("journals")         # any journals below a root, in common columns
     spark.read.schema("offset BIGINT").format("sej").load("events")    # decodes this column only
 
 Spark needs Java 17 or later, and its workers must run the same Python: `session` checks the first and sets the second.
+A client of Spark Connect needs no Java.
 """
 
 from __future__ import annotations
@@ -20,8 +22,9 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
-from ..errors import LogwrightError
+from ..errors import LogwrightError, WrongUse
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,21 +40,40 @@ _AT_START: Final = {
 }
 
 
-def session(master: str = "local[*]", name: str = "logwright", **settings: Any) -> SparkSession:
+_LOCAL_SERVER: Final = {
+    "spark.connect.grpc.binding.address": "127.0.0.1",  # otherwise other machines can connect to it
+}
+_CONNECT_PORT: Final = 15002
+_CONNECT_SECONDS: Final = 10.0
+
+
+def session(
+    master: str = "local[*]", name: str = "logwright", *, remote: str | None = None, **settings: Any
+) -> SparkSession:
     """A Spark session with the journal formats registered.
 
-    `settings` are settings of Spark; a `_` in a name means a dot.
+    `remote` is the URL of a server of Spark Connect, such as `sc://host:15002`, or `local[2]` for one that is started
+    here; `master` is ignored then. `settings` are settings of Spark; a `_` in a name means a dot.
     """
-    _require_java()
+    starts_spark = remote is None or is_local_remote(remote)
+    if starts_spark:
+        _require_java()
+    elif remote is not None:
+        _require_server(remote)
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    builder = SparkSession.builder.master(master).appName(name)
+    builder = SparkSession.builder.appName(name)
+    builder = builder.master(master) if remote is None else builder.remote(remote)
     given = {key if "." in key else key.replace("_", "."): value for key, value in settings.items()}
-    for key, value in {**_SETTINGS, **_AT_START, **given}.items():
+    at_start = {**(_AT_START if starts_spark else {}), **(_LOCAL_SERVER if remote is not None and starts_spark else {})}
+    for key, value in {**_SETTINGS, **at_start, **given}.items():
         builder = builder.config(key, value)
-    return register(builder.getOrCreate())
+    try:
+        return register(builder.getOrCreate())
+    except ImportError as error:
+        raise LogwrightError(f"Spark Connect needs more: pip install 'logwright[connect]' ({error})") from error
 
 
 def register(spark: SparkSession) -> SparkSession:
@@ -63,6 +85,31 @@ def register(spark: SparkSession) -> SparkSession:
     for source in SOURCES:
         spark.dataSource.register(source)
     return spark
+
+
+def is_local_remote(remote: str) -> bool:
+    """Whether this process is to start the server of Spark Connect by itself."""
+    return remote.startswith("local")
+
+
+def _require_server(remote: str) -> None:
+    """Raise a clear error if no server can be reached: Spark would try again for ten minutes."""
+    form = f"{remote}: write the URL of a server of Spark Connect as sc://HOST:PORT, or local[2] to start one"
+    try:
+        url = urlsplit(remote)
+        host, port = url.hostname, url.port or _CONNECT_PORT
+    except ValueError as error:
+        raise WrongUse(f"{form} ({error})") from None
+    if url.scheme != "sc" or not host:
+        raise WrongUse(form)
+    try:
+        socket.create_connection((host, port), _CONNECT_SECONDS).close()
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise LogwrightError(
+            f"sc://{host}:{port}: no server of Spark Connect can be reached ({reason}); "
+            "check the address, or start one with sbin/start-connect-server.sh of Spark"
+        ) from error
 
 
 def _require_java() -> None:
