@@ -19,13 +19,15 @@ from ..arrow.rows import columns_of, damage_row, file_of, read_split
 from ..core.bytes.outcome import Damage, Mode, check_mode
 from ..core.io.file_names import as_text, printed
 from ..core.read.splits import TARGET_BYTES, Split
-from ..errors import StorageFailed, WrongUse
+from ..errors import StorageFailed
 from . import schemas
 from .filters import Condition, chosen_by, keep, understood
 from .options import byte_size
+from .paths import paths_of
 
 _LOG: Final = logging.getLogger(__name__)
 _MOST_BYTES_OF_A_ROW: Final = 1 << 30
+_NO_PATH: Final = "give the path of a journal: .load(PATH), or CREATE TEMPORARY VIEW … USING … OPTIONS (path 'PATH')"
 
 
 class Part(InputPartition):
@@ -42,7 +44,7 @@ class BaseReader:
     def __init__(self, schema: StructType, options: dict[str, str], format: str | None) -> None:
         self.format = format
         self.wanted = schemas.arrow_schema(schema, format)
-        self.location = _path_of(options)
+        self.paths = paths_of(options, _NO_PATH)
         self.mode: Mode = check_mode(options.get("mode", "failfast").strip().lower())
         self.split_bytes = byte_size(options, "splitBytes", TARGET_BYTES)
         self.batch_bytes = byte_size(options, "batchBytes", 4 << 20)
@@ -123,10 +125,3 @@ class PushedFilters(BaseTableReader):
         """Keep the usable filters. Returns all of them, so Spark applies them again."""
         self.conditions = [*self.conditions, *understood(filters)]
         return filters
-
-
-def _path_of(options: dict[str, str]) -> str:
-    path = options.get("path")
-    if not path:
-        raise WrongUse("give the path of a journal: .load(PATH)")
-    return path

@@ -54,6 +54,7 @@ from ..core.publish.manifest import Batch, Target
 from ..errors import LogwrightError, WrongUse
 from ..location import is_local, locate
 from .options import OF_SINKS, byte_size, check_names, flag
+from .paths import absolute
 
 PATIENCE_SECONDS: Final = 60
 """How long to wait for another job that publishes to the same target."""
@@ -191,14 +192,14 @@ def _written_formats() -> list[str]:
 
 
 def _directory_of(options: Mapping[str, str]) -> Path:
-    """The absolute path of the target: executors may have another working directory."""
+    """The path of the target."""
     location = options.get("path")
     if not location:
         raise WrongUse("give the path to write to: .save(PATH), or .start(PATH)")
-    disk, path = locate(location)
+    disk, path = locate(absolute(location))
     if not is_local(disk):
         raise WrongUse(f"{location}: journals are written to a file system of this machine, not to a remote store")
-    return path.absolute()
+    return path
 
 
 def _fields(options: Mapping[str, str], known: Mapping[str, tuple[str, str]]) -> dict[str, Any]:

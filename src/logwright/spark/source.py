@@ -5,7 +5,7 @@ record boundaries, and packs small ones together. A task opens the journal, deco
 batches of bounded size, filters them, and returns them to Spark.
 
 Options:
-    path                a journal, a root of shards, a root of journals (source `logwright`), or a URI
+    path                a journal, a root of shards, a root of journals (source `logwright`), or a URI; see `paths.py`
     mode                failfast (default), permissive (a damaged range is a row), dropmalformed
     from, to            a range of record numbers, which are offsets in sej; `to` is excluded
     since, until        a range of times; `until` is excluded
@@ -33,7 +33,7 @@ from pyspark.sql.datasource import DataSource, InputPartition, IsNull
 from pyspark.sql.types import StructType
 
 from ..arrow.bounds import Bounds
-from ..arrow.discovery import Journal, find_journals, open_journal
+from ..arrow.discovery import Journal, open_journal
 from ..core.format import FORMATS, find_format
 from ..core.read.splits import Split, pack
 from ..errors import WrongUse
@@ -52,7 +52,7 @@ class JournalReader(BaseTableReader):
     def partitions(self) -> Sequence[InputPartition]:
         """The tasks of this read."""
         bounds = bounds_of(self.conditions)
-        found = find_journals(self.location, self.format, self.refused)
+        found = self.paths.find_journals(self.format, self.refused)
         journals = [journal for journal in found if self._is_wanted(journal)]
         parts = [(journal, split) for journal in journals for split in self._plan(journal, bounds)]
         return [Part(group) for group in pack(parts, self.split_bytes, lambda part: part[1].bytes)] or [Part([])]

@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition, IsNull
 from pyspark.sql.types import StructType
 
-from ..arrow.discovery import Journal, find_journals
+from ..arrow.discovery import Journal
 from ..arrow.rows import fill, naming, sources_of
 from ..core.format import FORMATS, find_format
 from ..core.io.file_names import printed
@@ -61,7 +61,7 @@ class StateReader(BaseTableReader):
         """The tasks of this read."""
         parts = [
             (journal, part)
-            for journal in find_journals(self.location, self.format, self.refused)
+            for journal in self.paths.find_journals(self.format, self.refused)
             if can_match(self.conditions, {"_journal": journal.name})
             for part in self._states.plan(*_located(journal), self.at)
             if self._is_wanted(part)

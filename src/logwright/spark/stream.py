@@ -39,7 +39,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from ..arrow.discovery import Journal, list_journals, open_journal
+from ..arrow.discovery import Journal, open_journal
 from ..core.format import find_format
 from ..core.read.splits import Split, Splits, pack
 from ..errors import HistoryUnavailable, NotFound, WrongUse
@@ -210,7 +210,7 @@ class JournalStream(BaseReader, DataSourceStreamReader, SupportsTriggerAvailable
     def _look(self) -> dict[Place, Standing]:
         """The current state of every part of every journal."""
         found: dict[Place, Standing] = {}
-        for journal in list_journals(self.location, self.format, self.refused):
+        for journal in self.paths.list_journals(self.format, self.refused):
             try:
                 reader = open_journal(journal)
                 extents = find_format(journal.format).splits.extent(reader)
