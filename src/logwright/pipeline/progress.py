@@ -72,7 +72,8 @@ def _by_connect(spark: SparkSession, report: Callable[[int, int], None]) -> Iter
 
     def handle(stages: Iterable[Any] | None, inflight_tasks: int, operation_id: str | None, done: bool) -> None:
         known = list(stages or ())
-        report(sum(stage.num_completed_tasks for stage in known), sum(stage.num_tasks for stage in known))
+        with contextlib.suppress(Exception):  # progress is optional
+            report(sum(stage.num_completed_tasks for stage in known), sum(stage.num_tasks for stage in known))
 
     handler: Any = handle
     spark.registerProgressHandler(handler)
