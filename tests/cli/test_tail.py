@@ -95,7 +95,7 @@ def test_missing_segment_of_a_shard_is_reported_if_its_messages_are_shown(tmp_pa
 
 
 def test_gap_after_which_nothing_was_read_is_an_error(samples: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(self: appendfile.Reader, count: int) -> None:
+    def fail(self: appendfile.Reader, count: int, choice: object = None) -> None:
         raise Gap("4.journal", 25, "records are missing")
 
     monkeypatch.setattr(appendfile.Reader, "last", fail)

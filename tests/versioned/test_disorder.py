@@ -288,7 +288,7 @@ def test_mark_within_an_entry_shows_that_entries_before_it_were_removed(
     assert len(read(path)) == len(changes)
 
 
-# --- a copy in the place of another journal ----------------------------------------------------------------------------
+# --- a copy in the place of another journal ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("has_more", ["cars.jrn", "cars.jrn.old", "neither"])

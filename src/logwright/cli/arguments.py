@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -21,8 +21,11 @@ from ..core.format import FORMATS, Format, Located, Reader, detect, find_format,
 from ..core.io.disk import REAL_DISK
 from ..core.times import parse_time
 from ..errors import DamagedJournal, WrongUse
-from ..values import DECODINGS
+from ..values import DECODINGS, Decoder
 from .output import describe, is_terminal, place, warn
+
+if TYPE_CHECKING:
+    from ..arrow.selection import Selection
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 Example = tuple[str, str]
@@ -140,6 +143,11 @@ decode_options = options(
         type=click.Path(path_type=Path),
         help="The Avro schema of the values (.avsc), for --decode avro.",
     ),
+)
+filter_options = options(
+    click.option("--key", metavar="KEY", help="Only records of this key, queue, segment or page."),
+    click.option("--grep", metavar="REGEX", help="Only records whose key or value this regular expression finds."),
+    click.option("--where", metavar="EXPR", help="Only records for which this condition of SQL holds."),
 )
 
 
@@ -270,6 +278,17 @@ def find_point(reader: Reader, text: str, local: bool) -> int:
     if isinstance(found, dict):
         raise WrongUse(f"{reader.path}: a different number in each part of the journal; give the path of one part")
     return found
+
+
+def chosen_records(
+    format: str, key: str | None, grep: str | None, where: str | None, decode: Decoder | None, decoding: str | None
+) -> Selection | None:
+    """What `--key`, `--grep` and `--where` choose; None without them."""
+    if key is None and grep is None and where is None:
+        return None
+    from ..arrow.selection import Selection
+
+    return Selection(find_format(format), key=key, grep=grep, where=where, decode=decode, is_json=decoding == "json")
 
 
 def is_of_type(located: Located, type_: int | None) -> bool:

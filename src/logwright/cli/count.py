@@ -11,8 +11,20 @@ from ..core.bytes.outcome import MODES, Damage, Mode
 from ..core.format import Located
 from ..core.io.disk import REAL_DISK
 from ..errors import DamagedJournal
-from .arguments import is_of_type, journal_verb, opened, range_options, resolve_range, type_option, warn_of_damage
+from .arguments import (
+    chosen_records,
+    decode_options,
+    filter_options,
+    is_of_type,
+    journal_verb,
+    opened,
+    range_options,
+    resolve_range,
+    type_option,
+    warn_of_damage,
+)
 from .output import describe, print_json, print_line, progress_bar, warn
+from .rows import chosen_decoder
 
 
 @journal_verb(
@@ -21,10 +33,13 @@ from .output import describe, print_json, print_line, progress_bar, warn
         ("count all records", "logwright count orders"),
         ("in a range of time, for a program", "logwright count orders --since 2026-01-15T10:00:00Z --json"),
         ("from an offset, in all shards below a root", "logwright count events --from 10"),
+        ("those that match a condition", "logwright count queues/mail --where \"op = 'addx'\""),
     ],
 )
 @range_options
 @type_option
+@filter_options
+@decode_options
 @click.option(
     "--mode",
     type=click.Choice(MODES),
@@ -40,13 +55,19 @@ def command(
     until: str | None,
     local: bool,
     type_: int | None,
+    key: str | None,
+    grep: str | None,
+    where: str | None,
+    decode: str | None,
+    schema: Path | None,
     mode: Mode,
     format_name: str | None,
     as_json: bool,
 ) -> int:
     """Count the complete records, all of them or those in a range.
 
-    Damage is reported on stderr and makes the exit code 1. Known losses are reported too.
+    Damage is reported on stderr and makes the exit code 1. Known losses are reported too. --key, --grep and --where
+    choose records as in `dump`; --decode is for the fields of values in EXPR.
     """
     from ..sej.files.shard import has_one_unsharded
 
@@ -67,10 +88,12 @@ def command(
     with opened(path, format_name) as reader:
         with progress_bar("counting") as progress:
             first, end = resolve_range(reader, start, stop, since, until, local)
+            choice = chosen_records(reader.format, key, grep, where, chosen_decoder(decode, schema), decode)
             if type_ is None:
-                records = reader.count(first, end, progress=progress, on_damage=note)
+                records = reader.count(first, end, progress=progress, on_damage=note, choice=choice)
             else:
-                records = _count_type(reader.scan(first, end, mode="permissive", progress=progress), type_, note)
+                found = reader.scan(first, end, mode="permissive", progress=progress, choice=choice)
+                records = _count_type(found, type_, note)
         print_json({"records": records}) if as_json else print_line(str(records))
         return warn_of_damage(path, reader, damages, "not counted: ")
 

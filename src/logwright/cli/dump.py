@@ -10,7 +10,9 @@ from ..core.bytes.outcome import Damage, Mode
 from .arguments import (
     DAMAGE_FOUND,
     GOOD,
+    chosen_records,
     decode_options,
+    filter_options,
     is_of_type,
     journal_verb,
     mode_option,
@@ -35,13 +37,19 @@ from .rows import Printer
             "the records of one minute",
             "logwright dump orders --since 2026-01-15T10:00:00Z --until 2026-01-15T10:01:00Z",
         ),
+        ("the orders of one customer that mention a gear", "logwright dump orders --key customer/ada --grep gear -n 3"),
+        (
+            "by a condition on columns, and on fields of values",
+            'logwright dump orders --decode json --where "type = 1 AND value.count > 38" -n 3',
+        ),
         ("continue after damage, and show where it is", "logwright dump damaged --mode permissive"),
         ("a single file, without its journal", "logwright dump orders/jnl/0000000000000000.jnl --limit 3"),
     ],
 )
 @range_options
 @type_option
-@click.option("--limit", metavar="N", type=click.IntRange(min=0), help="At most this many records.")
+@filter_options
+@click.option("-n", "--limit", metavar="N", type=click.IntRange(min=0), help="At most this many records.")
 @decode_options
 @mode_option
 def command(
@@ -52,6 +60,9 @@ def command(
     until: str | None,
     local: bool,
     type_: int | None,
+    key: str | None,
+    grep: str | None,
+    where: str | None,
     limit: int | None,
     decode: str | None,
     schema: Path | None,
@@ -63,15 +74,21 @@ def command(
 
     In JSON, bytes are base64, and `--decode` adds the field `decoded` to each record. A torn tail is a warning, other
     damage makes the exit code 1.
+
+    --key, --grep and --where choose records by their columns, and ranges that --where excludes by offset or time are
+    not read. EXPR is a condition of DuckDB over the columns of the table `records` (docs/query.md). With --decode,
+    values have fields (`value.price > 100`); in stores, `o` always has them. A field that is missing, or is not of the
+    type that it is compared with, is NULL. A transaction of yeltsin matches if one of its operations does.
     """
     with (
         opened(path, format_name) as reader,
         Printer(reader, as_json=as_json, decode=decode, schema=schema, local=local) as printer,
         progress_bar("reading", beside_rows=True) as progress,
     ):
+        choice = chosen_records(reader.format, key, grep, where, printer.decode, decode)
         first, end = resolve_range(reader, start, stop, since, until, local)
         records = 0
-        items = () if limit == 0 else reader.scan(first, end, mode=scan_mode(mode), progress=progress)
+        items = () if limit == 0 else reader.scan(first, end, mode=scan_mode(mode), progress=progress, choice=choice)
         for item in items:
             if isinstance(item, Damage):
                 printer.damage(item, show=mode == "permissive")

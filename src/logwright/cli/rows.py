@@ -43,7 +43,7 @@ class Printer:
         self._reader = reader
         self._as_json = as_json
         self._local = local
-        self._decode = chosen_decoder(decode, schema)
+        self.decode = chosen_decoder(decode, schema)
         self._decoding = decode
         self._undecodable = 0
         self._table = Table()
@@ -53,7 +53,7 @@ class Printer:
     def record(self, located: Located) -> None:
         """Print one record."""
         fields = self._reader.as_json(located)
-        if self._decode is not None:
+        if self.decode is not None:
             fields.update(self._decoded(located))
         if self._as_json:
             print_json(fields)
@@ -95,10 +95,10 @@ class Printer:
 
     def _decoded(self, located: Located) -> dict[str, Any]:
         data = payload(located.record)
-        if data is None or self._decode is None:
+        if data is None or self.decode is None:
             return {}
         try:
-            return {"decoded": self._decode(data)}
+            return {"decoded": self.decode(data)}
         except Undecodable as error:
             self._undecodable += 1
             return {"decoded": None, "undecodable": str(error)}

@@ -12,12 +12,15 @@ import click
 
 from ..core.bytes.outcome import Damage, Mode
 from ..core.format import Format, Located, Reader
+from ..core.read.chunk import Choice
 from ..errors import DamagedJournal, Gap, WrongUse
 from .arguments import (
     DAMAGE_FOUND,
     GOOD,
     chosen_format,
+    chosen_records,
     decode_options,
+    filter_options,
     journal_verb,
     local_option,
     mode_option,
@@ -37,6 +40,7 @@ _DEFAULT_COUNT = 10
         ("the last ten records", "logwright tail orders"),
         ("the last three, then each one that is appended, until Ctrl-C", "logwright tail orders -n 3 -f"),
         ("everything since a time, decoded", "logwright tail orders --since 2026-01-15T11:55:00Z --decode json"),
+        ("the last three of one customer", "logwright tail orders -n 3 --key customer/ada"),
         ("follow all shards below a root, until nothing came for a second", "logwright tail events -f --timeout 1"),
     ],
 )
@@ -54,6 +58,7 @@ _DEFAULT_COUNT = 10
 )
 @click.option("--since", metavar="TIME", help="All records since this time, unless -n is given too.")
 @local_option
+@filter_options
 @decode_options
 @mode_option
 def command(
@@ -63,6 +68,9 @@ def command(
     timeout: float | None,
     since: str | None,
     local: bool,
+    key: str | None,
+    grep: str | None,
+    where: str | None,
     decode: str | None,
     schema: Path | None,
     mode: Mode,
@@ -72,7 +80,8 @@ def command(
     """Print the last records; with -f also new ones as they are appended.
 
     If the format allows it, records are read backwards, so it is fast for any size. Below a root of shards the last
-    records are the latest of all shards together.
+    records are the latest of all shards together. --key, --grep and --where choose records as in `dump`: then files are
+    read from the newest on, until there are enough matches.
     """
     if timeout is not None and not follow:
         raise WrongUse("--timeout needs -f")
@@ -81,12 +90,13 @@ def command(
         opened(path, format.name) as reader,
         Printer(reader, as_json=as_json, decode=decode, schema=schema, local=local) as printer,
     ):
+        choice = chosen_records(reader.format, key, grep, where, printer.decode, decode)
         # Find where following begins first, so that records appended from now on are printed once.
         ends = reader.end if follow else None
         if since is None:
-            found, damages = _last(reader, _DEFAULT_COUNT if count is None else count, mode)
+            found, damages = _last(reader, _DEFAULT_COUNT if count is None else count, mode, choice)
         else:
-            found, damages = _since(reader, since, local, count, mode), ()
+            found, damages = _since(reader, since, local, count, mode, choice), ()
         for item in found:
             if isinstance(item, Damage) or _is_before(reader, item, ends):
                 _print(printer, item, mode)
@@ -96,17 +106,19 @@ def command(
         warn_of_torn_tails(reader)
         if follow:
             sys.stdout.flush()
-            for item in _follow(format, path, ends, timeout, mode):
+            for item in _follow(format, path, ends, timeout, mode, choice):
                 if item not in damages:
                     _print(printer, item, mode)
                     sys.stdout.flush()
     return DAMAGE_FOUND if printer.damaged else GOOD
 
 
-def _last(reader: Reader, count: int, mode: Mode) -> tuple[Iterable[Located | Damage], Sequence[Damage]]:
+def _last(
+    reader: Reader, count: int, mode: Mode, choice: Choice | None
+) -> tuple[Iterable[Located | Damage], Sequence[Damage]]:
     """The last records, and the damage that is not among them."""
     try:
-        return reader.last(count), reader.damages
+        return reader.last(count, choice), reader.damages
     except Gap as gap:
         if mode == "failfast":
             if not gap.after:
@@ -116,12 +128,14 @@ def _last(reader: Reader, count: int, mode: Mode) -> tuple[Iterable[Located | Da
         if mode == "failfast":
             raise
     # Records cannot be read backwards over damage: read forwards and keep the end.
-    return deque(reader.scan(mode=scan_mode(mode)), maxlen=count), ()
+    return deque(reader.scan(mode=scan_mode(mode), choice=choice), maxlen=count), ()
 
 
-def _since(reader: Reader, since: str, local: bool, count: int | None, mode: Mode) -> Iterable[Located | Damage]:
+def _since(
+    reader: Reader, since: str, local: bool, count: int | None, mode: Mode, choice: Choice | None
+) -> Iterable[Located | Damage]:
     start, _ = resolve_range(reader, None, None, since, None, local)
-    found = reader.scan(start, None, mode=scan_mode(mode))
+    found = reader.scan(start, None, mode=scan_mode(mode), choice=choice)
     return found if count is None else deque(found, maxlen=count)
 
 
@@ -132,9 +146,11 @@ def _is_before(reader: Reader, item: Located, ends: Any) -> bool:
     return bool(number < (ends.get(part, 0) if isinstance(ends, dict) else ends))
 
 
-def _follow(format: Format, path: Path, ends: Any, timeout: float | None, mode: Mode) -> Iterator[Located | Damage]:
+def _follow(
+    format: Format, path: Path, ends: Any, timeout: float | None, mode: Mode, choice: Choice | None
+) -> Iterator[Located | Damage]:
     with format.follow(path, ends, timeout=timeout, mode=scan_mode(mode)) as scanner:
-        yield from scanner.located()
+        yield from scanner.located(choice)
 
 
 def _print(printer: Printer, item: Located | Damage, mode: Mode) -> None:

@@ -17,7 +17,7 @@ from ..errors import LogwrightError, NotFound, UnknownFormat, WrongUse
 from .bytes.outcome import Damage, Mode, RecordsOnly, Span
 from .io.disk import REAL_DISK, Disk
 from .options import suggest
-from .read.chunk import Bound
+from .read.chunk import Bound, Choice
 from .read.report import Progress, Report, Summary
 from .repair.losses import Loss
 from .repair.plan import Repair, Repairs, find_interrupted
@@ -102,26 +102,49 @@ class Reader(Closing, ABC):
 
     @overload
     def scan(
-        self, start: Bound = ..., stop: Bound = ..., *, mode: RecordsOnly = ..., progress: Progress | None = ...
+        self,
+        start: Bound = ...,
+        stop: Bound = ...,
+        *,
+        mode: RecordsOnly = ...,
+        progress: Progress | None = ...,
+        choice: Choice | None = ...,
     ) -> Iterator[Located]: ...
 
     @overload
     def scan(
-        self, start: Bound = ..., stop: Bound = ..., *, mode: Mode, progress: Progress | None = ...
+        self,
+        start: Bound = ...,
+        stop: Bound = ...,
+        *,
+        mode: Mode,
+        progress: Progress | None = ...,
+        choice: Choice | None = ...,
     ) -> Iterator[Located | Damage]: ...
 
     def scan(
-        self, start: Bound = None, stop: Bound = None, *, mode: Mode = "failfast", progress: Progress | None = None
+        self,
+        start: Bound = None,
+        stop: Bound = None,
+        *,
+        mode: Mode = "failfast",
+        progress: Progress | None = None,
+        choice: Choice | None = None,
     ) -> Iterator[Located | Damage]:
-        """Every record in journal order with its place; `start` and `stop` are record numbers of the format."""
-        return self._scan(start, stop, mode, progress)
+        """Every record in journal order with its place; `start` and `stop` are record numbers of the format.
+
+        With a `choice` only the records that it chooses; ranges that it excludes are not read.
+        """
+        return self._scan(start, stop, mode, progress, choice)
 
     @abstractmethod
-    def _scan(self, start: Any, stop: Any, mode: Mode, progress: Progress | None) -> Iterator[Located | Damage]:
+    def _scan(
+        self, start: Any, stop: Any, mode: Mode, progress: Progress | None, choice: Choice | None
+    ) -> Iterator[Located | Damage]:
         """What `scan` returns."""
 
     @abstractmethod
-    def last(self, count: int) -> list[Located]:
+    def last(self, count: int, choice: Choice | None = None) -> list[Located]:
         """The last records, oldest first, without reading the others where the format allows it."""
 
     @abstractmethod
@@ -132,6 +155,7 @@ class Reader(Closing, ABC):
         *,
         progress: Progress | None = None,
         on_damage: Callable[[Damage], None] | None = None,
+        choice: Choice | None = None,
     ) -> int:
         """The number of whole records in a range; `on_damage` is called with damage."""
 
@@ -202,7 +226,7 @@ class Reader(Closing, ABC):
 class Follower(AbstractContextManager["Follower", None], Protocol):
     """A journal that is followed while writers append to it."""
 
-    def located(self) -> Iterator[Located | Damage]:
+    def located(self, choice: Choice | None = None) -> Iterator[Located | Damage]:
         """The records with their places as they appear, until none appeared for the timeout."""
 
 

@@ -26,13 +26,14 @@ from weakref import finalize
 from ...core.bytes.outcome import Damage, Mode
 from ...core.format import Located
 from ...core.io.disk import File
-from ...core.read.chunk import Bound
+from ...core.read.chunk import Bound, Choice
+from ...core.read.chunk_reader import chosen_in
 from ...core.read.files_scanner import FilesScanner, Following, FollowingAll, FollowingRecords, Item
 from ...errors import LogwrightError
 from ..bytes.records import Record
 from .cursor import Chunk
 from .files import POSITION_BITS, Files, JournalFile, gone_between
-from .reader import Reader, located
+from .reader import Reader
 
 
 class Scanner(FilesScanner[Item]):
@@ -93,40 +94,45 @@ class _Journal:
         self._held: tuple[JournalFile, File] | None = None
         self._release: Callable[[], object] = int
 
-    def read(self, mode: Mode) -> Iterator[Located | Damage]:
+    def read(self, mode: Mode, choice: Choice | None = None) -> Iterator[Located | Damage]:
         """The records that were not returned yet, and a gap if files are missing."""
         with self._reader.snapshot() as files:
             try:
-                yield from self._read_held(files)
+                yield from self._read_held(files, choice)
                 before: JournalFile | None = None
                 for _, source, _ in self._reader.files_between(files, self._number, None):
                     yield from self._tell_gap(before, source, mode)
                     if self._number <= source.first_number:
                         yield from self._reader.report_names(source, mode)
                     file = files.file(source)
-                    yield from self._given(source, self._reader.file_chunks(source, file, self._number, None, mode))
+                    chunks = self._reader.file_chunks(source, file, self._number, None, mode)
+                    yield from self._given(source, chunks, choice)
                     before = source
             finally:
                 self._hold(files)
 
-    def _given(self, source: JournalFile, items: Iterator[Chunk | Damage]) -> Iterator[Located | Damage]:
+    def _given(
+        self, source: JournalFile, items: Iterator[Chunk | Damage], choice: Choice | None
+    ) -> Iterator[Located | Damage]:
         """The records that were not returned yet. A torn tail is ignored: a writer may be writing it."""
         for item in items:
             if not isinstance(item, Damage):
-                for found in located(item):
+                for found in chosen_in(item, self._reader.decoded, choice):
                     self._number = source.first_number + found.span.end
                     yield found
+                self._number = source.first_number + item.end
             elif item.kind != "torn_tail":
                 self._number = max(self._number, source.first_number + item.end)
                 yield item
 
-    def _read_held(self, files: Files) -> Iterator[Located | Damage]:
+    def _read_held(self, files: Files, choice: Choice | None) -> Iterator[Located | Damage]:
         """The rest of the file that the next record belongs to, if it is gone."""
         file_id = self._number >> POSITION_BITS
         if self._held is None or self._held[0].file_id != file_id or _find(files, file_id) is not None:
             return
         source, file = self._held
-        yield from self._given(source, self._reader.file_chunks(source, file, self._number, None, "dropmalformed"))
+        chunks = self._reader.file_chunks(source, file, self._number, None, "dropmalformed")
+        yield from self._given(source, chunks, choice)
         self._number = source.first_number + (1 << POSITION_BITS)
 
     def _tell_gap(self, before: JournalFile | None, source: JournalFile, mode: Mode) -> Iterator[Damage]:

@@ -54,6 +54,9 @@ class RecordColumns(OwnColumns):
     """The columns of data and checkpoints."""
 
     typed = TYPED
+    key = "segment"
+    contents = ("data",)
+    payload = "data"
     own = _OWN
     made_from = _SOURCES
 

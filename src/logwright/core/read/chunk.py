@@ -10,14 +10,32 @@ The dataclasses of a format derive from both classes and have the fields that ar
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, Self, TypeAlias, cast
+from typing import Any, Final, Protocol, Self, TypeAlias, cast
+
+from ..bytes.outcome import Damage
 
 POSITION_BITS: Final = 64
 Bound: TypeAlias = int | Mapping[str, int] | None
 """A bound of record numbers: one for all parts of a journal, or one for each by its name."""
+
+
+class Choice(Protocol):
+    """Chooses records by their columns."""
+
+    def within(self, part: str) -> Choice:
+        """The same for one part of a journal."""
+
+    def ranges(self, reader: Any, start: int | None, stop: int | None) -> Sequence[tuple[int | None, int | None]]:
+        """The parts of a range of record numbers that may have chosen records, in order."""
+
+    def rows(self, chunk: Any) -> Sequence[int]:
+        """The rows of a chunk that are chosen, in order."""
+
+    def through(self, items: Iterable[Any]) -> Iterator[tuple[Any, Sequence[int]] | Damage]:
+        """The chunks of a reader, each with its chosen rows, and the damage between them."""
 
 
 class NumberedFile:

@@ -36,7 +36,7 @@ from ..bytes.outcome import Damage, Mode, RecordsOnly, Span, check_mode
 from ..format import Located, Reader, concerns, half_done_damage
 from ..repair.losses import Loss, read_losses
 from ..repair.plan import find_interrupted
-from .chunk import POSITION_BITS, Bound
+from .chunk import POSITION_BITS, Bound, Choice
 from .report import SOUND_SO_FAR, Progress, Summary
 from .snapshot import Listed, Snapshot, snapshot
 
@@ -102,6 +102,8 @@ class ChunkReader(RecordsReader[R], Generic[C, R]):
 
     counted_by: ClassVar[Mapping[str, Any]] = {}
     """The arguments of `chunks` when records are only counted."""
+    scanned_by: ClassVar[Mapping[str, Any]] = {}
+    """The arguments of `chunks` for the same records as `scan`."""
     skimmed_by: ClassVar[Mapping[str, Any]] = {}
     """The arguments of `chunks` when only the places of records are needed."""
     batched_by: ClassVar[Mapping[str, Any]] = {}
@@ -152,13 +154,40 @@ class ChunkReader(RecordsReader[R], Generic[C, R]):
             yield [item] if isinstance(item, Damage) else self.decoded(item)
 
     def _scan(
-        self, start: int | None, stop: int | None, mode: Mode, progress: Progress | None
+        self, start: int | None, stop: int | None, mode: Mode, progress: Progress | None, choice: Choice | None
     ) -> Iterator[Located | Damage]:
+        if choice is not None:
+            yield from self._scan_chosen(start, stop, mode, progress, choice)
+            return
         for item in self.chunks(start, stop, mode=mode, progress=progress):
             if isinstance(item, Damage):
                 yield item
             else:
                 yield from located(item, self.decoded(item))
+
+    def _scan_chosen(
+        self, start: int | None, stop: int | None, mode: Mode, progress: Progress | None, choice: Choice
+    ) -> Iterator[Located | Damage]:
+        for item in self._chosen(start, stop, mode, progress, choice):
+            if isinstance(item, Damage):
+                yield item
+                continue
+            chunk, rows = item
+            if rows:
+                yield from located(chunk, self.decoded(chunk), rows)
+
+    def _chosen(
+        self, start: int | None, stop: int | None, mode: Mode, progress: Progress | None, choice: Choice
+    ) -> Iterator[tuple[C, Sequence[int]] | Damage]:
+        """The chunks of a range with their chosen rows. Damage of the journal as a whole is reported once."""
+        seen: set[Damage] = set()
+        for low, high in choice.ranges(self, start, stop):
+            for item in choice.through(self.chunks(low, high, mode=mode, progress=progress, **self.scanned_by)):
+                if not isinstance(item, Damage):
+                    yield item
+                elif item not in seen:
+                    seen.add(item)
+                    yield item
 
     def batches(self, columns: Sequence[str] | None = None, **options: Unpack[BatchOptions]) -> Batches:
         """The records as Arrow record batches; see `logwright.arrow.batches`."""
@@ -179,13 +208,21 @@ class ChunkReader(RecordsReader[R], Generic[C, R]):
         *,
         progress: Progress | None = None,
         on_damage: Callable[[Damage], None] | None = None,
+        choice: Choice | None = None,
     ) -> int:
+        counts: Iterator[int | Damage]
+        if choice is None:
+            chunks = self.chunks(start, stop, mode="permissive", progress=progress, **self.counted_by)
+            counts = (item if isinstance(item, Damage) else item.count for item in chunks)
+        else:
+            chosen = self._chosen(start, stop, "permissive", progress, choice)
+            counts = (item if isinstance(item, Damage) else len(item[1]) for item in chosen)
         records = 0
-        for item in self.chunks(start, stop, mode="permissive", progress=progress, **self.counted_by):
-            if not isinstance(item, Damage):
-                records += item.count
+        for found in counts:
+            if not isinstance(found, Damage):
+                records += found
             elif on_damage is not None:
-                on_damage(item)
+                on_damage(found)
         return records
 
     def report(self, damage: Damage, mode: Mode) -> Iterator[Damage]:
@@ -413,7 +450,7 @@ class FilesReader(ChunkReader[C, R], Generic[C, F, R]):
             end = item.end
         return source.first_number + end
 
-    def last(self, count: int) -> list[Located]:
+    def last(self, count: int, choice: Choice | None = None) -> list[Located]:
         """The last `count` records, oldest first. A format that cannot be read backwards reads its last file."""
         if count < 0:
             raise WrongUse(f"cannot give the last {count} {self.records_name}")
@@ -424,16 +461,30 @@ class FilesReader(ChunkReader[C, R], Generic[C, F, R]):
             for number in range(len(files.files) - 1, -1, -1):
                 if len(found) >= count:
                     break
-                found = self.last_of(files, number, count - len(found)) + found
+                rest = count - len(found)
+                chosen = None if choice is None else self._last_chosen(files, number, rest, choice)
+                found = (self.last_of(files, number, rest) if chosen is None else chosen) + found
                 files.done_with(files.files[number])
         return found
 
     def last_of(self, files: Snapshot[F], number: int, count: int) -> list[Located]:
         """The last records of one file."""
-        source = files.files[number]
         found: deque[Located] = deque(maxlen=count)
-        for item in self.file_chunks(source, files.file(source), None, None, "failfast"):
+        for item in self.last_chunks(files, number):
             found.extend(located(item, self.decoded(item)))
+        return list(found)
+
+    def last_chunks(self, files: Snapshot[F], number: int) -> Iterator[Any]:
+        """The chunks of one file whose records may be among the last ones."""
+        source = files.files[number]
+        return self.file_chunks(source, files.file(source), None, None, "failfast")
+
+    def _last_chosen(self, files: Snapshot[F], number: int, count: int, choice: Choice) -> list[Located]:
+        """The last chosen records of one file."""
+        found: deque[Located] = deque(maxlen=count)
+        for item in choice.through(self.last_chunks(files, number)):
+            if not isinstance(item, Damage) and item[1]:
+                found.extend(located(item[0], self.decoded(item[0]), item[1]))
         return list(found)
 
     def number_of(self, located: Located) -> tuple[str, int]:
@@ -461,11 +512,18 @@ class FilesReader(ChunkReader[C, R], Generic[C, F, R]):
 # --- chunks to objects, and progress ----------------------------------------------------------------------------------
 
 
-def located(chunk: AnyChunk, records: Iterable[Any]) -> Iterator[Located]:
-    """The records of a chunk with their places."""
+def located(chunk: AnyChunk, records: Sequence[Any], rows: Sequence[int] | None = None) -> Iterator[Located]:
+    """The records of a chunk with their places, or those of some rows."""
     starts = chunk.starts()
-    for row, record in enumerate(records):
-        yield Located(record, chunk.file, Span(starts[row], starts[row + 1]))
+    for row in range(len(records)) if rows is None else rows:
+        yield Located(records[row], chunk.file, Span(starts[row], starts[row + 1]))
+
+
+def chosen_in(chunk: AnyChunk, decoded: Callable[[Any], Sequence[Any]], choice: Choice | None) -> Iterator[Located]:
+    """The records of a chunk with their places, as far as they are chosen."""
+    rows = None if choice is None else choice.rows(chunk)
+    if rows is None or rows:
+        yield from located(chunk, decoded(chunk), rows)
 
 
 def reaches(damage: Damage, position: int) -> bool:

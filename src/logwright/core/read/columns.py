@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,6 +35,12 @@ class Columns(ABC):
 
     typed: pa.Schema
     """The columns of the format's source on Spark."""
+    key: ClassVar[str]
+    """The typed column that says what a record is about: its key, queue, segment or page."""
+    contents: ClassVar[Sequence[str]]
+    """The typed columns with what users stored, for searching."""
+    payload: ClassVar[str | None] = None
+    """The typed column whose values can be decoded."""
 
     @abstractmethod
     def schema(self, names: Sequence[str] | None = None, *, sharded: bool = False) -> pa.Schema:

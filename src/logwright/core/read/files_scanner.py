@@ -20,7 +20,7 @@ from ..format import Located, half_done_damage
 from ..io.disk import REAL_DISK, Disk
 from ..io.watch import POLL_SECONDS
 from ..write.closing import Closing
-from .chunk import Bound
+from .chunk import Bound, Choice
 
 DEFAULT_TIMEOUT_SECONDS: Final = 1.0
 Item = TypeVar("Item")
@@ -29,7 +29,7 @@ Item = TypeVar("Item")
 class Followed(Protocol):
     """A journal that is followed. `read` returns the records that were appended since the last call."""
 
-    def read(self, mode: Mode) -> Iterator[Located | Damage]: ...
+    def read(self, mode: Mode, choice: Choice | None = None) -> Iterator[Located | Damage]: ...
 
 
 class Waiting(TypedDict, total=False):
@@ -117,14 +117,14 @@ class FilesScanner(Closing, Generic[Item]):
             found: Any = item if isinstance(item, Damage) else item.record
             yield found
 
-    def located(self) -> Iterator[Located | Damage]:
+    def located(self, choice: Choice | None = None) -> Iterator[Located | Damage]:
         """The records with their places, and in the mode `permissive` what is damaged."""
         if self._closed:
             raise Closed(f"{self.path}: this scanner is closed")
         yield from self._half_repaired()
         since = time.monotonic()
         while True:
-            for item in self._poll():
+            for item in self._poll(choice):
                 yield item
                 since = time.monotonic()
             left = POLL_SECONDS if self.timeout is None else since + self.timeout - time.monotonic()
@@ -140,14 +140,14 @@ class FilesScanner(Closing, Generic[Item]):
         if damage is not None and self.mode == "permissive":
             yield damage
 
-    def _poll(self) -> Iterator[Located | Damage]:
+    def _poll(self, choice: Choice | None) -> Iterator[Located | Damage]:
         """The records that were appended since the last call."""
         if self._is_directory:
             for name in self.names():
                 if name not in self._followed:
                     self._followed[name] = self.follow(self.path_of(name), self._starts.get(name))
-        for followed in list(self._followed.values()):
-            yield from followed.read(self.mode)
+        for name, followed in list(self._followed.items()):
+            yield from followed.read(self.mode, None if choice is None else choice.within(name))
 
     def close(self) -> None:
         """Stop watching. A second call does nothing."""

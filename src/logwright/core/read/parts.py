@@ -19,7 +19,7 @@ from ...errors import DamagedJournal, WrongUse
 from ..bytes.outcome import Damage, Mode, check_mode
 from ..format import Located, concerns, find_half_done
 from ..repair.losses import Loss, read_losses
-from .chunk import Bound
+from .chunk import Bound, Choice
 from .chunk_reader import FilesReader, RecordsReader
 from .report import SOUND_SO_FAR, Progress, Report, Summary
 
@@ -81,13 +81,17 @@ class PartsReader(RecordsReader[Record]):
         if half_done is not None and not any(concerns(half_done, part) for part, _ in self.parts()):
             raise half_done.with_file_away()
 
-    def _scan(self, start: Bound, stop: Bound, mode: Mode, progress: Progress | None) -> Iterator[Located | Damage]:
+    def _scan(
+        self, start: Bound, stop: Bound, mode: Mode, progress: Progress | None, choice: Choice | None
+    ) -> Iterator[Located | Damage]:
         check_mode(mode)
         self.refuse_missing()
         share = self._shares(progress)
         for part, reader in self._each():
             with self._naming(part):
-                for item in reader.scan(bound_of(part, start), bound_of(part, stop), mode=mode, progress=share(part)):
+                low, high = bound_of(part, start), bound_of(part, stop)
+                own = None if choice is None else choice.within(part)
+                for item in reader.scan(low, high, mode=mode, progress=share(part), choice=own):
                     yield self._seen(part, item)
 
     def _each(self) -> Iterator[tuple[str, Any]]:
@@ -136,13 +140,15 @@ class PartsReader(RecordsReader[Record]):
         *,
         progress: Progress | None = None,
         on_damage: Callable[[Damage], None] | None = None,
+        choice: Choice | None = None,
     ) -> int:
         share = self._shares(progress)
         records = 0
         for part, reader in self._each():
             on_part_damage = None if on_damage is None else partial(self._report_damage, part, on_damage)
             first, end = bound_of(part, start), bound_of(part, stop)
-            records += reader.count(first, end, progress=share(part), on_damage=on_part_damage)
+            own = None if choice is None else choice.within(part)
+            records += reader.count(first, end, progress=share(part), on_damage=on_part_damage, choice=own)
         return records
 
     def _report_damage(self, part: str, on_damage: Callable[[Damage], None], damage: Damage) -> None:
@@ -258,9 +264,9 @@ class SideBySideReader(PartsReader[Record], Generic[Record, Part]):
         parts = self.names() if known else []
         return self._together((part, [loss for loss in known if loss.part in ("", part)]) for part in parts)
 
-    def last(self, count: int) -> list[Located]:
+    def last(self, count: int, choice: Choice | None = None) -> list[Located]:
         """The last records of each part, at most `count` in all: there is no order between parts."""
-        ends = [reader.last(count) for _, reader in self._each()]
+        ends = [reader.last(count, None if choice is None else choice.within(part)) for part, reader in self._each()]
         share = [len(end) for end in ends]
         while sum(share) > count:
             share[share.index(max(share))] -= 1

@@ -21,14 +21,15 @@ from typing import Unpack, overload
 
 from ...core.bytes.outcome import Damage, Mode
 from ...core.format import Located
-from ...core.read.chunk import Bound
+from ...core.read.chunk import Bound, Choice
+from ...core.read.chunk_reader import chosen_in
 from ...core.read.files_scanner import FilesScanner, Following, FollowingAll, FollowingRecords, Item
 from ...errors import Truncated
 from ..bytes.records import Operation
 from .continuation import judge
 from .cursor import Cursor
 from .files import POSITION_BITS, JournalFile, OpenFiles, list_queues
-from .reader import Reader, located
+from .reader import Reader
 
 
 class Scanner(FilesScanner[Item]):
@@ -75,7 +76,7 @@ class _Queue:
         self._before, self._position = divmod(reader.first if start is None else start, 1 << POSITION_BITS)
         self._told: set[Damage] = set()
 
-    def read(self, mode: Mode) -> Iterator[Located | Damage]:
+    def read(self, mode: Mode, choice: Choice | None = None) -> Iterator[Located | Damage]:
         with self._reader.snapshot() as files:
             yield from self._tell_gap(files, mode)
             for source in files.files:
@@ -83,7 +84,7 @@ class _Queue:
                     continue
                 if source.before > self._before:
                     self._before, self._position = source.before, 0
-                yield from self._read_file(files, source, mode)
+                yield from self._read_file(files, source, mode, choice)
 
     def _tell_gap(self, files: OpenFiles, mode: Mode) -> Iterator[Damage]:
         """Report if the file that was being read is gone, and others follow it."""
@@ -92,7 +93,9 @@ class _Queue:
             reason = "the files before this were packed before they were read to their end"
             yield from self._reader.report(Damage(behind[0].name, 0, 0, reason, "gap"), mode)
 
-    def _read_file(self, files: OpenFiles, source: JournalFile, mode: Mode) -> Iterator[Located | Damage]:
+    def _read_file(
+        self, files: OpenFiles, source: JournalFile, mode: Mode, choice: Choice | None
+    ) -> Iterator[Located | Damage]:
         file = files.file(source)
         if source.flaw is not None and self._position == 0 and source.flaw not in self._told:
             self._told.add(source.flaw)
@@ -105,7 +108,7 @@ class _Queue:
         while True:
             while (chunk := cursor.read()) is not None:
                 self._position = cursor.position
-                yield from located(chunk)
+                yield from chosen_in(chunk, self._reader.decoded, choice)
             damage, _ = judge(cursor)
             if damage is None or damage.kind == "torn_tail":
                 return  # a writer may be writing it

@@ -71,6 +71,9 @@ class QueueColumns(OwnColumns):
     """The columns of the operations of queues."""
 
     typed = TYPED
+    key = "queue"
+    contents = ("data",)
+    payload = "data"
     own = _OWN
     made_from = _SOURCES
 

@@ -9,6 +9,7 @@ If a segment has checksums, a block that does not match is damage: messages that
 from __future__ import annotations
 
 import base64
+from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 from ...core.bytes.outcome import Damage, Mode, Span, check_mode
 from ...core.format import Located
 from ...core.io.disk import REAL_DISK, Disk, File
+from ...core.read.chunk import Choice
 from ...core.read.chunk_reader import ChunkReader, Shares
 from ...core.read.chunk_reader import located as located_in
 from ...core.read.report import Progress, Report, Summary
@@ -338,16 +340,16 @@ class Reader(ChunkReader[Chunk, Message]):
                 if message.timestamp is not None and message.timestamp >= timestamp:
                     return message.offset
 
-    def last(self, count: int) -> list[Located]:
+    def last(self, count: int, choice: Choice | None = None) -> list[Located]:
         """The last `count` messages, oldest first, read backwards by their trailing sizes.
 
         If messages among them are missing it raises `Gap`, whose `after` has those that follow. `damages` has the gap
         before the oldest segment that was read, if there is one, and says if synced messages after the last one are
         missing.
         """
-        return raise_gap(self.last_to_gap(count), count, self.damages)
+        return raise_gap(self.last_to_gap(count, choice), count, self.damages)
 
-    def last_to_gap(self, count: int) -> list[Located]:
+    def last_to_gap(self, count: int, choice: Choice | None = None) -> list[Located]:
         """The same; a gap ends them, and is in `damages`."""
         if count < 0:
             raise WrongUse(f"cannot give the last {count} messages")
@@ -360,7 +362,7 @@ class Reader(ChunkReader[Chunk, Message]):
             if len(found) >= count:
                 break
             try:
-                found.extend(self._last_of(segments, number, count - len(found)))
+                found.extend(self._last_of(segments, number, count - len(found), choice))
             except Gap as error:
                 gap = (Damage(str(error.file), error.position, error.position, error.reason, "gap"),)
                 break
@@ -386,7 +388,7 @@ class Reader(ChunkReader[Chunk, Message]):
         gap = self.gap_before(segment, last + 1)
         return (gap,) if gap.kind == "gap" else ()
 
-    def _last_of(self, segments: list[Segment], number: int, count: int) -> list[Located]:
+    def _last_of(self, segments: list[Segment], number: int, count: int, choice: Choice | None = None) -> list[Located]:
         """The last messages of one segment, newest first."""
         segment = segments[number]
         found: list[Located] = []
@@ -400,6 +402,9 @@ class Reader(ChunkReader[Chunk, Message]):
                     self.damages = (ending.damage,)
             else:
                 self._check_joined(segment, ending, segments[number + 1])
+            if choice is not None:
+                following = segments[number + 1] if number + 1 < len(segments) else None
+                return self._last_chosen(segment, following, count, choice)
             end, expected, checked_from = ending.position, ending.next_offset - 1, ending.position
             while len(found) < count and end > 0:
                 answer = step_back(file, end)
@@ -416,6 +421,16 @@ class Reader(ChunkReader[Chunk, Message]):
         finally:
             file.close()
         return found
+
+    def _last_chosen(self, segment: Segment, following: Segment | None, count: int, choice: Choice) -> list[Located]:
+        """The last chosen messages of one segment, newest first."""
+        torn_tail = self.torn_tail  # of the last segment, which was read first
+        found: deque[Located] = deque(maxlen=count)
+        for item in choice.through(self.segment_chunks(segment, following, None, None, "failfast")):
+            if not isinstance(item, Damage) and item[1]:
+                found.extend(located(*item))
+        self.torn_tail = torn_tail
+        return list(reversed(found))
 
     def _check_joined(self, segment: Segment, ending: End, following: Segment) -> None:
         """Raise if there is damage between the last message of a segment and the first one of the next."""
@@ -475,6 +490,6 @@ def message_as_json(located: Located) -> dict[str, Any]:
     }
 
 
-def located(chunk: Chunk) -> Iterator[Located]:
-    """The messages of a chunk with their places."""
-    return located_in(chunk, kernel.messages(chunk.data, chunk.start, chunk.stop, chunk.count))
+def located(chunk: Chunk, rows: Sequence[int] | None = None) -> Iterator[Located]:
+    """The messages of a chunk with their places, or those of some rows."""
+    return located_in(chunk, kernel.messages(chunk.data, chunk.start, chunk.stop, chunk.count), rows)

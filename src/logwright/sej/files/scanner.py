@@ -23,6 +23,8 @@ from ...core.bytes.outcome import Damage, Mode, check_mode
 from ...core.format import Located
 from ...core.io.disk import REAL_DISK, Disk, File
 from ...core.io.watch import Watch
+from ...core.read.chunk import Choice
+from ...core.read.chunk_reader import chosen_in
 from ...core.read.files_scanner import DEFAULT_TIMEOUT_SECONDS, FollowingAll, FollowingRecords, Waiting
 from ...core.write.closing import Closing
 from ...errors import Closed, DamagedJournal, NotFound, Truncated
@@ -31,7 +33,7 @@ from ..bytes.layout import SEGMENT_DIRECTORY
 from ..bytes.records import Message
 from .ending import find_end, synced_end
 from .index import indexed_end
-from .reader import Reader, located
+from .reader import Reader
 from .segment import Chunk, Cursor, Segment, find_truncation, judge, step_back, unchecked
 
 _NEAR_MESSAGES: Final = 1000
@@ -146,13 +148,13 @@ class Scanner(Closing, Generic[T]):
             return cast("list[T]", [item])
         return cast("list[T]", kernel.messages(item.data, item.start, item.stop, item.count))
 
-    def located(self) -> Iterator[Located | Damage]:
-        """The same messages, each with the place of its bytes."""
+    def located(self, choice: Choice | None = None) -> Iterator[Located | Damage]:
+        """The same messages, each with the place of its bytes; of those that a choice chooses."""
         while (item := self._wait_for(self.timeout)) is not None:
             if isinstance(item, Damage):
                 yield item
             else:
-                yield from located(item)
+                yield from chosen_in(item, self._reader.decoded, choice)
 
     def _wait_for(self, timeout: float | None) -> Chunk | Damage | None:
         deadline = None if timeout is None else time.monotonic() + timeout

@@ -25,6 +25,7 @@ from typing import Any, Final
 from ...core.bytes.outcome import Damage
 from ...core.format import Located
 from ...core.io.disk import REAL_DISK, Buffer, Disk
+from ...core.read.chunk import Choice
 from ...core.read.parts import PartsReader
 from ...errors import DamagedJournal, NotFound, WrongUse
 from ..bytes.layout import NO_TIMESTAMP, SEGMENT_DIRECTORY
@@ -185,7 +186,7 @@ class ShardedReader(PartsReader[Message]):
 
     messages = PartsReader.records
 
-    def last(self, count: int) -> list[Located]:
+    def last(self, count: int, choice: Choice | None = None) -> list[Located]:
         """The last messages of all shards together, by time, oldest first; each shard's own stay in their order.
 
         `damages` has the gaps that end them in a shard, or come before the oldest segment of it that was read. If there
@@ -196,7 +197,8 @@ class ShardedReader(PartsReader[Message]):
         unseen: set[str] = set()  # the segments of which no message is among the last ones
         for shard, reader in self._each():
             with self._naming(shard):
-                ends.append([self._seen(shard, item) for item in reader.last_to_gap(count)])
+                own = None if choice is None else choice.within(shard)
+                ends.append([self._seen(shard, item) for item in reader.last_to_gap(count, own)])
                 damages += [self._seen(shard, damage) for damage in reader.damages]
                 unseen.update(item.file for item in ends[-1])
         heap = [(-_time_of(items[-1]), -number) for number, items in enumerate(ends) if items]

@@ -19,6 +19,7 @@ from ...core.bytes.outcome import Damage, Mode, check_mode
 from ...core.format import Located
 from ...core.io.disk import REAL_DISK, Disk
 from ...core.io.watch import POLL_SECONDS, Watch
+from ...core.read.chunk import Choice
 from ...core.read.files_scanner import DEFAULT_TIMEOUT_SECONDS
 from ...core.write.closing import Closing
 from ...errors import Closed, NotFound
@@ -96,14 +97,15 @@ class ShardedScanner(Closing):
         shard, next_item = self._pending.popleft()
         return shard.name, next_item
 
-    def located(self) -> Iterator[Located | Damage]:
-        """The same messages with their places, relative to the root."""
+    def located(self, choice: Choice | None = None) -> Iterator[Located | Damage]:
+        """The same messages with their places, relative to the root; of those that a choice chooses."""
         while (found := self._wait_for(self.timeout)) is not None:
             shard, item = found
             if isinstance(item, Damage):
                 yield item
                 continue
-            for place in located(item):
+            own = None if choice is None else choice.within(shard.name)
+            for place in located(item, None if own is None else own.rows(item)):
                 yield in_shard(shard, place)
 
     def _wait_for(self, timeout: float | None) -> tuple[Shard, Chunk | Damage] | None:

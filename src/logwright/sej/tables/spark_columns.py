@@ -52,6 +52,9 @@ class MessageColumns(Columns):
     """The columns of messages."""
 
     typed = TYPED
+    key = "key"
+    contents = ("key", "value")
+    payload = "value"
 
     def schema(self, names: Sequence[str] | None = None, *, sharded: bool = False) -> pa.Schema:
         return columns.schema(names, sharded=sharded)

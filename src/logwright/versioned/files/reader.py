@@ -8,7 +8,6 @@ state that results. What happens at damage, and at a torn tail of the active jou
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any, ClassVar, Final
 from ...core.bytes.outcome import Damage, Mode, check_mode
 from ...core.format import Located
 from ...core.io.disk import REAL_DISK, Disk, File
+from ...core.read.chunk import Choice
 from ...core.read.chunk_reader import FilesReader
 from ...core.read.chunk_reader import located as located_in
 from ...core.read.report import Progress, Report, Summary
@@ -62,6 +62,7 @@ class Reader(FilesReader[Chunk, JournalFile, Entry]):
     records_name = "entries"
     first_position = HEADER_BYTES
     counted_by: ClassVar = {"copies": True}
+    scanned_by: ClassVar = counted_by
     resumed_by: ClassVar = {"resumed": True}
     row_fields = ROW_FIELDS
     states_by_time = True
@@ -164,10 +165,16 @@ class Reader(FilesReader[Chunk, JournalFile, Entry]):
         return kernel.entries(chunk.data, chunk.start, chunk.stop, chunk.count)
 
     def _scan(
-        self, start: int | None, stop: int | None, mode: Mode, progress: Progress | None
+        self, start: int | None, stop: int | None, mode: Mode, progress: Progress | None, choice: Choice | None
     ) -> Iterator[Located | Damage]:
-        """Every record with the place of its bytes: of each file the metadata, then its entries, copies included."""
+        """Every record with the place of its bytes: of each file the metadata, then its entries, copies included.
+
+        A choice is made among entries.
+        """
         check_mode(mode)
+        if choice is not None:
+            yield from self._scan_chosen(start, stop, mode, progress, choice)
+            return
         yield from self.half_repaired(mode)
         with self.snapshot() as files:
             for item in self._snapshot_items(files, start, stop, mode, progress, copies=True):
@@ -337,15 +344,15 @@ class Reader(FilesReader[Chunk, JournalFile, Entry]):
                         return _first_not_earlier(item, timestamp)
         return self.next
 
-    def last_of(self, files: Snapshot[JournalFile], number: int, count: int) -> list[Located]:
-        """The last changes of one file."""
+    def file_chunks(self, *what: Any, **how: Any) -> Iterator[Chunk | Damage]:
+        """The chunks of one file, without its metadata."""
+        return (item for item in self.file_items(*what, **how) if not isinstance(item, Head))
+
+    def last_chunks(self, files: Snapshot[JournalFile], number: int) -> Iterator[Any]:
+        """The chunks of one file, without the copies of earlier changes at its beginning."""
         source = files.files[number]
-        changes_at = self.changes_start(files, number)
-        found: deque[Located] = deque(maxlen=count)
-        for item in self.file_items(source, files.file(source), None, None, "failfast", changes_at=changes_at):
-            if isinstance(item, Chunk):
-                found.extend(located(item))
-        return list(found)
+        at = self.changes_start(files, number)
+        return self.file_chunks(source, files.file(source), None, None, "failfast", changes_at=at)
 
     # --- the state -------------------------------------------------------------------------------------------------
 

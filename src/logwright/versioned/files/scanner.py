@@ -20,13 +20,14 @@ from typing import Unpack, overload
 
 from ...core.bytes.outcome import Damage, Mode
 from ...core.format import Located
-from ...core.read.chunk import Bound
+from ...core.read.chunk import Bound, Choice
+from ...core.read.chunk_reader import chosen_in
 from ...core.read.files_scanner import FilesScanner, Following, FollowingAll, FollowingRecords, Item
 from ...errors import Gap
 from ..bytes.records import Entry
 from .files import POSITION_BITS, active_name, list_stores
 from .places import find, mark_of
-from .reader import Reader, located
+from .reader import Reader
 
 
 class Scanner(FilesScanner[Item]):
@@ -73,17 +74,17 @@ class _Store:
         self._number = reader.first if start is None else start
         self._mark = mark_of(reader, self._number)
 
-    def read(self, mode: Mode) -> Iterator[Located | Damage]:
+    def read(self, mode: Mode, choice: Choice | None = None) -> Iterator[Located | Damage]:
         self._number, reason = find(self._reader, self._number, self._mark)
         yield from self._tell_gap(mode, reason)
         number = self._number
         try:
-            yield from self._read(mode)
+            yield from self._read(mode, choice)
         finally:
             if self._number != number:
                 self._mark = mark_of(self._reader, self._number)
 
-    def _read(self, mode: Mode) -> Iterator[Located | Damage]:
+    def _read(self, mode: Mode, choice: Choice | None) -> Iterator[Located | Damage]:
         for item in self._reader.chunks(self._number, mode=mode):
             if isinstance(item, Damage):
                 if item.kind == "torn_tail":
@@ -95,9 +96,10 @@ class _Store:
                 yield item
             else:
                 base = item.source.first_number
-                for found in located(item):
+                for found in chosen_in(item, self._reader.decoded, choice):
                     self._number = base + found.span.end
                     yield found
+                self._number = base + item.end
         self._leave_finished()
 
     def _leave_finished(self) -> None:

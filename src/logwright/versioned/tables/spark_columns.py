@@ -61,6 +61,9 @@ class ChangeColumns(OwnColumns):
     """The columns of the changes of stores."""
 
     typed = TYPED
+    key = "k"
+    contents = ("k", "o")
+    payload = "o"
     own = _OWN
     made_from = _SOURCES
 

@@ -20,7 +20,7 @@ from typing import Unpack, overload
 
 from ...core.bytes.outcome import Damage, Mode
 from ...core.format import Located
-from ...core.read.chunk import Bound
+from ...core.read.chunk import Bound, Choice
 from ...core.read.chunk_reader import located
 from ...core.read.files_scanner import FilesScanner, Following, FollowingAll, FollowingRecords, Item
 from ...errors import Truncated
@@ -75,7 +75,7 @@ class _Journal:
         self._passed: tuple[int, int] | None = None
         """The last transaction that was seen, and its index: reading continues from there, not from the beginning."""
 
-    def read(self, mode: Mode) -> Iterator[Located | Damage]:
+    def read(self, mode: Mode, choice: Choice | None = None) -> Iterator[Located | Damage]:
         with self._reader.snapshot() as files:
             for source in files.files:
                 file = files.file(source)
@@ -90,6 +90,8 @@ class _Journal:
                             yield item
                         continue
                     starts = item.starts()
-                    for row, found in enumerate(located(item, decoded(item))):
+                    rows = range(item.count) if choice is None else choice.rows(item)
+                    for row, found in zip(rows, located(item, decoded(item), rows), strict=True):
                         self._number, self._passed = starts[row + 1], (starts[row], item.index + row)
                         yield found
+                    self._number, self._passed = starts[-1], (starts[-2], item.index + item.count - 1)

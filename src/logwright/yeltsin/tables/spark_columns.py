@@ -66,6 +66,8 @@ class OperationColumns(OwnColumns):
     """The columns of the operations on pages."""
 
     typed = TYPED
+    key = "page"
+    contents = ("before", "after")
     own = _OWN
     made_from = _SOURCES
 
