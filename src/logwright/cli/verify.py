@@ -37,8 +37,8 @@ def command(path: Path, strict: bool, format_name: str | None, as_json: bool) ->
     is sound, with known losses, and the exit code is 0 unless --strict is given.
 
     If PATH is a directory that is no journal itself, all journals below it are checked: a line for each, with its first
-    problem, and a sum. What cannot be read does not stop the rest: a file is a problem of its journal, a directory makes
-    the exit code 2. In JSON there is an object for each, with `journal`, and with `error` if it cannot be read.
+    problem, and a sum. What cannot be read does not stop the rest: a file is a problem of its journal, a directory
+    makes the exit code 2. In JSON there is an object for each, with `journal`, and `error` if it cannot be read.
     """
     if format_name is None and _is_tree(path):
         return _verify_tree(path, strict, as_json)
@@ -132,13 +132,13 @@ def _verify_tree(path: Path, strict: bool, as_json: bool) -> int:
             style = "" if report.sound else RED
             cells = (report.format, str(report.records), format_size(report.bytes), _found(report) + first)
             table.add(journal.name, *cells, style=style)
-        for name, format, error in unreadable:
+        for name, format, refusal in unreadable:
             code = WRONG_USE
             total.unreadable += 1
             if as_json:
-                print_json({"journal": name, "format": format or None, "error": str(error)})
+                print_json({"journal": name, "format": format or None, "error": str(refusal)})
             else:
-                table.add(name, format or "-", "-", "-", f"not readable: {error}", style=RED)
+                table.add(name, format or "-", "-", "-", f"not readable: {refusal}", style=RED)
     if not as_json:
         print_line(total.describe())
     return code
