@@ -38,6 +38,7 @@ VERBS: Final = {
     "history": "All changes of one key or item.",
     "diff": "What changed between two points.",
     "sql": "SQL over journals, in one query or at a prompt.",
+    "append": "Lines on standard input become records.",
     "convert": "To Parquet, to another journal, or from Parquet.",
     "offsets": "The offsets of the consumers.",
     "reset": "Move a consumer to an offset or a time.",
@@ -100,6 +101,8 @@ def _command(name: str) -> click.Command | None:
             from .state import diff as command
         case "sql":
             from .sql import command
+        case "append":
+            from .append import command
         case "convert":
             from .convert import command
         case "offsets":

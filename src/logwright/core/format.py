@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol, overl
 from ..errors import LogwrightError, NotFound, UnknownFormat, WrongUse
 from .bytes.outcome import Damage, Mode, RecordsOnly, Span
 from .io.disk import REAL_DISK, Disk
+from .io.durability import SyncLike
 from .options import suggest
 from .read.chunk import Bound, Choice
 from .read.report import Progress, Report, Summary
@@ -445,6 +446,10 @@ class Format(ABC):
         If a directory holds several journals, rows that name none go to `name`.
         """
         return self.open_writer(directory, disk=disk)
+
+    def open_appender(self, path: Path, part: str, *, sync: SyncLike) -> BatchWriter:
+        """Open the journal at a path, or the shard or queue `part` of it, for rows of whole records."""
+        return self.open_writer(path / part if part else path, sync=sync)
 
     @property
     @abstractmethod

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ..core.bytes.outcome import Damage, Mode
 from ..core.format import BatchWriter, Evidence, Follower, Format, Reader, States
 from ..core.io.disk import REAL_DISK, Disk
+from ..core.io.durability import SyncLike
 from ..core.publish.manifest import Target
 from ..core.publish.restore import Restore
 from ..core.read.splits import Splits
@@ -58,6 +59,13 @@ class VersionedFormat(Format):
 
     def open_target(self, directory: Path, name: str, *, disk: Disk = REAL_DISK) -> BatchWriter:
         return StoresWriter(directory, name, disk=disk)
+
+    def open_appender(self, path: Path, part: str, *, sync: SyncLike) -> BatchWriter:
+        """Open a store by the path of its journal, or the stores of a directory."""
+        parsed = parse_name(path.name)
+        if parsed is not None:
+            return StoresWriter(path.parent, part or parsed[0], sync=sync)
+        return StoresWriter(path, part or path.name, sync=sync)
 
     @property
     def repairs(self) -> Repairs:

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ..core.bytes.outcome import Mode
 from ..core.format import BatchWriter, Evidence, Follower, Format, Reader
 from ..core.io.disk import REAL_DISK, Disk
+from ..core.io.durability import SyncLike
 from ..core.publish.restore import Restore
 from ..core.read.splits import Splits
 from ..core.repair.plan import Repairs
+from .bytes.layout import JOURNAL_SUFFIX
 from .model import journal
 from .tables.journal_target import JournalTarget
 
@@ -45,6 +47,11 @@ class YeltsinFormat(Format):
 
     def open_target(self, directory: Path, name: str, *, disk: Disk = REAL_DISK) -> BatchWriter:
         return JournalTarget(directory, name, disk=disk)
+
+    def open_appender(self, path: Path, part: str, *, sync: SyncLike) -> BatchWriter:
+        """Open a journal by its path, or the journal of a directory that has its name."""
+        directory = path if path.suffix != JOURNAL_SUFFIX else path.parent
+        return JournalTarget(directory, path.name, sync=sync, whole=True)
 
     @property
     def repairs(self) -> Repairs:

@@ -14,7 +14,7 @@ aside by a recovery. It is null beyond 63 bits.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import ClassVar, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -57,6 +57,13 @@ class RecordColumns(OwnColumns):
     key = "segment"
     contents = ("data",)
     payload = "data"
+    json_fields: ClassVar = {
+        "kind": pa.string(),
+        "data": pa.binary(),
+        "checked": pa.uint64(),
+        "current": pa.uint64(),
+    }
+    json_ignored = ("segment", "generation")
     own = _OWN
     made_from = _SOURCES
 

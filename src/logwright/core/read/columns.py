@@ -8,7 +8,7 @@ format's own columns, and `sources` names the columns that it needs.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 if TYPE_CHECKING:
@@ -41,6 +41,17 @@ class Columns(ABC):
     """The typed columns with what users stored, for searching."""
     payload: ClassVar[str | None] = None
     """The typed column whose values can be decoded."""
+
+    json_fields: ClassVar[Mapping[str, pa.DataType]]
+    """The fields of `dump --json` that a writer needs, with the types of their columns: bytes are base64 there."""
+    json_ignored: ClassVar[Sequence[str]] = ()
+    """Other fields of `dump --json`, which the journal determines."""
+    part_field: ClassVar[str | None] = None
+    """The field that names the shard, queue or store of a record, if there are several."""
+
+    def json_rows(self) -> Callable[[Mapping[str, Any]], Sequence[Mapping[str, Any]]]:
+        """A function that returns the rows of each record of `dump --json` in turn; none if it need not be written."""
+        return lambda fields: [fields]
 
     @abstractmethod
     def schema(self, names: Sequence[str] | None = None, *, sharded: bool = False) -> pa.Schema:

@@ -15,7 +15,7 @@ were read before their file was rotated and renamed. It is null beyond 63 bits.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import ClassVar, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -74,6 +74,16 @@ class QueueColumns(OwnColumns):
     key = "queue"
     contents = ("data",)
     payload = "data"
+    json_fields: ClassVar = {
+        "op": pa.string(),
+        "xid": pa.int32(),
+        "count": pa.int32(),
+        "added": pa.timestamp("ms", tz="UTC"),
+        "expires": pa.timestamp("ms", tz="UTC"),
+        "data": pa.binary(),
+    }
+    json_ignored = ("queue",)
+    part_field = "queue"
     own = _OWN
     made_from = _SOURCES
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -55,6 +55,14 @@ class MessageColumns(Columns):
     key = "key"
     contents = ("key", "value")
     payload = "value"
+    json_fields: ClassVar = {
+        "value": pa.binary(),
+        "key": pa.binary(),
+        "type": pa.uint8(),
+        "timestamp": pa.timestamp("ns", tz="UTC"),
+    }
+    json_ignored = ("offset", "shard")
+    part_field = "shard"
 
     def schema(self, names: Sequence[str] | None = None, *, sharded: bool = False) -> pa.Schema:
         return columns.schema(names, sharded=sharded)

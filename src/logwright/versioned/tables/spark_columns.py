@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
-from typing import Final
+from typing import Any, ClassVar, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -64,6 +64,7 @@ class ChangeColumns(OwnColumns):
     key = "k"
     contents = ("k", "o")
     payload = "o"
+    json_fields: ClassVar = {"t": pa.uint64(), "k": pa.string(), "o": pa.json_(), "store": pa.string()}
     own = _OWN
     made_from = _SOURCES
 
@@ -102,6 +103,24 @@ class ChangeColumns(OwnColumns):
 
     def check(self, batch: pa.RecordBatch) -> None:
         next(columns.from_arrow(batch), None)
+
+    def json_rows(self) -> Callable[[Mapping[str, Any]], Sequence[Mapping[str, Any]]]:
+        """Without the heads of files, and without the copies of earlier changes that follow them."""
+        latest: dict[Any, int] = {}
+        copied: dict[Any, int] = {}
+
+        def rows(fields: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+            store, time = fields.get("store"), fields.get("t")
+            if "initialized" in fields:
+                copied[store] = latest.get(store, -1)
+                return ()
+            if isinstance(time, int):
+                if time <= copied.get(store, -1):
+                    return ()
+                latest[store] = max(time, latest.get(store, -1))
+            return [fields]
+
+        return rows
 
     def as_messages(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         return columns.as_messages(batch)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ...core.io.disk import REAL_DISK, Disk
+from ...core.io.durability import SyncLike
 from ...core.write.closing import Closing
 from ..files.files import check_store_name
 from ..model.store import VersionedKVStore
@@ -37,12 +38,14 @@ class StoresWriter(Closing):
         *,
         most_open: int = _MOST_OPEN,
         gathered_bytes: int = _MOST_GATHERED_BYTES,
+        sync: SyncLike = "none",
         disk: Disk = REAL_DISK,
     ) -> None:
         """Rows without a store go to `default`, which is there in any case."""
         self._directory = Path(directory)
         self._default = default
         self._disk = disk
+        self._sync = sync
         self._most_open = most_open
         self._most_gathered_bytes = gathered_bytes
         self._stores: dict[str, VersionedKVStore] = {}  # that which was used last comes last
@@ -85,7 +88,7 @@ class StoresWriter(Closing):
         if found is None:
             if len(self._stores) >= self._most_open:
                 self._stores.pop(next(iter(self._stores))).close()
-            found = VersionedKVStore(self._directory, name, clock=self._tell, disk=self._disk)
+            found = VersionedKVStore(self._directory, name, sync=self._sync, clock=self._tell, disk=self._disk)
         self._stores[name] = found
         return found
 

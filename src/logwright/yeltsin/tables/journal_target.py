@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ...core.io.disk import REAL_DISK, Disk, make_directories
+from ...core.io.durability import SyncLike
 from ...core.write.closing import Closing
 from ...errors import WrongUse
 from ..bytes.layout import COMPLETE, COMPLETION, JOURNAL_SUFFIX
@@ -39,11 +40,15 @@ class JournalTarget(Closing):
 
     format = "yeltsin"
 
-    def __init__(self, directory: Path | str, name: str, *, disk: Disk = REAL_DISK) -> None:
+    def __init__(
+        self, directory: Path | str, name: str, *, sync: SyncLike = "none", whole: bool = False, disk: Disk = REAL_DISK
+    ) -> None:
+        """`whole` says that no transaction continues in the next batch."""
         directory = Path(directory)
         make_directories(disk, directory)
         file = name if name.endswith(JOURNAL_SUFFIX) else name + JOURNAL_SUFFIX
-        self._journal = TransactionJournal(directory / file, disk=disk)
+        self._journal = TransactionJournal(directory / file, sync=sync, disk=disk)
+        self._whole = whole
         self._rows = 0
         self._number: int | None = None
         self._operations: list[Operation] = []
@@ -68,6 +73,9 @@ class JournalTarget(Closing):
                 self._operations.append(operation_of(number, row))
             self._end_data = row.get("end_data") or b""
             self._rows += 1
+        if self._whole:
+            self._finish()
+            self._number = None
         return int(batch.num_rows)
 
     def _finish(self) -> None:
@@ -96,6 +104,15 @@ def check_names(names: Sequence[str]) -> None:
     """Raise `WrongUse` for columns that cannot become operations."""
     if "op" not in names or "page" not in names:
         raise WrongUse(f"there is no op, or no page, among {', '.join(names) or 'no columns'}")
+
+
+def check_rows(batch: Any) -> None:
+    """Raise `WrongUse` for rows that cannot become operations, or a transaction that cannot be written."""
+    for number, row in enumerate(batch.to_pylist()):
+        if row["op"] != END:
+            operation_of(number, row).validate()
+        if (row.get("outcome") or OUTCOMES[COMPLETION]) not in ENDS:
+            raise WrongUse(f"a transaction that is {row['outcome']} cannot be written: it would be cut off")
 
 
 def operation_of(number: int, row: dict[str, Any]) -> Operation:

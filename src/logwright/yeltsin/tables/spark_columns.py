@@ -14,17 +14,20 @@ order by `position`. A transaction without any has a row `end`.
 from __future__ import annotations
 
 import base64
+import itertools
 import json
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Final
 
 import pyarrow as pa
 
 from ...core.arrow.columns import signed
 from ...core.arrow.spark_columns import OwnColumns, microseconds, scaled, sizes
 from ...core.read.columns import BATCH_BYTES
+from ...errors import WrongUse
+from ..bytes.records import END
 from . import columns
-from .journal_target import check_names
+from .journal_target import check_names, check_rows
 
 TYPED: Final = pa.schema(
     [
@@ -68,6 +71,21 @@ class OperationColumns(OwnColumns):
     typed = TYPED
     key = "page"
     contents = ("before", "after")
+    json_fields: ClassVar = {
+        "transaction": pa.int64(),
+        "timestamp": pa.timestamp("s", tz="UTC"),
+        "flags": pa.uint8(),
+        "outcome": pa.string(),
+        "op": pa.string(),
+        "page": pa.uint64(),
+        "page_offset": pa.int32(),
+        "before": pa.binary(),
+        "after": pa.binary(),
+        "free_before": pa.uint64(),
+        "free_after": pa.uint64(),
+        "end_data": pa.binary(),
+    }
+    json_ignored = ("previous", "next", "complete", "offset", "operation", "gaps", "journal")
     own = _OWN
     made_from = _SOURCES
 
@@ -104,6 +122,21 @@ class OperationColumns(OwnColumns):
 
     def check(self, batch: pa.RecordBatch) -> None:
         check_names(batch.schema.names)
+        check_rows(batch)
+
+    def json_rows(self) -> Callable[[Mapping[str, Any]], Sequence[Mapping[str, Any]]]:
+        """A row for each operation of a transaction, or one row for a transaction without any."""
+        numbers = itertools.count()
+
+        def rows(fields: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+            operations = fields.get("operations")
+            if not isinstance(operations, list) or not all(isinstance(each, dict) for each in operations):
+                raise WrongUse("operations is not a list of objects")
+            whole = {name: value for name, value in fields.items() if name != "operations"}
+            number = next(numbers)
+            return [{**whole, **each, "transaction": number} for each in operations or [{"op": END, "page": 0}]]
+
+        return rows
 
     def as_messages(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         return columns.as_messages(batch)
