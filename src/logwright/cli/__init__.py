@@ -32,6 +32,7 @@ VERBS: Final = {
     "dump": "Every record in journal order.",
     "tail": "The last records; with -f also new ones.",
     "count": "Count records, in a range.",
+    "stats": "Records and bytes by key, type, operation and minute.",
     "verify": "Check everything; each problem with its file and position.",
     "repair": "Preview, carry out or undo a repair.",
     "state": "The state of the journal, now or at a time.",
@@ -89,6 +90,8 @@ def _command(name: str) -> click.Command | None:
             from .tail import command
         case "count":
             from .count import command
+        case "stats":
+            from .stats import command
         case "verify":
             from .verify import command
         case "repair":
