@@ -289,7 +289,8 @@ class _Planner:
             if kept.span.end < salvage.size:
                 self._steps.append(Cut(segment.name, kept.span.end, salvage.size, salvage.reason))
         self._fit_checksums(salvage, folder, replaced)
-        self._fit_index(salvage, replaced)
+        if salvage.fixes or len(pieces) > 1 or kept.span.end < salvage.size:
+            self._fit_index(salvage, replaced)
         for piece in moved if not self._reader.is_single_file else ():
             self._derived.append(f"{INDEX_DIRECTORY}/{piece.first_offset:016x}.idx")
 
