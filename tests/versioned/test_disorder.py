@@ -315,6 +315,26 @@ def test_copy_of_the_active_journal_named_old_is_damage_that_nothing_decides(has
     assert Reader(path).verify().sound
 
 
+def test_archive_that_is_there_twice_is_damage_though_all_of_it_is_a_state(tmp_path: Path) -> None:
+    model = Model(START)
+    for number, key in enumerate("abcab"):
+        model.change(Entry(START + (number + 1) * SECOND, key, number))
+        if number in (1, 3):
+            model.rotate()
+    path = model.write(tmp_path)
+    archive = tmp_path / archive_name("cars", model.archives[0][0])
+    copy = tmp_path / archive_name("cars", model.archives[0][0] + 1000)
+    copy.write_bytes(archive.read_bytes())
+    assert {problem.kind for problem in Reader(path).verify().problems} == {"gap"}
+    with pytest.raises(DamagedJournal):
+        VersionedRecovery.load(path).history("a")
+    found = plan(path)
+    assert found.empty
+    assert "move one of them away" in found.left[0]
+    copy.unlink()
+    assert Reader(path).verify().sound
+
+
 # --- archives that have each other's names ----------------------------------------------------------------------------
 
 

@@ -22,6 +22,7 @@ from logwright.versioned.bytes import codec, kernel
 from logwright.versioned.bytes.layout import HEADER_BYTES
 from logwright.versioned.files import repair
 from logwright.versioned.files.buffer import MARK_TAIL_BYTES, find_mark
+from logwright.versioned.files.files import archive_name
 from logwright.versioned.model.replay import difference, replay
 from tests.support.counts import COUNTS
 from tests.support.damage import cut, drop, files_accident, flip_bit, insert, overwrite
@@ -217,6 +218,57 @@ def to_swapped_archives(whole: dict[str, bytes], dice: random.Random) -> Acciden
     return Accident(what, found.left, {names.get(name, name) for name in found.gone})
 
 
+def to_names(whole: dict[str, bytes], dice: random.Random) -> Accident:
+    """One to three files are copied, renamed, left over or damaged."""
+    left, gone, labels = dict(whole), set[str](), []
+    for _ in range(dice.choice((1, 1, 2, 3))):
+        kind = dice.choice(("duplicate", "rename", "copy to .old", "rename to .old", "temporary", "archive", "remove"))
+        archives = [name for name in left if name.endswith(".zz")]
+        match kind:
+            case "duplicate" | "rename" if archives and OLD not in left:
+                name = dice.choice(archives)
+                other = archive_name("cars", in_order_of_time(name)[1] + dice.choice((-333_333, -50, 1, 100, 333_333)))
+                if other not in left:
+                    left[other] = left[name] if kind == "duplicate" else left.pop(name)
+                    labels.append(f"{kind} {name} to {other}")
+            case "copy to .old" | "rename to .old" if "cars.jrn" in left and OLD not in left:
+                left[OLD] = left["cars.jrn"] if kind.startswith("copy") else left.pop("cars.jrn")
+                labels.append(kind)
+            case "temporary":
+                name = dice.choice(["cars.jrn", *archives])
+                data = left.get(name, b"")
+                left[f"{name}.tmp"] = dice.choice((b"", data, data[: len(data) // 2], dice.randbytes(100)))
+                labels.append(f"{name}.tmp")
+            case "archive" if archives:
+                name = dice.choice(archives)
+                damage = dice.choice((flip_any_bit, append_garbage, zero_bytes, cut_anywhere))
+                left[name] = damage(left[name], dice)
+                labels.append(f"{damage.__name__} of {name}")
+            case "remove" if left:
+                name = dice.choice(list(left))
+                del left[name]
+                gone |= {name} & whole.keys()
+                labels.append(f"remove {name}")
+    return Accident(", ".join(labels), left, gone)
+
+
+def flip_any_bit(data: bytes, dice: random.Random) -> bytes:
+    return flip_bit(data, dice.randrange(8 * len(data)))
+
+
+def append_garbage(data: bytes, dice: random.Random) -> bytes:
+    return data + dice.randbytes(dice.choice((1, 40, 4096)))
+
+
+def zero_bytes(data: bytes, dice: random.Random) -> bytes:
+    start = dice.randrange(len(data))
+    return overwrite(data, start, bytes(min(40, len(data) - start)))
+
+
+def cut_anywhere(data: bytes, dice: random.Random) -> bytes:
+    return cut(data, dice.randrange(1, len(data)))
+
+
 class Trial:
     """One store and one accident."""
 
@@ -241,7 +293,7 @@ class Trial:
         return {repr(entry) for entry in self.changes if begun is None or entry.t <= begun}
 
     def run(self) -> None:
-        if not self.left:
+        if all(name.endswith(".tmp") for name in self.left):
             return  # nothing is there that could show it
         self.check_verify()
         self.check_opening()
@@ -383,6 +435,13 @@ def test_after_any_accident_to_entries_what_is_missing_is_in_the_account(block: 
 def test_after_two_archives_were_swapped_and_another_accident_one_repair_is_enough(block: int) -> None:
     noticed = try_seeds(range(150 * block, 150 * (block + 1)), to_swapped_archives)
     assert noticed >= 60
+    COUNTS.add("damages repaired", noticed, "versioned")
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_after_files_were_copied_renamed_and_damaged_one_repair_is_enough(block: int) -> None:
+    noticed = try_seeds(range(100 * block, 100 * (block + 1)), to_names)
+    assert noticed >= 25
     COUNTS.add("damages repaired", noticed, "versioned")
 
 

@@ -227,7 +227,7 @@ def _end_of_state(items: Items, source: JournalFile, state: State, begun: int) -
             if not left:
                 return position if entry.t > begun else None  # else it is one more copy
             value, time = left.pop(entry.k, (None, -1))
-            if entry.t != time or not same_value(entry.o, value):
-                return None
+            if entry.t != time or entry.t > begun or not same_value(entry.o, value):
+                return None  # what is later than the journal is no copy, though the one before it has it as well
             position = starts[row + 1]
     return position if not left else None
