@@ -102,7 +102,7 @@ class Compaction:
             self.run()
 
     def note_refill(self) -> None:
-        """The queue has read behind: items leave the journal, although it may not grow for a long time."""
+        """The queue has read behind: compaction may be worthwhile long before the journal grows again."""
         self._has_refilled = True
         self.run_if_refilled()
 

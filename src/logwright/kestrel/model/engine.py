@@ -87,7 +87,7 @@ class Engine(Memory):
         self._interval = None
         try:
             self._open_journal(path, sync, dialect, buffer_bytes, disk, self)
-            is_open(self)  # the last step: after it, the caller closes the engine
+            is_open(self)  # the last step: from now on the caller can close the engine
         except BaseException:
             self._abandon()
             raise
@@ -351,7 +351,7 @@ class Engine(Memory):
             return False  # those found have been removed or reserved: the caller must get them
 
     def give_back(self, removed: RemovedItems) -> None:
-        """Put items that were removed for a caller that did not get them back at the head, regardless of the limits.
+        """Return removed items to the head, because their caller did not get them. The limits do not apply.
 
         No operation does this, so the removals are cut off the end of the journal. If other operations follow them, or
         they are in another file, the journal is rewritten. If that fails or would take too long, the items are added at
@@ -503,7 +503,7 @@ class Engine(Memory):
             self.compact_if_due()
 
     def put_back_undelivered(self, xids: Sequence[int]) -> None:
-        """Put items that were reserved in this order for a caller that did not get them back at the head."""
+        """Return items to the head, in the order in which they were reserved: their caller did not get them."""
         with self.mutex:
             if self.is_usable:
                 self._put_back_as_listed([xid for xid in xids if self.is_open(xid)])
@@ -670,7 +670,7 @@ class Engine(Memory):
         super().close()
 
     def _remove_all(self) -> None:
-        # First the queue is made empty: some files of another queue would have another state.
+        # The queue is emptied first: a crash between the removals of two files would leave another state.
         self.compaction.erase()
         self._wake_all()
         self.remove_files()

@@ -154,8 +154,8 @@ class Moving:
         """Move items from the head of another queue to the tail of this one; returns their number.
 
         A crash in between may leave items in both queues: they are still reserved in the other one, and its next
-        opening puts them back at the head with one more attempt, which distinguishes them. Closing one of the two
-        queues waits for the batch that is being moved.
+        opening puts them back at the head with one more attempt, which distinguishes them. Closing this queue waits for
+        the batch that is being moved; closing the other one does not affect it.
         """
         count = 0
         while most is None or count < most:

@@ -170,7 +170,7 @@ class Stage(StageFiles[_StageFile]):
 
 
 class _RotatingWriter(Writer):
-    """A writer of a publisher, which holds the lock and keeps it."""
+    """A writer for a publisher, which holds the lock, keeps it, and has dealt with all earlier batches."""
 
     def __init__(self, disk: Disk, path: Path, lock: Lock) -> None:
         self._held_lock = lock
