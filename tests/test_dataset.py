@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import math
+import os
 import random
 import weakref
 from collections.abc import Callable, Iterator
@@ -455,6 +456,27 @@ def test_columns_need_no_quotes(demo: Path) -> None:
             sql(f"SELECT {', '.join(names)} FROM '{demo / name}:{table}' LIMIT 0")
 
 
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York", "Asia/Kathmandu"])
+def test_times_compare_in_any_time_zone(demo: Path, zone: str) -> None:
+    with duckdb.connect() as connection:
+        connection.execute(f"SET TimeZone = '{zone}'")
+        for when in ("2026-01-15 08:00:30+00", "2026-01-15 10:00:30+02", "2026-01-15T03:00:30-05:00"):
+            query_ = f"SELECT count(*) FROM '{demo / 'orders'}' WHERE timestamp < TIMESTAMPTZ '{when}'"
+            assert sql(query_, connection=connection).fetchall() == [(2,)]
+
+
+def test_journals_of_different_formats_are_joined(demo: Path) -> None:
+    orders, trucks = logwright.dataset(demo / "orders"), logwright.dataset(demo / "stores", "state")
+    times = orders.to_table(columns=["timestamp"])["timestamp"].to_pylist()
+    wanted = [
+        (row["k"], sum(time <= row["timestamp"] for time in times))
+        for row in as_rows(trucks.to_table(columns=["k", "timestamp"]))
+    ]
+    on = "o.timestamp <= s.timestamp GROUP BY s.k"
+    found = pairs(f"SELECT s.k, count(*) FROM '{demo}/stores:state' s JOIN '{demo}/orders' o ON {on}")
+    assert sorted(found) == sorted(wanted)
+
+
 def test_other_tables_of_a_connection_are_seen(demo: Path) -> None:
     with duckdb.connect() as connection:
         connection.execute("CREATE TABLE wanted AS SELECT 5 AS sequence")
@@ -466,13 +488,25 @@ def test_other_tables_of_a_connection_are_seen(demo: Path) -> None:
         }
 
 
-def test_hostile_name_of_a_journal_is_never_sql(tmp_path: Path) -> None:
-    for name in ["a'; DROP TABLE x; --", 'b"c', "d:items", "e.f", "g:state@now", "ü n", "h)"]:
-        with sej.Writer(tmp_path / name) as writer:
-            writer.append(b"1")
-        quoted = str(tmp_path / name).replace("'", "''")
-        assert pairs(f"SELECT count(*) FROM '{quoted}'") == [(1,)], name
-        assert pairs(f"SELECT count(*) FROM '{quoted}:messages'") == [(1,)], name
+HOSTILE = [
+    *(b"a'; DROP TABLE x; --", b'b"c', b"d:items", b"e.f", b"g:state@now", "ü n\u202e".encode(), b"h)", b"new\nline"),
+    *(b"$(touch evil)", b"`id`", b"range(10)", b"read_csv('x')", b"select", b"main.orders", b"C:\\data\\x", b"$1"),
+    *(b"bad\xff\xfe", b"\\xff", b"%s {} ?", b" lead", b"a--b", b"a[*b*]", b"\\", b"information_schema.tables"),
+    *(b"duckdb_tables()", b"sqlite_master", b"x.parquet", b"y.csv", b"glob*", b"tab\t"),
+]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_name_of_a_journal_is_never_sql(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: bytes) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = os.fsdecode(name)
+    with sej.Writer(Path(path)) as writer:
+        writer.append(b"1")
+    single, double = path.replace("'", "''"), path.replace('"', '""')
+    with duckdb.connect() as connection:
+        for quoted in (f"'{single}'", f'"{double}"', f"'{single}:messages'", f"'./{single}'", f"'{tmp_path}/{single}'"):
+            assert pairs(f"SELECT count(*) FROM {quoted}", connection=connection) == [(1,)], quoted
+    assert os.listdir(os.fsencode(tmp_path)) == [name]
 
 
 @pytest.mark.parametrize(
@@ -480,7 +514,12 @@ def test_hostile_name_of_a_journal_is_never_sql(tmp_path: Path) -> None:
     [
         ("SELECT price FROM 'orders'", r"\"price\" not found.*; 'orders' has offset, timestamp, .*, size$"),
         ("SELEC 1", "syntax error at or near"),
-        ("SELECT * FROM 'ordrs'", "Table with name ordrs does not exist"),
+        ("SELECT o.price FROM 'orders' o", r"column named \"price\"; 'orders' has offset, timestamp, .*, size$"),
+        ("SELECT * FROM 'ordrs'", "^there is no table, journal or file 'ordrs'; did you mean 'orders'\\?$"),
+        ("SELECT * FROM './ordrs:messages'", "journal or file './ordrs:messages'; did you mean './orders'\\?$"),
+        ("SELECT * FROM 'none/x'", "^there is no table, journal or file 'none/x'$"),
+        ("SELECT * FROM orders", "^there is no table orders; to query the journal .* quote it: 'orders'$"),
+        ("SELECT cout(*) FROM 'orders'", 'name cout does not exist! Did you mean "count'),
         ("SELECT * FROM 'orders:itms'", "journals of sej have no table 'itms'; there are records, damage, messages"),
         ("SELECT * FROM 'queues:items@now'", "only the table state of stores has a time"),
         ("SELECT * FROM 'stores:state@yesterday'", "yesterday"),

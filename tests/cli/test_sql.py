@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import csv
 import io
 import json
 import os
@@ -95,6 +96,32 @@ def test_values_that_python_or_json_lack_are_printed() -> None:
     assert late == {"a": "+290000-01-01T00:00:00", "b": "2026-01-15T12:00:00Z"}
     zone = run("sql", "SET TimeZone = 'Europe/Berlin'; SELECT TIMESTAMPTZ '2026-01-15 12:00:00Z' AS a", "--json")
     assert zone.object == {"a": "2026-01-15T12:00:00Z"}
+
+
+ODD = "SELECT NULL AS a, '\\xff\\x00z'::BLOB AS b, {'c': [1, NULL], 'd': '\\xfe'::BLOB} AS e, repeat('w', 5000) AS f"
+
+
+def test_nulls_bytes_nested_and_wide_values_in_every_form(tmp_path: Path) -> None:
+    wide = "w" * 5000
+    nested = {"c": [1, None], "d": "/g=="}
+    row = {"a": None, "b": "/wB6", "e": nested, "f": wide}
+    assert run("sql", ODD, "--json").object == row
+    assert list(csv.reader(run("sql", ODD, "--csv").lines)) == [
+        ["a", "b", "e", "f"],
+        ["", "\\xff\\x00z", json.dumps(nested), wide],
+    ]
+    assert run("sql", ODD).lines[1].split() == ["\\xff\\x00z", *json.dumps(nested).split(), wide]
+    for ending in ("csv", "jsonl", "parquet"):
+        assert run("sql", ODD, "--output", tmp_path / f"out.{ending}").code == 0
+    assert list(csv.reader((tmp_path / "out.csv").read_text().splitlines()))[1] == [
+        "",
+        "\\xff\\x00z",
+        json.dumps(nested),
+        wide,
+    ]
+    assert json.loads((tmp_path / "out.jsonl").read_text()) == row
+    (stored,) = pq.read_table(tmp_path / "out.parquet").to_pylist()
+    assert stored == {"a": None, "b": b"\xff\x00z", "e": {"c": [1, None], "d": b"\xfe"}, "f": wide}
 
 
 def test_empty_query_and_two_outputs_are_refused() -> None:

@@ -12,7 +12,9 @@ All names in a query that lead to one journal show it at one moment.
 
 from __future__ import annotations
 
+import difflib
 import functools
+import os
 import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -24,6 +26,7 @@ import pyarrow as pa
 
 from ..core.bytes.outcome import Damage, Mode, check_mode
 from ..core.format import is_there
+from ..core.io.file_names import as_text, name_of, printed
 from ..errors import LogwrightError, UnknownFormat, WrongUse
 from ..location import locate
 from .dataset import JournalDataset
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
 
 _TABLE: Final = re.compile(r"(\w+)(?:@(.+))?", re.DOTALL)
 """What may follow the path of a journal and a colon."""
+_MISSING_TABLE: Final = re.compile(r"Table with name (.+) does not exist")
 _INTERRUPT_SECONDS: Final = 0.02
 """How often a query that is to end is interrupted."""
 _BEFORE_TABLES: Final = ("from", "join", "describe", "desc", "summarize")
@@ -74,6 +78,7 @@ class Session:
         """Start a query; see `sql`. Journals are as they are when they are first read."""
         if not query.strip():
             raise WrongUse("the query is empty")
+        query = as_text(query)  # DuckDB takes UTF-8 only; other names are escaped
         with self._explaining():
             self._register(query)
             return self.connection.sql(query)
@@ -121,11 +126,15 @@ class Session:
             if table.failure is not None:
                 failure, table.failure = table.failure, None  # its traceback leads to the table
                 return failure
-        text = str(error).strip().split("\n")[0]
+        lines = [line.strip() for line in str(error).partition("\nLINE ")[0].splitlines() if line.strip()]
+        text = lines[0] if lines else type(error).__name__
+        missing = _MISSING_TABLE.search(text)
         if "column" in text.lower() and self.datasets:
             columns = (f"{name!r} has {', '.join(found.schema.names)}" for name, found in self.datasets.items())
-            text = f"{text.rstrip('!')}; {'; '.join(columns)}"
-        return WrongUse(text)
+            return WrongUse(f"{text.rstrip('!')}; {'; '.join(columns)}")
+        if missing is not None:
+            return WrongUse(_no_table(missing[1]))
+        return WrongUse(" ".join(lines) or text)
 
     def _register(self, query: str) -> None:
         """Make a view for each journal that the query names, unless the connection has a table of this name."""
@@ -165,12 +174,13 @@ class Session:
 
     def _journal(self, name: str) -> JournalDataset | None:
         """The dataset that a name in a query stands for; None if it is no journal."""
-        if _is_there(name):
-            return self._dataset(name, name)
-        for colon in reversed([found.start() for found in re.finditer(":", name)]):
-            table = _TABLE.fullmatch(name[colon + 1 :])
-            if table is not None and _is_there(name[:colon]):
-                return self._dataset(name, name[:colon], table[1], table[2])
+        for path in dict.fromkeys((name, name_of(name))):  # as it is, or escaped as we print it
+            if _is_there(path):
+                return self._dataset(name, path)
+            for colon in reversed([found.start() for found in re.finditer(":", path)]):
+                table = _TABLE.fullmatch(path[colon + 1 :])
+                if table is not None and _is_there(path[:colon]):
+                    return self._dataset(name, path[:colon], table[1], table[2])
         return None
 
     def _dataset(self, name: str, path: str, table: str = "records", at: str | None = None) -> JournalDataset | None:
@@ -180,6 +190,21 @@ class Session:
             return JournalDataset(found)
         except UnknownFormat:
             return None  # DuckDB may read it
+
+
+def _no_table(name: str) -> str:
+    """The message about a table that does not exist: it may be a path that is misspelt, or not quoted."""
+    if _is_there(name):
+        return f"there is no table {name}; to query the journal or file of this name, quote it: '{name}'"
+    path, _, _ = name.partition(":")
+    directory, _, last = path.rpartition("/")
+    try:
+        names = [printed(entry) for entry in os.listdir(directory or ".")]
+    except OSError:
+        names = []
+    near = difflib.get_close_matches(last, names, 1)
+    hint = f"; did you mean '{f'{directory}/' if directory else ''}{near[0]}'?" if near else ""
+    return f"there is no table, journal or file {name!r}{hint}"
 
 
 def _is_quoted(text: str) -> bool:
