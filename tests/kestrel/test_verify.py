@@ -10,6 +10,7 @@ from logwright.core.read.report import Problem
 from logwright.core.read.survey import MOST_SHOWN_BYTES
 from logwright.errors import DamagedJournal, StorageFailed
 from logwright.kestrel import Queue
+from logwright.kestrel.files import repair
 from logwright.kestrel.files.reader import Reader
 from logwright.kestrel.model.rules import MOST_ANOMALIES
 from tests.kestrel.samples import REMOVE, RESERVE, addx, confirm, encoded, state_dump, unremove, write
@@ -98,6 +99,30 @@ def test_check_that_passes_an_unreadable_file_changes_nothing_for_later_reads(tm
     assert reader.dialect == "auto", "it was decided without a file that a later read needs"
     with pytest.raises(StorageFailed, match=r"cars\.50"):
         reader.verdict.settle()
+
+
+def test_directory_in_the_place_of_the_newest_file_is_a_problem_even_without_a_note(tmp_path: Path) -> None:
+    write(tmp_path / "cars.50", A)
+    (tmp_path / "cars").mkdir()
+    assert kinds(Reader(tmp_path / "cars").verify().problems) == [("cars", 0, "unreadable")]
+    assert repair.plan(tmp_path).left
+    with pytest.raises(StorageFailed):
+        Queue(tmp_path, "cars")
+
+
+@pytest.mark.parametrize("note", [".logwright/cars.rotated", ".logwright/cars.packed"])
+def test_directory_in_the_place_of_a_note_is_a_problem_that_no_repair_removes(tmp_path: Path, note: str) -> None:
+    write(tmp_path / "cars.50", A, tail=b"\x7f")
+    path = write(tmp_path / "cars", A)
+    (tmp_path / note).mkdir(parents=True)
+    assert kinds(Reader(path).verify().problems) == [("cars.50", 22, "malformed"), (note, 0, "unreadable")]
+    plan = repair.plan(tmp_path)
+    assert plan.empty
+    assert [line.partition(" @ ")[0] for line in plan.left] == [note]
+    (tmp_path / note).rmdir()
+    repair.apply(tmp_path, repair.plan(tmp_path))
+    with Queue(tmp_path, "cars") as queue:
+        assert len(queue) == 2
 
 
 def test_unreadable_file_is_a_problem_and_hides_nothing(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from ..bytes.layout import TEMPORARY, UNDECIDED, parse_name
 from ..model.replay import ANOMALIES, Replay
 from .cursor import Chunk
 from .files import BAD_PACKS, JournalFile, Listing, OpenFiles, known_dead, lost_files
+from .note import blocked_notes
 
 if TYPE_CHECKING:
     from .reader import Reader
@@ -101,6 +102,8 @@ def _check_names(reader: Reader, report: Report) -> None:
     listing = reader.listing()
     for lost in lost_files(reader.disk, reader.directory, reader.queue):
         report.problems.append(Problem(lost.name, lost.size or 0, lost.kind, f"{lost.reason}; {lost.consequence}"))
+    for name, reason in blocked_notes(reader.disk, reader.directory, reader.queue).items():
+        report.problems.append(Problem(name, 0, "unreadable", reason))
     if listing.pack is not None and listing.pack.flaw is not None:  # then no writer opens the queue
         for name in listing.dead:
             odd(name, "dead_file", f"it does not count as long as {listing.pack.name} is there")

@@ -108,6 +108,13 @@ def note_present(disk: Disk, directory: Path, queue: str, present: Mapping[str, 
             replace_file(disk, path, packed_note(present), path.with_name(path.name + TEMPORARY))
 
 
+def blocked_notes(disk: Disk, directory: Path, queue: str) -> dict[str, str]:
+    """The notes that no writer can replace, because a directory is in their place, each with the reason."""
+    names = (rotated_note_name(queue), note_name(queue))
+    reason = "a directory is in the place of this note, and no writer can replace it; move it away"
+    return {name: reason for name in names if disk.is_directory(directory / name)}
+
+
 def packed_note(files: Mapping[str, int]) -> bytes:
     """The contents of a note of rotated files."""
     return json.dumps({**files}).encode()

@@ -88,14 +88,9 @@ class Reader(FilesReader[Chunk, JournalFile, Operation]):
             listing = list_files(self.disk, self.directory, self.queue)
         except NotFound:
             return Listing()
-        if self.disk.is_directory(self.path) and not self._had_newest(listing):
-            listing.files = [file for file in listing.files if not file.is_newest]
+        if self.disk.is_directory(self.path) and all(file.is_newest for file in listing.files):
+            listing.files = []  # it is no queue; rotated files would show that a newest one belongs there
         return listing
-
-    def _had_newest(self, listing: Listing) -> bool:
-        """Whether the note shows that there was a newest file: then a directory is in its place."""
-        names = [file.name for file in listing.files if not file.is_newest]
-        return bool(names) and names[-1] in rotated_files(self.disk, self.directory, self.queue)
 
     def files(self) -> list[JournalFile]:
         """The files that count, oldest first."""

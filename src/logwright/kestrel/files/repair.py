@@ -12,6 +12,7 @@
       exchanged
     a newest file that is missing   an empty one is created
     a file that cannot be read      stays, and so does the whole queue: what its operations did is unknown
+    a directory instead of a note   stays, and so does the whole queue: no writer could open it
     a rotated file of another size  stays, and so does the whole queue, if the newest one has the noted size: nothing
                                     proves that their names were exchanged
     two files of one number         stay: a person who knows where they came from must move one away
@@ -33,7 +34,7 @@ from ...errors import LogwrightError, WrongUse, is_refusal
 from ..bytes.layout import PACK_SUFFIX, TEMPORARY, lock_name, parse_name, rotated_note_name
 from .account import MOST_PLACES, Account
 from .files import BAD_PACKS, Lost, list_queues, lost_files
-from .note import packed_note, rotated_files
+from .note import blocked_notes, packed_note, rotated_files
 from .reader import Reader
 from .salvage import FileSalvage
 
@@ -62,7 +63,9 @@ def _plan(reader: Reader) -> Plan:
     disk, directory = reader.disk, reader.directory
     locks = () if reader.is_single_file else (lock_name(reader.part),)
     lost = {} if reader.is_single_file else {one.name: one for one in lost_files(disk, directory, reader.queue)}
+    blocked = {} if reader.is_single_file else blocked_notes(disk, directory, reader.queue)
     blocking = [f"{one.name} @ 0: {one.reason}; {one.consequence}" for one in lost.values() if one.newest]
+    blocking += [f"{name} @ 0: {reason}" for name, reason in blocked.items()]
     origins = {one.exchanged_with: one.name for one in lost.values() if one.exchanged_with}
     reader = reader.for_check()
     with reader.snapshot() as files:
