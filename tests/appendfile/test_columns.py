@@ -13,6 +13,7 @@ import pytest
 
 from logwright import arrow
 from logwright.appendfile import Checkpoint, Data, Reader, Record, Writer
+from logwright.appendfile.bytes.layout import NOTE_NAME
 from logwright.appendfile.tables.columns import Collector, from_arrow
 from logwright.appendfile.tables.restore import RESTORE, FileWriter
 from logwright.appendfile.tables.spark_columns import COLUMNS as ON_SPARK
@@ -221,6 +222,7 @@ def test_journal_starts_after_the_files_that_a_recovery_removed(tmp_path: Path) 
     end = Reader(tmp_path).next
     walked(tmp_path)
     (tmp_path / "1.journal").unlink()  # before the program has written anything
+    (tmp_path / NOTE_NAME).unlink()
     reader = Reader(tmp_path)
     assert (reader.first, reader.next, list(reader)) == (1 << 64, 1 << 64, [])
     assert SPLITS.resume(reader, "", end, "") == (1 << 64, "")

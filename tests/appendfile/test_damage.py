@@ -17,7 +17,7 @@ import pytest
 
 from logwright.appendfile import Checkpoint, Data, Reader, Segment, Writer
 from logwright.appendfile.bytes import codec, kernel
-from logwright.appendfile.bytes.layout import CHECKPOINT, HEADER, HEADER_BYTES, LOCK_NAME
+from logwright.appendfile.bytes.layout import CHECKPOINT, HEADER, HEADER_BYTES, LOCK_NAME, NOTE_NAME
 from logwright.appendfile.bytes.records import Record
 from logwright.appendfile.files import files
 from logwright.appendfile.files import repair as repairs
@@ -298,6 +298,8 @@ class Written:
     checked: dict[str, int]
     """The oldest segment of each generation that is not checked."""
     directories: list[str]
+    note: bytes = b""
+    """The note of the writers, which journals of other programs do not have."""
 
     @classmethod
     def random(cls, chance: random.Random) -> Written:
@@ -320,7 +322,8 @@ class Written:
         tree = read_tree(disk, HOME)
         names = [file.name for file in list_files(disk, HOME).files]
         found: dict[str, bytes] = {name: tree[name] or b"" for name in names}
-        written = cls(found, {}, {}, sorted(name for name, data in tree.items() if data is None))
+        directories = sorted(name for name, data in tree.items() if data is None)
+        written = cls(found, {}, {}, directories, tree.get(NOTE_NAME) or b"")
         for name, data in found.items():
             generation = generation_of(name)
             segment = 0
@@ -331,7 +334,7 @@ class Written:
                     written.segments[number_of(record.data)] = generation, segment
         return written
 
-    def lay_out(self, files: Mapping[str, bytes]) -> SimulatedDisk:
+    def lay_out(self, files: Mapping[str, bytes], *, has_note: bool = False) -> SimulatedDisk:
         disk = SimulatedDisk()
         disk.make_directory(HOME)
         for name in self.directories:
@@ -340,6 +343,8 @@ class Written:
             write_file(disk, HOME / name, data)
         if not disk.exists(HOME / LOCK_NAME):
             write_file(disk, HOME / LOCK_NAME, b"")
+        if has_note:
+            write_file(disk, HOME / NOTE_NAME, self.note)
         return disk
 
     def boundaries(self, name: str, data: bytes) -> list[int]:
@@ -531,8 +536,64 @@ def check_complete(written: Written, reader: Reader, damaged: Files) -> None:
             assert [*map(number_of, segment.records)] == whole[home, segment.id], f"segment {segment.name}"
 
 
+def check_noted(written: Written, damaged: Files) -> bool:
+    """Verify and repair a journal that has its note; whether it was repaired.
+
+    Whatever is missing, and was not in the first files, is in the account, and so is every file of another size.
+    """
+    disk = written.lay_out(damaged.files, has_note=True)
+    assert Reader(HOME, disk=written.lay_out(written.files, has_note=True)).verify().problems == []
+    first = {generation_of(name): name for name in reversed(damaged.files)}
+    traced = [name for name in written.files if not may_be_checked(name, first.get(generation_of(name), ""))]
+    changed = [name for name in traced if len(damaged.files.get(name, b"")) != len(written.files[name])]
+    report = Reader(HOME, disk=disk).verify()
+    assert report.problems or not changed, "nothing shows that a file is missing or has another size"
+    if not damaged.files and not any(written.files.values()):
+        return False
+    plan = repairs.plan(HOME, disk=disk)
+    assert plan.left == ()
+    assert plan.empty == report.sound
+    if plan.empty:
+        return False
+    before = read_tree(disk, HOME)
+    repairs.apply(HOME, plan, disk=disk)
+    reader = Reader(HOME, disk=disk)
+    assert reader.verify().problems == []
+    assert repairs.plan(HOME, disk=disk).empty, "a second repair changes something, or adds to the account"
+    found = numbers_in(reader)
+    there = [number for number in surviving(damaged.files) if number in written.segments]
+    losses = [loss for loss in plan.losses if loss.kind == "lost"]
+    gone = set(surviving({name: written.files[name] for name in traced})) - set(found)
+    assert losses or not gone, "records are missing, and not in the account"
+    assert not set(there) - set(found) or losses
+    whole: dict[tuple[str, int], list[int]] = {}
+    for number, place in written.segments.items():
+        whole.setdefault(place, []).append(number)
+    for segment in reader.segments():
+        home = "" if segment.generation is None else f".logwright/recovery/{segment.generation}"
+        if segment.complete and not segment.checked and not damaged.label.startswith("remove"):
+            assert [*map(number_of, segment.records)] == whole[home, segment.id], f"segment {segment.name}"
+    with Writer(HOME, disk=disk):
+        pass
+    assert Reader(HOME, disk=disk).verify().problems == []
+    repairs.undo(HOME, disk=disk)
+    after = read_tree(disk, HOME)
+    assert {name: after.get(name) for name in damaged.files} == {name: before[name] for name in damaged.files}
+    assert after.get(NOTE_NAME) == before[NOTE_NAME]
+    return True
+
+
+def may_be_checked(name: str, first: str) -> bool:
+    """Whether a file precedes the first one that is left of its generation: then a check may have removed it."""
+    return bool(first) and int(Path(name).stem) < int(Path(first).stem)
+
+
 def is_untraced(label: str) -> bool:
-    """Whether an accident takes away data records alone or first files, which no id shows."""
+    """Whether an accident takes away data records alone or first files, which no id shows.
+
+    Without a note the bytes that are left are those of a journal in which these records were never written. With one
+    only missing first files are like that: see `check_noted`.
+    """
     return label.startswith(("delete", "cut", "copy", "remove"))
 
 
@@ -552,6 +613,24 @@ def test_after_accidents_to_files_and_whole_records_losses_are_accounted_for(see
             raise
     COUNTS.add("damages repaired", repaired, "appendfile")
     assert repaired > DAMAGES // 20
+
+
+@pytest.mark.parametrize("seed", range(ROUNDS))
+def test_accidents_to_the_files_of_our_writers_are_all_detected_and_accounted_for(seed: int) -> None:
+    repaired = 0
+    for number in range(DAMAGES // 5):
+        chance = random.Random(f"appendfile note/{seed}/{number}")
+        written = Written.random(chance)
+        if not written.files:
+            continue
+        damaged = files_accident(written.files, written.boundaries, chance)
+        try:
+            repaired += check_noted(written, damaged)
+        except BaseException as error:
+            error.add_note(f"{seed}/{number}: {damaged.label}")
+            raise
+    COUNTS.add("damages repaired", repaired, "appendfile")
+    assert repaired > DAMAGES // 12
 
 
 # --- the harness notices a repair that is wrong -----------------------------------------------------------------------

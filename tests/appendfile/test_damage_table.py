@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from logwright.appendfile import Checkpoint, Data, Reader, Record, Segment, Writer, recover
+from logwright.appendfile.bytes.layout import NOTE_NAME
 from logwright.appendfile.files import repair as repairs
 from logwright.core.repair.losses import Loss
 from logwright.errors import DamagedJournal, Gap, LogwrightError
@@ -413,6 +414,7 @@ def test_generation_begins_with_the_segment_that_the_one_before_ends_in(
         writer.append(b"1")
     with Writer(tmp_path, recovering=True) as writer:
         writer.append(b"2")
+    (tmp_path / NOTE_NAME).unlink()  # as for a file of another program
     damage_file(tmp_path / ".logwright/recovery/1/0.journal", cut, {45: 29, 50: 49}[end])
     assert [problem.kind for problem in Reader(tmp_path).verify().problems] == kinds
     writer = Writer(tmp_path, recovering=True)
@@ -443,6 +445,7 @@ def test_missing_file_is_replaced_and_the_repair_can_be_undone(tmp_path: Path) -
 @pytest.mark.parametrize("size", [1, 4, 28, 4096])
 def test_zeros_at_the_end_of_a_file_waiting_for_recovery_are_damage(tmp_path: Path, size: int) -> None:
     Writer(three_files(tmp_path), recovering=True).close()
+    (tmp_path / NOTE_NAME).unlink()  # as for a file of another program
     waiting = ".logwright/recovery/3/2.journal"
     damage_file(tmp_path / waiting, lambda data: data[:-5] + bytes(size))
     problems = [(problem.kind, problem.file, problem.position) for problem in Reader(tmp_path).verify().problems]
@@ -480,6 +483,18 @@ def test_zeros_after_a_file_that_is_not_the_last_are_damage(tmp_path: Path) -> N
     with Writer(tmp_path, recovering=True) as writer:
         recovery = writer.recovery(mode="dropmalformed")
         assert [segment.records for segment in recovery] == [[b"c", b"d"], [b"e", b"f"], [b"g"]]
+
+
+def test_journal_without_any_ids_is_repaired_at_once(tmp_path: Path) -> None:
+    write(tmp_path, {6: [], 7: []})
+    (tmp_path / "7.journal").write_bytes(bytes(64))
+    plan = repairs.plan(tmp_path)
+    assert [loss.kind for loss in plan.losses].count("lost") == 2
+    repairs.apply(tmp_path, plan)
+    assert Reader(tmp_path).verify().sound
+    assert repairs.plan(tmp_path).empty
+    with Writer(tmp_path) as writer:
+        assert (writer.file_id, writer.current) == (7, 0)
 
 
 @pytest.mark.parametrize("content", [b"a letter to somebody\n" * 9, bytes(500)], ids=["text", "zeros"])
@@ -593,6 +608,40 @@ def test_wrong_ids_at_the_end_are_a_torn_tail_only_if_they_are_bad_up_to_their_e
 ) -> None:
     write(tmp_path, {0: [HINT, *data("a"), Checkpoint(0, 1), *data("b"), pair]})
     assert [problem.kind for problem in Reader(tmp_path).verify().problems] == [kind]
+
+
+@pytest.mark.parametrize("ids", [bytes(16), bytes(8) + b"\xff" * 8, noise(16)], ids=["zeros", "half zeros", "noise"])
+@pytest.mark.parametrize("torn", [b"", b"\0\x09", b"\xff" * 600, encoded(*data("cut short"))[:-3]])
+def test_whole_records_between_wrong_ids_and_a_torn_tail_are_kept(tmp_path: Path, ids: bytes, torn: bytes) -> None:
+    before = encoded(HINT, *data("a"), Checkpoint(0, 1), *data("b"))
+    after = encoded(*data("order 18", "order 19"))
+    wrong = encoded(Checkpoint(0, 2))[:4] + ids
+    (tmp_path / "0.journal").write_bytes(before + wrong + after + torn)
+    assert [problem.kind for problem in Reader(tmp_path).verify().problems] == ["malformed", "torn_tail"][
+        : 1 + any(torn)
+    ]
+    with pytest.raises(DamagedJournal, match="nothing is cut off"):
+        Writer(tmp_path)
+    plan = repairs.plan(tmp_path)
+    assert [described(loss)[:3] for loss in plan.losses] == [(len(before), len(wrong), 1)]
+    repairs.apply(tmp_path, plan)
+    assert (tmp_path / "0.journal").read_bytes() == before + after
+
+
+def test_whole_records_between_a_wrong_type_and_a_torn_tail_are_kept(tmp_path: Path) -> None:
+    wrong, after = b"\x07" + encoded(*data("order 17"))[1:], encoded(*data("order 18", "order 19"))
+    (tmp_path / "0.journal").write_bytes(HEAD + wrong + after + encoded(*data("cut short"))[:-3])
+    plan = repairs.plan(tmp_path)
+    assert list(map(described, plan.losses)) == [(len(HEAD), len(wrong), 1, 1, [0, 0], 20)]
+    repairs.apply(tmp_path, plan)
+    assert (tmp_path / "0.journal").read_bytes() == HEAD + after
+
+
+@pytest.mark.parametrize("after", [encoded(*data("order 18")), encoded(*data("\0\0\0", "order 18"))])
+def test_one_record_between_wrong_ids_and_a_torn_tail_may_be_a_coincidence(tmp_path: Path, after: bytes) -> None:
+    wrong = encoded(Checkpoint(0, 2))[:4] + bytes(16)
+    (tmp_path / "0.journal").write_bytes(HEAD + wrong + after + b"\0\x09")
+    assert [problem.kind for problem in Reader(tmp_path).verify().problems] == ["torn_tail"]
 
 
 def damages_of(content: bytes, start: int, end: int) -> Iterator[bytes]:

@@ -314,7 +314,7 @@ def test_walk_over_empty_files_needs_no_space() -> None:
 
 
 def test_walk_on_a_full_disk_frees_space() -> None:
-    disk, home = SimulatedDisk(capacity_bytes=300), Path("/journal")
+    disk, home = SimulatedDisk(capacity_bytes=500), Path("/journal")
 
     def fill() -> None:
         with Writer(home, sync="always", file_bytes=100, disk=disk) as writer:

@@ -16,6 +16,7 @@ The files of a journal in its directory:
 
     7.journal                           the records; ids are consecutive, and the largest is written to
     .logwright/appendfile.lck           ours: the writer's lock
+    .logwright/appendfile.files         ours: how long files are, and with which ids they begin (see `files/note.py`)
     .logwright/recovery/8/5.journal     ours: an older file; all files before 8 existed when the journal was opened
     .logwright/recovered-8-3-7-35/      ours: files that a recovery has finished; the journal continues with file 8 and
                                         segment 3, and had no data after position 35 of file 7
@@ -57,6 +58,7 @@ MAX_CHECKPOINTS: Final = MAX_FILE_BYTES // CHECKPOINT_BYTES
 SUFFIX: Final = ".journal"
 HOME_DIRECTORY: Final = ".logwright"
 LOCK_NAME: Final = f"{HOME_DIRECTORY}/appendfile.lck"
+NOTE_NAME: Final = f"{HOME_DIRECTORY}/appendfile.files"
 RECOVERY_DIRECTORY: Final = f"{HOME_DIRECTORY}/recovery"
 
 _NAME: Final = re.compile(r"([0-9]+)\.journal", re.ASCII)

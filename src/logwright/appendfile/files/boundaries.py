@@ -10,6 +10,8 @@ in. If first ids do not follow those before them, one of these holds:
     they are bad bytes          others follow them at once, or no missing records explain them
     records are missing         in all other cases
 
+A note of the writer (see `note.py`) proves the first ids of a file that has the noted size.
+
 First ids before which nothing is known are wrong if they are impossible, or if the next ones contradict them and those
 after these confirm the next ones. They are restored if one id is wrong, and only one value of it is possible.
 
@@ -42,6 +44,7 @@ from ..bytes.layout import (
 )
 from .cursor import Chunk, Cursor, judge, pair_in, walk_to_checkpoint
 from .files import JournalFile
+from .note import Noted
 
 _HEADERS: Final = (header(CHECKPOINT, PAIR_BYTES), header(CHECKPOINT, DESCRIBED_PAIR_BYTES))
 
@@ -110,7 +113,7 @@ def lost_end(
     is of the generation before: then both ids are its segment. None if they are, and if the account of losses explains
     it.
     """
-    pair = pair_in(file.read_at(0, CHECKPOINT_BYTES))
+    pair = source.known_ids(file.size()) or pair_in(file.read_at(0, CHECKPOINT_BYTES))
     if before is None or pair is None or source.missing or source.others:
         return None
     reason = _contradiction(source, Pair(*before), Pair(*pair), is_exact=is_exact, earlier=earlier)
@@ -215,6 +218,8 @@ class FileIds:
     end: Pair | None = None
     """The ids at the end."""
     ends_exactly: bool = True
+    seen: Pair | None = None
+    """The first ids that can be read, wherever they are."""
 
     @classmethod
     def read(cls, disk: Disk, source: JournalFile) -> FileIds:
@@ -239,8 +244,16 @@ class FileIds:
         return found
 
     @property
+    def known(self) -> Pair | None:
+        """The first ids by the note, if the file has the size that it should have."""
+        noted = self.source.noted
+        return None if noted is None or self.error is not None or not noted.fits(self.size) else Pair(*noted.ids)
+
+    @property
     def hint(self) -> Pair | None:
         """The first ids; None if they are damaged."""
+        if self.known is not None:
+            return self.known
         return None if self.found is None or self.found.checked > self.found.current else self.found
 
     @property
@@ -261,7 +274,7 @@ class FileIds:
     @property
     def may_be_wrong(self) -> bool:
         """Whether only the first ids say what is at the end, and nothing before this file confirms them."""
-        return self.has_only_hint and not self.is_exact
+        return self.has_only_hint and not self.is_exact and self.known is None
 
     @property
     def is_damaged_with_hint(self) -> bool:
@@ -309,8 +322,10 @@ class FileIds:
         if self.error is None:
             with closing(disk.open(self.source.path, "read")) as file:
                 seen.walk(self.cursor(file, disk))
-        self.end = Pair(*seen.last) if seen.last is not None else self.restored or self.before
+        noted = None if self.source.noted is None else Pair(*self.source.noted.ids)
+        self.end = Pair(*seen.last) if seen.last is not None else self.restored or self.before or noted
         self.ends_exactly = seen.is_exact
+        self.seen = None if seen.first is None else Pair(*seen.first)
         if self.error is not None or self.source.others:  # nothing says which ids are right
             self.end = None
 
@@ -326,9 +341,14 @@ class Boundaries:
     def __init__(self, disk: Disk, sources: Sequence[JournalFile]) -> None:
         self.files = [FileIds.read(disk, source) for source in sources]
         self._rows = {source.name: row for row, source in enumerate(sources)}
+        self.noted: dict[int, Noted] = {}
+        """What the note says of all files, also of those that are missing."""
         for row, file in enumerate(self.files):
             self._note_before(row)
-            if file.found is not None:
+            if file.known is not None:
+                file.restored = None if file.found == file.known else file.known
+                file.gap = self._contradiction(row)
+            elif file.found is not None:
                 self._judge(row)
             file.find_end(disk)
 
@@ -337,7 +357,8 @@ class Boundaries:
         """Whether the ids of all files follow each other, if at most one file begins with other ids."""
         is_begun = not self.files or self.files[0].source.file_id > 0 or self.files[0].right_hint == (0, 0)
         wrong = sum(file.restored is not None for file in self.files)
-        return is_begun and wrong <= 1 and not any(file.gap for file in self.files)
+        fits = all(file.source.noted is None or file.source.noted.fits(file.size) for file in self.files)
+        return is_begun and fits and wrong <= 1 and not any(file.gap for file in self.files)
 
     def of(self, source: JournalFile) -> FileIds:
         """The ids of one file."""

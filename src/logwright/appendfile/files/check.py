@@ -3,7 +3,7 @@
 A problem loses records: bytes that are not a record, a file that is missing or cannot be read. An anomaly loses
 nothing: the journal stays sound. A problem never hides the next one: reading continues after it.
 
-    problems    torn_tail malformed gap doubled_id repeated unreadable
+    problems    torn_tail malformed gap doubled_id repeated truncated changed_file unreadable
     anomalies   empty_record large_file recovery unfinished_move foreign_file repair
 """
 
@@ -22,10 +22,10 @@ from ...core.read.file_check import FileCheck, OnPosition, each_file, report_rep
 from ...core.read.report import Problem, Progress, Report, Summary
 from ...core.read.survey import MOST_SHOWN_BYTES, Survey
 from ..bytes import codec, kernel
-from ..bytes.layout import HEADER_BYTES, MAX_FILE_BYTES, RECOVERY_DIRECTORY, SUFFIX, parse_name
+from ..bytes.layout import HEADER_BYTES, MAX_FILE_BYTES, SUFFIX, parse_name
 from .boundaries import GenerationEnd, lost_end
 from .cursor import Chunk
-from .files import Files, JournalFile, lost_generation, wrong_names
+from .files import Files, JournalFile, wrong_names
 
 if TYPE_CHECKING:
     from .reader import Reader
@@ -124,6 +124,8 @@ class _FileCheck(FileCheck):
             message = torn_message(damage)
         elif damage.kind == "gap":
             message = f"{damage.reason}: checkpoints are missing between them, or these ids are wrong"
+        elif damage.kind in ("truncated", "changed_file"):
+            message = damage.reason
         elif damage.kind == "repeated":
             message = f"the first {damage.size} bytes of the file are there again; no writer does that"
         elif damage.end < size:
@@ -144,9 +146,8 @@ def _check_directory(reader: Reader, report: Report) -> None:
     """Report other files in the directory, and leftovers of a recovery."""
     odd = report.odd_file
     listing = reader.listing()
-    for boundary in [] if listing.files else listing.lost:
-        name = f"{RECOVERY_DIRECTORY}/{boundary}"
-        report.problems.append(Problem(name, 0, "gap", lost_generation(boundary)))
+    for lost in [] if listing.files else listing.lost:
+        report.problems.append(Problem(lost.place, 0, "gap", lost.reason))
     for file in listing.left_behind:
         odd(file.name, "unfinished_move", "a recovery was interrupted before it had moved this; the next writer does")
     older = listing.older

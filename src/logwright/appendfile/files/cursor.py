@@ -61,7 +61,6 @@ from ..bytes.layout import (
     PAIR,
     PAIR_BYTES,
     header,
-    parse_name,
 )
 from ..bytes.records import Checkpoint
 from .files import JournalFile
@@ -170,8 +169,8 @@ class Cursor:
         self.ending = codec.CLEAN
         self.reason = ""
         self._most = 1
-        if position == 0 and pair is None and parse_name(source.path.name) == 0:
-            hint = (0, 0)  # as every journal begins
+        if position == 0 and pair is None and hint is None:
+            hint = source.known_ids(file.size())
         if hint is not None:
             self.pair, self._most = hint, 0
         self._is_confirmed = position > 0
@@ -255,7 +254,7 @@ class Cursor:
     def _begins_badly(self, room: memoryview, have: int) -> bool:
         """Whether a file cannot begin with these bytes. Only the last one may have none."""
         if have == 0:
-            return self.limit() == 0 and not self.source.is_newest and not self.source.ends_generation
+            return self.limit() == 0 and not self.source.is_newest and not self.source.ends_last
         return have >= HEADER_BYTES and room[0] != CHECKPOINT
 
     def go_on(self, position: int, pair: tuple[int, int] | None, most: int = MAX_CHECKPOINTS) -> None:
@@ -346,6 +345,11 @@ class Cursor:
         size = self.file.size()
         return size if self._end is None else min(self._end, size)
 
+    @property
+    def is_at_end(self) -> bool:
+        """Whether it has read all of the file, and not only a part of it."""
+        return self._end is None or self._end >= self.file.size()
+
     def seen_size(self) -> int:
         """How large the file was when `read` came to its end: a writer may be adding to it at this moment."""
         size = self.limit()
@@ -420,10 +424,29 @@ def find_way(cursor: Cursor) -> Way:
     is_in_rest = checkpoint is None and cursor.ending == codec.INCOMPLETE
     if is_in_rest and count and _is_coincidence(cursor, data[search:], at - begin - search, start - search, count):
         start, count = end - begin, 0
+    if checkpoint is None and count == 0 and not kind and (by_size := _way_by_size(cursor, size)) is not None:
+        return by_size._replace(last=None if last is None else begin + last)
     turned = kernel.turns(data, start, end - begin, count)[1]
     first = begin + turned[0] if turned else checkpoint
     is_whole = cursor.refused is not None and begin + start == at + CHECKPOINT_BYTES
     return Way(begin + start, count, end, first, None if last is None else begin + last, kind, is_whole)
+
+
+def _way_by_size(cursor: Cursor, size: int) -> Way | None:
+    """The way to whole records that follow a bad one directly, by the size in its header, and end before a torn tail.
+
+    None if there are fewer than `_LEAST_RECORDS`; data of nothing but zeros does not count.
+    """
+    at = cursor.position
+    head = cursor.file.read_at(at, HEADER_BYTES)
+    start = at + HEADER_BYTES + (HEADER.unpack(head)[0] >> 8 if len(head) == HEADER_BYTES else 0)
+    if at == 0 or cursor.ending != codec.MALFORMED or start == at + HEADER_BYTES:
+        return None
+    stop, records, _ = walk_to_checkpoint(cursor.file, start, size)
+    data = cursor.file.read_at(start, min(stop - start, MAX_FILE_BYTES))
+    if records - _count_zeros(data, *kernel.walk(data, 0, len(data))[:2]) < _LEAST_RECORDS:
+        return None
+    return Way(start, records, stop, None, is_whole=cursor.refused is not None and start == at + CHECKPOINT_BYTES)
 
 
 def _skip_to(data: bytes, start: int, count: int, stop: int) -> tuple[int, int] | None:
@@ -544,9 +567,11 @@ def walk_to_checkpoint(file: File, start: int, size: int) -> tuple[int, int, tup
 def judge(cursor: Cursor) -> tuple[Damage | None, bool]:
     """The damage where a cursor stopped before the end of its file, and whether reading can continue after it.
 
-    The cursor is moved to where it continues, or to the end. At the end of the file nothing is wrong.
+    The cursor is moved to where it continues, or to the end. At the end of the file only its size may be wrong.
     """
-    return (None, False) if cursor.ending == codec.CLEAN else take_way(cursor, find_way(cursor))
+    if cursor.ending == codec.CLEAN:
+        return cursor.source.size_problem(cursor.position) if cursor.is_at_end else None, False
+    return take_way(cursor, find_way(cursor))
 
 
 def take_way(cursor: Cursor, way: Way) -> tuple[Damage, bool]:
@@ -568,7 +593,10 @@ def _kind(cursor: Cursor, way: Way) -> str:
     """The kind of damage, by what follows the bad bytes."""
     is_begun = cursor.position > 0 or way.end <= MAX_HEAD_BYTES
     is_torn = cursor.refused is None or cursor.pair is None or _may_end_torn(cursor.pair, cursor.refused)
-    return "torn_tail" if cursor.source.is_newest and is_begun and is_torn and not way.found else "malformed"
+    noted = cursor.source.noted
+    is_synced = noted is not None and cursor.position < noted.size
+    may_be_torn = cursor.source.is_newest and is_begun and not is_synced
+    return "torn_tail" if may_be_torn and is_torn and not way.found else "malformed"
 
 
 def _end_of(data: bytes, start: int) -> int:

@@ -15,8 +15,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
+from ...core.bytes.outcome import Damage
 from ...core.io.disk import Disk
 from ...core.read.chunk import POSITION_BITS as POSITION_BITS
 from ...core.read.chunk import NumberedFile
@@ -27,17 +28,48 @@ from ..bytes.layout import (
     HOME_DIRECTORY,
     MAX_CHECKPOINTS,
     MAX_ID,
+    NOTE_NAME,
     RECOVERY_DIRECTORY,
     Done,
+    file_name,
     parse_boundary,
     parse_done,
     parse_name,
 )
+from .note import Noted, read_note
 
 CURRENT: Final = -1
 """The boundary of the generation that is being written: there is none."""
 _ATTEMPTS: Final = 20
 """How often the names are listed again."""
+
+
+class LostGeneration(NamedTuple):
+    """A generation of which no file is there: the id after its last file, and its first ids if the note has them.
+
+    `folder` is its directory, relative to that of the journal, empty for the generation that was being written.
+    """
+
+    boundary: int
+    folder: str
+    ids: tuple[int, int] | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of its last file, relative to the journal's directory."""
+        return self.folder + file_name(self.boundary - 1)
+
+    @property
+    def place(self) -> str:
+        """Where it is missing: its directory, or its last file if it has none."""
+        return self.folder[:-1] or self.name
+
+    @property
+    def reason(self) -> str:
+        """That it is missing, in words."""
+        if self.folder:
+            return f"no file is in {self.folder[:-1]}, and at least file {self.boundary - 1} was: it is missing"
+        return f"file {self.boundary - 1} is missing, which {NOTE_NAME} names, and all others since the last recovery"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +81,8 @@ class JournalFile(NumberedFile):
     the last one. `missing` is how many ids right before this one are not there; `others` have the same id. `lost` are
     ranges of segments of its generation that have lost records by a repair, each the first and the last; `damaged` are
     those that lose some if damage is skipped. `following` is the next file of its generation. `lost_generations` are
-    the boundaries of generations beside it of which no file is there.
+    generations beside it of which no file is there. `noted` is what the note says of it. `last` is the last file of the
+    journal by the note, and the ids that it begins with, if files after this one are missing.
     """
 
     name: str
@@ -64,7 +97,9 @@ class JournalFile(NumberedFile):
     ends_generation: bool = False
     boundary: int = 0
     following: Path | None = None
-    lost_generations: tuple[int, ...] = ()
+    lost_generations: tuple[LostGeneration, ...] = ()
+    noted: Noted | None = field(default=None, compare=False)
+    last: tuple[int, tuple[int, int]] | None = None
 
     @property
     def file_id(self) -> int:
@@ -81,7 +116,27 @@ class JournalFile(NumberedFile):
         """The ids that are missing before this file, and after the last one of a generation that was put aside."""
         before = range(self.file_id - self.missing, self.file_id)
         ends_early = self.ends_generation and self.generation != CURRENT
-        return before, range(self.file_id + 1, self.generation if ends_early else 0)
+        stop = self.generation if ends_early else 0 if self.last is None else self.last[0] + 1
+        return before, range(self.file_id + 1, stop)
+
+    def known_ids(self, size: int) -> tuple[int, int] | None:
+        """The ids that it begins with, if they are known without reading it: it has this size."""
+        if self.noted is not None and self.noted.fits(size):
+            return self.noted.ids
+        return (0, 0) if parse_name(self.path.name) == 0 else None  # as every journal begins
+
+    def size_problem(self, size: int) -> Damage | None:
+        """The damage of a file of this size, if the note says that it had another one."""
+        if self.noted is None or self.noted.fits(size):
+            return None
+        kind, wrong = ("truncated", "missing") if size < self.noted.size else ("changed_file", "there that were not")
+        had = f"{self.noted.size} bytes" if self.noted.is_finished else f"at least {self.noted.size} bytes"
+        return Damage(self.name, size, size, f"it has {size} bytes and had {had}: records are {wrong}", kind)
+
+    @property
+    def ends_last(self) -> bool:
+        """Whether its generation ends with it, and no file after it is missing: then it may have no bytes."""
+        return self.ends_generation and not self.missing_ids[1]
 
     def begins_after(self, before: JournalFile) -> bool:
         """Whether this is the first file of a generation, and no file is missing after the last one before it."""
@@ -112,8 +167,8 @@ class Listing:
     """Names in the journal's directory of files that are, or should be, in one of those."""
     done: list[Done] = field(default_factory=list)
     """The finished recoveries that may still be needed."""
-    lost: list[int] = field(default_factory=list)
-    """The boundaries of generations of which no file is there. Files are moved after their directory was created."""
+    lost: list[LostGeneration] = field(default_factory=list)
+    """The generations of which no file is there. Files are moved after their directory was created."""
 
     @property
     def current(self) -> list[JournalFile]:
@@ -176,11 +231,12 @@ def list_files(disk: Disk, directory: Path) -> Listing:
     An opening moves files between directories, and the end of a recovery renames their directory. So the names are
     listed again until nothing has changed.
     """
+    noted = read_note(disk, directory)  # before the files: a writer adds to these first
     names = _names(disk, directory)
     for _ in range(_ATTEMPTS):
         before, names = names, _names(disk, directory)
         if names == before:
-            return _listing(disk, directory, names)
+            return _listing(disk, directory, names, noted)
     raise NotFound(f"{directory}: its files change faster than they can be listed")
 
 
@@ -206,7 +262,7 @@ def names_in(disk: Disk, path: Path) -> list[str]:
         return []
 
 
-def _listing(disk: Disk, directory: Path, names: _Names) -> Listing:
+def _listing(disk: Disk, directory: Path, names: _Names, noted: dict[int, Noted]) -> Listing:
     listing = Listing(directory)
     listing.done = [done for name in names.home if (done := parse_done(name)) is not None]
     listing.boundaries = [boundary for boundary in names.moved if boundary > names.ended]
@@ -222,16 +278,32 @@ def _listing(disk: Disk, directory: Path, names: _Names) -> Listing:
         files = _arranged(_without_second_names(disk, moved, here[boundary]))
         listing.files += files
         if not files:
-            listing.lost.append(boundary)
+            listing.lost.append(LostGeneration(boundary, f"{RECOVERY_DIRECTORY}/{boundary}/"))
     current = _arranged(here[CURRENT])
     if current:
         current[-1] = replace(current[-1], timestamp=None)
     listing.files += current
+    _add_noted(listing, noted)
     _note_boundaries(listing)
     _note_lost(listing)
     if ACCOUNT_NAME in names.home:
         note_losses(disk, listing)
     return listing
+
+
+def _add_noted(listing: Listing, noted: dict[int, Noted]) -> None:
+    """Let each file know what the note says of it, and the last one which files after it are missing."""
+    listing.files = [
+        replace(file, noted=noted[file.file_id]) if file.file_id in noted else file for file in listing.files
+    ]
+    last = max(noted, default=-1)
+    if last < listing.next_id:
+        return
+    if listing.current:
+        file = listing.files[-1]
+        listing.files[-1] = replace(file, timestamp=file.file_id + 1, last=(last, noted[last].ids))
+    else:
+        listing.lost.append(LostGeneration(last + 1, "", noted[last].ids))
 
 
 def _note_boundaries(listing: Listing) -> None:
@@ -246,11 +318,11 @@ def _note_boundaries(listing: Listing) -> None:
 
 def _note_lost(listing: Listing) -> None:
     """Let the file after a generation that is lost know it, or the last one if there is none."""
-    for boundary in listing.lost if listing.files else ():
-        later = (row for row, file in enumerate(listing.files) if file.file_id >= boundary)
+    for lost in listing.lost if listing.files else ():
+        later = (row for row, file in enumerate(listing.files) if file.file_id >= lost.boundary)
         row = next(later, len(listing.files) - 1)
         file = listing.files[row]
-        listing.files[row] = replace(file, lost_generations=(*file.lost_generations, boundary))
+        listing.files[row] = replace(file, lost_generations=(*file.lost_generations, lost))
 
 
 # --- segments that have lost records ----------------------------------------------------------------------------------
@@ -344,11 +416,6 @@ def _arranged(files: list[JournalFile]) -> list[JournalFile]:
     return found
 
 
-def lost_generation(boundary: int) -> str:
-    """The message for a generation of which no file is there."""
-    return f"no file is in {RECOVERY_DIRECTORY}/{boundary}, and at least file {boundary - 1} was: it is missing"
-
-
 def wrong_names(file: JournalFile) -> Iterator[tuple[str, str]]:
     """The problems with the ids of a file and its neighbours, each a kind and a message."""
     for missing, place in zip(file.missing_ids, ("before", "after"), strict=True):
@@ -356,7 +423,7 @@ def wrong_names(file: JournalFile) -> Iterator[tuple[str, str]]:
             first, last = missing[0], missing[-1]
             names = f"file {first} is" if first == last else f"the files {first} to {last} are"
             yield "gap", f"{names} missing {place} this one"
-    for boundary in file.lost_generations:
-        yield "gap", lost_generation(boundary)
+    for lost in file.lost_generations:
+        yield "gap", lost.reason
     if file.others:
         yield "doubled_id", f"its id {file.file_id} is also that of {', '.join(file.others)}"

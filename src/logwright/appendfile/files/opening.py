@@ -43,10 +43,10 @@ from .files import (
     Listing,
     generation_directory,
     list_files,
-    lost_generation,
     names_in,
     wrong_names,
 )
+from .note import Note, Noted
 
 logger = logging.getLogger("logwright.appendfile")
 
@@ -69,6 +69,8 @@ class End:
     has_data: bool = False
     starts: list[tuple[int, int]] = field(default_factory=list)
     file: File | None = None
+    ids: tuple[int, int] = (0, 0)
+    """The ids that the file begins with."""
     paths: list[tuple[int, Path]] = field(default_factory=list)
     """The files of this generation, oldest first."""
     older: list[JournalFile] = field(default_factory=list)
@@ -83,8 +85,8 @@ def journal_to_write(disk: Disk, directory: Path) -> JournalToWrite:
     return JournalToWrite(disk, "appendfile", directory, directory / LOCK_NAME, places)
 
 
-def open_end(disk: Disk, directory: Path, *, recovering: bool) -> End:
-    """Prepare a journal for a writer, and open its last file.
+def open_end(disk: Disk, directory: Path, note: Note, *, recovering: bool) -> End:
+    """Prepare a journal for a writer, open its last file, and note its size, which is on the disk.
 
     With `recovering` all existing files are put aside, and a new generation begins.
     """
@@ -99,6 +101,9 @@ def open_end(disk: Disk, directory: Path, *, recovering: bool) -> End:
     elif listing.older:
         _sync_names(disk, directory, listing)  # an earlier move may not have been synced
     end = _open_last(disk, directory, listing)
+    note.forget_before(listing.files[0].file_id if listing.files else end.file_id)
+    if end.file is not None:
+        note.put(end.file_id, Noted(end.position, end.ids))
     try:
         forget_done(disk, directory)
     except BaseException:
@@ -128,9 +133,8 @@ def check_names(listing: Listing) -> None:
     for file in listing.files:
         for kind, reason in wrong_names(file):
             raise (Gap if kind == "gap" else DamagedJournal)(file.path, 0, f"{reason} (see logwright repair)")
-    for boundary in listing.lost:
-        folder = generation_directory(listing.directory, boundary)
-        raise Gap(folder, 0, f"{lost_generation(boundary)} (see logwright repair)")
+    for lost in listing.lost:
+        raise Gap(listing.directory / lost.place, 0, f"{lost.reason} (see logwright repair)")
 
 
 # --- moving files aside -----------------------------------------------------------------------------------------------
@@ -214,6 +218,7 @@ def _open_last(disk: Disk, directory: Path, listing: Listing) -> End:
     try:
         seen = Seen()
         end.cut = _torn_tail(seen, Cursor(file, last, disk=disk))
+        end.ids = seen.first or end.ids
         end.position = file.size() if end.cut is None else end.cut.start
         if end.cut is not None:
             end.kept = cut_tail(disk, directory, file, end.cut.start)

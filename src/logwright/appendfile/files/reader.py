@@ -22,12 +22,12 @@ from ...core.read.chunk_reader import located as located_in
 from ...core.read.report import Progress, Report, Summary
 from ...errors import HistoryUnavailable, NotFound, WrongUse
 from ..bytes import kernel
-from ..bytes.layout import LOCK_NAME, RECOVERY_DIRECTORY, file_name, parse_name
+from ..bytes.layout import LOCK_NAME, file_name, parse_name
 from ..bytes.records import Record
 from ..model.replay import Segment, Segments, difference
 from .boundaries import GenerationEnd, lost_end
 from .cursor import Chunk, Cursor, judge
-from .files import POSITION_BITS, Files, JournalFile, Listing, list_files, lost_generation, note_losses, wrong_names
+from .files import POSITION_BITS, Files, JournalFile, Listing, list_files, note_losses, wrong_names
 
 ROW_FIELDS: Final = ("kind", "segment", "data", "checked", "current")
 """The columns of a table of records; no record has all of them."""
@@ -150,7 +150,7 @@ class Reader(FilesReader[Chunk, JournalFile, Record]):
             list(self.report(gap, mode))
         if source.missing or gap is not None:
             parts.lose()
-        parts.begin_file(source.lost)
+        parts.begin_file(source.lost, is_doubtful=source.size_problem(files.file(source).size()) is not None)
 
     def _report_lost(self, files: Files, mode: Mode) -> Iterator[Damage]:
         """Report lost generations, if there is no file that shows them."""
@@ -160,10 +160,7 @@ class Reader(FilesReader[Chunk, JournalFile, Record]):
     def missing(self) -> list[Damage]:
         """The generations that are lost, if there is no file that shows them."""
         listing = self.listing()
-        return [
-            Damage(f"{RECOVERY_DIRECTORY}/{boundary}", 0, 0, lost_generation(boundary), "gap")
-            for boundary in ([] if listing.files else listing.lost)
-        ]
+        return [Damage(lost.place, 0, 0, lost.reason, "gap") for lost in ([] if listing.files else listing.lost)]
 
     def report_names(self, source: JournalFile, mode: Mode) -> Iterator[Damage]:
         """Report a problem with the id of a file."""

@@ -3,6 +3,8 @@
     a torn tail         is cut off
     other bad bytes     are removed: the file is rebuilt from the whole records before and after them
     wrong first ids     of a file are restored, if the ids of all other files prove them (see `boundaries.py`)
+    another size than   is accepted: the account says that records of this file are missing, or were added (`note.py`)
+      the note says
     a missing file      is replaced by one without data, so that the ids are consecutive again
     two files with each their contents are exchanged, if only then the ids of all files follow each other, and there is
     other's names       no second pair of files for which this holds
@@ -33,7 +35,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from ...core.bytes.outcome import Span
+from ...core.bytes.outcome import Damage, Span
 from ...core.io.disk import Disk, File
 from ...core.repair.losses import Loss
 from ...core.repair.plan import Create, Plan, Remove, Rename, Repair, Step
@@ -48,25 +50,28 @@ from ..bytes.layout import (
     LOCK_NAME,
     MAX_CHECKPOINTS,
     MAX_FILE_BYTES,
-    RECOVERY_DIRECTORY,
+    MAX_ID,
+    NOTE_NAME,
     file_name,
     parse_name,
 )
 from ..bytes.records import Checkpoint
 from .boundaries import Boundaries, FileIds, Pair
 from .cursor import Cursor, Way, find_way, pair_in, take_way
-from .files import JournalFile, list_files, lost_generation, wrong_names
+from .files import JournalFile, list_files, wrong_names
+from .note import packed_note, read_note
 from .reader import Reader
 
 __all__ = ["Plan", "Repair", "apply", "plan", "undo"]
 
+_REPLACED: Final = "it takes the place of the files that are missing"
 _MOST_CREATED: Final = 1000
 """How many missing files in a row are replaced by empty ones."""
 
 
 def _names(disk: Disk, directory: Path) -> list[str]:
     listing = list_files(disk, directory)
-    return [*(file.name for file in listing.files), *map(str, listing.lost)]
+    return [*(file.name for file in listing.files), *(lost.name for lost in listing.lost)]
 
 
 def _readers(path: Path, disk: Disk) -> list[Reader]:
@@ -92,6 +97,13 @@ class _Salvage(PiecesSalvage):
     def walk(self) -> None:
         """Go through the file."""
         self.size = self.ids.size
+        self._find_pieces()
+        wrong = self.source.size_problem(self.size)
+        if wrong is not None:
+            self._lose_anywhere(wrong)
+
+    def _find_pieces(self) -> None:
+        """Find the ranges of whole records, and what is lost between them."""
         for kind, wrong in wrong_names(replace(self.source, lost_generations=())):
             if kind != "gap" or not self._replaced():
                 self.left.append(f"{self.source.name} @ 0: {wrong}")
@@ -182,10 +194,10 @@ class _Salvage(PiecesSalvage):
             return way.start
         if way.checkpoint is not None or self.source.is_newest:
             return None
-        before = before or self._pair_after()  # a file without records must at least not be empty
-        if before is not None:
-            self._restore_head(before)
-        return None if before is None else way.end
+        before = before or self._pair_after() or self._noted_ids(self.source.file_id)
+        last = self.boundaries.end() or Pair(0, 0)  # a file without records must at least not be empty
+        self._restore_head(before or Pair(last.current, last.current))
+        return way.end
 
     def _restore_head(self, before: Pair) -> None:
         """Write the first checkpoint record of the file again."""
@@ -245,6 +257,11 @@ class _Salvage(PiecesSalvage):
             if pair is not None
         }
 
+    def _noted_ids(self, file_id: int) -> Pair | None:
+        """The ids that a file had at its beginning by the note, if that says it."""
+        noted = self.boundaries.noted.get(file_id)
+        return None if noted is None else Pair(*noted.ids)
+
     # --- the account ------------------------------------------------------------------------------------------------
 
     def _lose(
@@ -283,6 +300,20 @@ class _Salvage(PiecesSalvage):
         place = (self.source.name, whole, self.size - whole)
         self.losses.append(Loss(*place, 0, None, what, f"{following.source.name}: {following.gap}", fields=fields))
         return whole
+
+    def _lose_anywhere(self, wrong: Damage) -> None:
+        """Note that records are missing at an unknown place of the file, or were added, because it had another size."""
+        assert self.source.noted is not None
+        missing = max(0, self.source.noted.size - self.size)
+        is_only = bool(missing) and not any(loss.kind == "lost" for loss in self.losses)
+        pairs = [
+            pair for pair in (self.ids.before, self.ids.hint, self.ids.end, self._pair_after()) if pair is not None
+        ]
+        by_segment = sorted(pairs, key=lambda pair: pair.current)  # it may be another file's contents
+        before, after = (by_segment[0], by_segment[-1]) if pairs else (None, None)
+        what, fields = self._described(self.source.file_id, before, after, None)
+        place = (self.source.name, self.size, missing, int(is_only), None)
+        self.losses.append(Loss(*place, what, wrong.reason, fields=fields))
 
     def _lose_checkpoints(self, position: int, before: Pair | None, reason: str) -> None:
         """Note that checkpoints are missing before one, and perhaps data."""
@@ -361,7 +392,10 @@ class _Salvage(PiecesSalvage):
 
     def _pair_of_generation_end(self) -> Pair | None:
         """The ids at the end of this generation, whose last files are missing: the next one begins with its segment."""
-        found = self.ids.end
+        found, missing = self.ids.end, self.source.missing_ids[1]
+        noted = self._noted_ids(missing[-1]) if missing else None
+        if noted is not None and (found is None or found.leads_to(noted, 2 * MAX_ID)):
+            found = noted
         following = self.boundaries.following(self.source)
         is_next = following is not None and following.source.file_id == self.source.generation
         hint = following.right_hint if following is not None and is_next else None
@@ -370,9 +404,9 @@ class _Salvage(PiecesSalvage):
         return Pair(hint[0] if found is None else found.checked, hint[1])
 
     def _pair_after(self) -> Pair | None:
-        """The ids at the beginning of the next file; None after the last one."""
+        """The ids at the beginning of the next file, or the first ones that are left of it; None after the last one."""
         later = (file for file in self.boundaries.generation(self.source) if file.source.file_id > self.source.file_id)
-        return next((file.right_hint for file in later if file.right_hint is not None), None)
+        return next((pair for file in later if (pair := file.right_hint or file.seen) is not None), None)
 
     def _pair_at(self, position: int) -> Pair | None:
         """The ids of the checkpoint record at a position; None for other bytes."""
@@ -414,7 +448,9 @@ def _contents(disk: Disk, source: JournalFile) -> _Contents | None:
 
 def _fits(files: list[JournalFile], contents: list[_Contents], row: int) -> bool:
     """Whether the contents of a file can follow those of the file before it."""
-    source, (_, first, _) = files[row], contents[row]
+    source, (size, first, _) = files[row], contents[row]
+    if source.noted is not None and (not source.noted.fits(size) or first != source.noted.ids):
+        return False
     if row == 0:
         return source.file_id > 0 or first == (0, 0)
     earlier, before = files[row - 1], contents[row - 1].last
@@ -476,34 +512,61 @@ def _replace_generations(reader: Reader, boundaries: Boundaries, plan: Plan) -> 
     steps: list[Step] = []
     losses: list[Loss] = []
     left: list[str] = []
-    for boundary in listing.lost:
+    starts = {*listing.boundaries, *(done.file_id for done in listing.done)}
+    for lost in listing.lost:
+        boundary = lost.boundary
         earlier = [file for file in boundaries.files if file.source.file_id < boundary]
         if earlier and earlier[-1].error is not None:
-            left.append(f"{RECOVERY_DIRECTORY}/{boundary} @ 0: {lost_generation(boundary)}")
+            left.append(f"{lost.place} @ 0: {lost.reason}")
             continue
         before = boundaries.end(earlier)
         hints = (file.right_hint for file in boundaries.files if file.source.file_id >= boundary)
         after = next((hint for hint in hints if hint is not None), None)
-        first = 0 if before is None else before.current
+        begins = max((start for start in starts if start < boundary), default=0)
+        noted = [each.ids[1] for file_id, each in boundaries.noted.items() if file_id < begins]
+        first = max(0 if before is None else before.current, *noted, 0)
         last = max([first, *(done.segment for done in listing.done)]) if after is None else after[1]
-        name = f"{RECOVERY_DIRECTORY}/{boundary}/{file_name(boundary - 1)}"
-        hint = codec.encode(Checkpoint(last, last))
-        steps.append(Create(name, "", (), "it takes the place of the files that are missing", hint))
+        pair = lost.ids or (last, last)
+        steps.append(Create(lost.name, "", (), _REPLACED, codec.encode(Checkpoint(*pair))))
         what = f"all data of the generation {boundary}, from segment {first} on"
+        if lost.ids is not None:
+            last = lost.ids[1]
+            what = f"all data since the last recovery, from segment {first} on"
         fields = {"file_id": boundary - 1, "segments": [min(first, last), max(first, last)], "checked": None}
-        place = (name, 0, 0, 1, None)
+        place = (lost.name, 0, 0, 1, None)
         losses.append(Loss(*place, what, "all files of the generation are missing", fields={**fields, "suspect": None}))
     return replace(plan, steps=(*plan.steps, *steps), left=(*plan.left, *left), losses=(*plan.losses, *losses))
 
 
 def _plan_journal(reader: Reader) -> Plan:
     boundaries = Boundaries(reader.disk, reader.files())
+    if not reader.is_single_file:
+        boundaries.noted = read_note(reader.disk, reader.directory)
 
     def salvage(reader: Reader, source: JournalFile, file: File) -> _Salvage:
         return _Salvage(reader, source, file, boundaries=boundaries)
 
     plan = _exchange(reader, boundaries) or FileByFile("appendfile", salvage, lambda part: LOCK_NAME)(reader)
-    return plan if reader.is_single_file else _replace_generations(reader, boundaries, plan)
+    return plan if reader.is_single_file else _renote(reader, _replace_generations(reader, boundaries, plan))
+
+
+def _renote(reader: Reader, plan: Plan) -> Plan:
+    """The plan, and the steps after which the note says nothing of the files that it changes or accepts as they are.
+
+    A writer may note these files before the repair is undone. That does not prevent it, and the old note is restored.
+    """
+    path = reader.directory / NOTE_NAME
+    if plan.empty or reader.disk.is_directory(path):
+        return plan
+    content = read_note(reader.disk, reader.directory)
+    names = {step.file.removesuffix(".repair") for step in plan.steps} | {loss.file for loss in plan.losses}
+    changed = {parse_name(name.rpartition("/")[2]) for name in names}
+    kept = packed_note({file_id: noted for file_id, noted in content.items() if file_id not in changed})
+    steps: tuple[Step, ...] = ()
+    if reader.disk.exists(path):
+        reason = "files that it names have another size or other first ids now"
+        steps = (Remove(NOTE_NAME, reason), Create(NOTE_NAME, "", (), "what it says of all other files", kept))
+    return replace(plan, steps=(*plan.steps, *steps), derived=(NOTE_NAME,))
 
 
 REPAIRS: Final = SideBySideRepair(

@@ -45,13 +45,16 @@ from ..bytes import kernel
 from ..bytes.layout import (
     CHECKPOINT,
     CHECKPOINT_BYTES,
+    HEADER_BYTES,
     HOME_DIRECTORY,
     MAX_FILE_BYTES,
     MAX_HEAD_BYTES,
+    PAIR,
     Done,
     file_name,
 )
 from .files import add_lost_segments
+from .note import Note, Noted
 from .opening import End, drop_older, journal_to_write, open_end, put_aside
 
 if TYPE_CHECKING:
@@ -95,6 +98,9 @@ class Writer(Buffering):
         self._disk = disk
         self._recovering, self._has_recovery = recovering, False
         self._file: File | None = None
+        self._note = Note(disk, self.directory)
+        self._finished: tuple[int, Noted] | None = None
+        """The file before the one that is written, until the note says that it is finished."""
         self._rows_current: int | None = None
         self._rows_closed: deque[tuple[int, int]] = deque()
         self._rows_generation: int | None = None
@@ -138,7 +144,8 @@ class Writer(Buffering):
         return found
 
     def _open_end(self) -> End:
-        end = open_end(self._disk, self.directory, recovering=self._recovering)
+        self._note.read()
+        end = open_end(self._disk, self.directory, self._note, recovering=self._recovering)
         self._take_over(end)
         return end
 
@@ -147,6 +154,8 @@ class Writer(Buffering):
         self.kept: Path | None = end.kept
         self._file = end.file
         self._file_size = end.position
+        self._ids = end.ids
+        """The ids that the file begins with."""
         self._next_id = end.file_id
         self._paths = deque(end.paths)
 
@@ -211,6 +220,7 @@ class Writer(Buffering):
         """Let go of what there was to recover, in one step; a generation that was begun since then stays."""
         with self._writing, self._syncing:
             drop_older(self._disk, self.directory, done)
+            self._note.forget_before(done.file_id)
 
     # --- appending --------------------------------------------------------------------------------------------------
 
@@ -306,11 +316,12 @@ class Writer(Buffering):
     # --- writing ----------------------------------------------------------------------------------------------------
 
     def _to_sync(self) -> Callable[[], None]:
-        return partial(self._sync_file, self._file)
+        return partial(self._sync_file, self._file, self._file_size)
 
-    def _sync_file(self, file: File | None) -> None:
+    def _sync_file(self, file: File | None, size: int) -> None:
         if file is not None and file is self._file:  # otherwise the next file was begun, which has synced it
             file.sync()
+            self._note.put(self._next_id, Noted(size, self._ids))
 
     def _write_out(self) -> None:
         buffer, used, cuts, needed = self._take()
@@ -330,10 +341,13 @@ class Writer(Buffering):
         if start == stop:
             return
         file = self._file or self._create()
-        head = _head_bytes(view, start, stop) if self._file_size == 0 else 0
+        head = 0
+        if self._file_size == 0:
+            head, self._ids = _head_bytes(view, start, stop), PAIR.unpack_from(view, start + HEADER_BYTES)
         if 0 < head < stop - start:
             self._write_piece(view, start, start + head)
             file.sync()  # so that a file which is longer always begins like this, whatever a power cut leaves
+            self._note.put(self._next_id, Noted(self._file_size, self._ids))
             start += head
         written = start
         try:
@@ -356,6 +370,7 @@ class Writer(Buffering):
                     file.sync()
                 finally:
                     file.close()
+                self._finished = self._paths[-1][0], Noted(self._file_size, self._ids, is_finished=True)
 
     def _create(self) -> File:
         path = self.directory / file_name(self._next_id)
@@ -363,6 +378,9 @@ class Writer(Buffering):
         self._file_size = 0
         self._paths.append((self._next_id, path))
         self._disk.sync_directory(self.directory)
+        if self._finished is not None:
+            self._note.put(*self._finished)  # from now on nothing is added to it
+            self._finished = None
         return self._file
 
     def _remove_before(self, needed: int) -> None:
@@ -374,7 +392,7 @@ class Writer(Buffering):
                 self._file.sync()
             while self._paths and self._paths[0][0] < needed:
                 self._disk.remove(self._paths[0][1])
-                self._paths.popleft()
+                self._note.forget(self._paths.popleft()[0])
 
     def begin_file(self) -> int:
         """The id after the last file, made durable with what was appended; no file has it yet."""
@@ -389,6 +407,7 @@ class Writer(Buffering):
     def _release(self) -> None:
         with contextlib.ExitStack() as stack:
             stack.callback(self._lock.release)
+            stack.callback(self._note.close)
             if self._file is not None:
                 stack.callback(self._file.close)
                 self._file = None

@@ -113,7 +113,8 @@ class Recovery(Iterator[Segment]):
             logger.warning("%s: records are known to be lost: see logwright verify", self._writer.directory)
         parts = Segments(files[0].put_aside)
         for source in files:
-            parts.begin_file(source.lost)
+            size = self._writer.disk.file_size(source.path)
+            parts.begin_file(source.lost, is_doubtful=source.size_problem(size) is not None)
             cursor: Cursor | None = None
             goes_on = True
             while goes_on:

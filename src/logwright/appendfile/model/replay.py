@@ -120,6 +120,7 @@ class Segments:
         self._repaired: tuple[tuple[int, int], ...] = ()
         self._parts: list[Part] = []
         self._lost = False
+        self._is_doubtful = False
         self._damaged: list[int] = []
 
     def add(self, data: Part) -> None:
@@ -136,7 +137,7 @@ class Segments:
         if before == current:
             return None
         if before is None:  # data before the first checkpoint belongs to no known segment
-            self._parts, self._lost = [], False
+            self._parts, self._lost = [], self._is_doubtful
             return None
         if current != before + 1:
             self.lose()
@@ -161,9 +162,14 @@ class Segments:
         """Something could not be read here: what it belonged to is not complete."""
         self._lost = True
 
-    def begin_file(self, lost: tuple[tuple[int, int], ...]) -> None:
-        """The next file; these segments, first and last, have lost records by a repair."""
+    def begin_file(self, lost: tuple[tuple[int, int], ...], *, is_doubtful: bool = False) -> None:
+        """The next file; these segments, first and last, have lost records by a repair.
+
+        If it `is_doubtful`, records of it are missing anywhere: none of its segments is complete.
+        """
         self._repaired = lost
+        self._lost |= self._is_doubtful or is_doubtful
+        self._is_doubtful = is_doubtful
 
     def finish(self) -> Segment | None:
         """The segment that nothing has closed, unless it is empty."""
@@ -175,7 +181,7 @@ class Segments:
         if self._lost:
             self._damaged.append(segment)
         found = Segment(segment, Records(self._parts), is_whole, generation=self.generation)
-        self._parts, self._lost = [], False
+        self._parts, self._lost = [], self._is_doubtful
         return found
 
 

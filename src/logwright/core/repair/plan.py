@@ -675,7 +675,7 @@ def _take_back(disk: Disk, home: Path, entries: list[_Entry], derived: tuple[str
             _overwrite(disk, path, [(one.step, one.step.old) for one in entries if isinstance(one.step, Patch)])
         case Create():
             if disk.exists(path):
-                if not _same_contents(disk, home, path, step):
+                if step.file not in derived and not _same_contents(disk, home, path, step):
                     raise _changed(path, "it was written to")
                 disk.remove(path)
             disk.remove(path.with_name(path.name + TEMPORARY_SUFFIX))
