@@ -39,6 +39,12 @@ def locate(location: str | Path) -> tuple[Disk, Path]:
     return RemoteDisk(file_system, text[: len(text) - len(text.split("?")[0].split("://", 1)[1])]), Path(path)
 
 
+def joined(location: str, name: str) -> str:
+    """The location of a name in a directory. The options of a URI stay at its end."""
+    place, mark, options = location.partition("?") if _SCHEME.match(location) else (location, "", "")
+    return f"{place.rstrip('/')}/{name}{mark}{options}"
+
+
 class RemoteFile:
     """A file of a remote store, opened for reading."""
 

@@ -18,7 +18,7 @@ from logwright import kestrel
 from logwright.core.format import open_journal
 from logwright.core.io.disk import REAL_DISK
 from logwright.errors import DamagedJournal, Locked, LogwrightError, NotFound, WrongUse
-from logwright.pipeline import Settings
+from logwright.pipeline import Expectation, Settings
 from logwright.pipeline.publish import open_publisher
 from logwright.pipeline.restore import Restored, restore
 from logwright.pipeline.run import run
@@ -403,3 +403,24 @@ def test_invalid_tables_are_refused_and_leave_no_files(
         restore(str(tables), str(tmp_path / "out"), spark=spark)
     assert visible(tmp_path / "out") == []
     assert not list((tmp_path / "out").glob(".logwright/restore/*/*"))
+
+
+def test_records_in_quarantine_are_restored_as_well(spark: Any, tmp_path: Path) -> None:
+    root, tables = tmp_path / "root", tmp_path / "tables"
+    random_journal(root / "orders", 7, segment_size=2000)
+    random_queue(root / "queues", "cars", random.Random(7), "kestrel2")
+    with VersionedKVStore(root / "stores", "cars", 4096, background=False) as store:
+        for number in range(20):
+            store.insert(f"key {number % 3}", {"a \u00e9": [number, None, 0.1]})
+    parity = {"messages": '"offset" % 3 = 0', "queue_operations": "position % 2 = 0", "kv_changes": "false"}
+    expectations = tuple(Expectation(table, condition, "quarantine") for table, condition in parity.items())
+    result = run(Settings(str(root), str(tables), expectations=expectations), spark)
+    assert all(each.failed for each in result.expectations)
+    assert result.tables["messages"].rows < result.journals["orders"].records
+    found = restore(str(tables), str(tmp_path / "out"), spark=spark)
+    assert [(journal.problems, journal.gaps) for journal in found.journals] == [((), ())] * 3
+    queues = [path for path in (root / "queues").iterdir() if path.name.startswith("cars") and path.suffix != ".lck"]
+    for path in (*(root / "orders" / "jnl").iterdir(), *queues):
+        assert path.read_bytes() == (tmp_path / "out" / path.relative_to(root)).read_bytes(), path
+    states = [open_journal(directory / "stores").state(None) for directory in (root, tmp_path / "out")]
+    assert states[0] == states[1]

@@ -19,7 +19,7 @@ from ..core.format import open_journal as open_any
 from ..core.io.disk import Disk
 from ..core.io.file_names import printed
 from ..errors import NotFound, StorageFailed, UnknownFormat
-from ..location import is_local, locate
+from ..location import is_local, joined, locate
 
 Refused: TypeAlias = Callable[[str, StorageFailed], None]
 """Called with the name of what cannot be read and the error, which it may raise."""
@@ -134,21 +134,21 @@ class _Search:
         for entry in self._disk.list_directory(path):
             if entry.startswith("."):
                 continue
-            below = f"{location.rstrip('/')}/{entry}"
+            below = joined(location, entry)
             called = f"{name}/{entry}" if name else entry
             for journal in self.try_at(path / entry, below, called, only_directories=only_directories):
-                journal = journal if journal.location != below else _as_a_whole(self._disk, path, journal)
+                if journal.location == below:
+                    journal = _as_a_whole(self._disk, path / entry, journal, location)
                 if journal.location not in seen:
                     found.append(journal)
                     seen.add(journal.location)
         return found
 
 
-def _as_a_whole(disk: Disk, directory: Path, journal: Journal) -> Journal:
+def _as_a_whole(disk: Disk, path: Path, journal: Journal, directory: str) -> Journal:
     """The journal that a file belongs to if its directory may have several: one queue is one journal."""
-    entry = journal.location.rpartition("/")[2]
-    if not find_format(journal.format).flat or disk.is_directory(directory / entry):
+    if not find_format(journal.format).flat or disk.is_directory(path):
         return journal
-    whole = find_format(journal.format).journal_of(entry)
-    location, name = journal.location.removesuffix(entry) + whole, printed(whole)
-    return Journal(journal.format, location, f"{journal.name.rpartition('/')[0]}/{name}".lstrip("/"))
+    whole = find_format(journal.format).journal_of(path.name)
+    name = f"{journal.name.rpartition('/')[0]}/{printed(whole)}".lstrip("/")
+    return Journal(journal.format, joined(directory, whole), name)

@@ -48,7 +48,7 @@ from .publish import FORMATS, open_publisher
 from .publish.control import HOME, read_format
 from .publish.parquet import is_being_changed, table_files
 from .restore_plan import RECORD_TABLES, Chosen, JournalToWrite, Tables, choose, generation_column
-from .tables import TABLES
+from .tables import QUARANTINE, TABLES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,6 +59,7 @@ __all__ = ["Restored", "RestoredJournal", "restore"]
 SOURCE: Final = "logwright.restore"
 _DERIVED: Final = ("journal", "file")
 """Columns that tasks do not need: the file is sent as a number."""
+_READ: Final = (*TABLES, QUARANTINE)
 _PLAN: Final = "plan.json"
 _TASKS: Final = "tasks"
 _LOOK_SECONDS: Final = 0.5
@@ -139,13 +140,13 @@ def _located(tables: str, format: str | None, options: Mapping[str, str]) -> Ite
                 raise  # without write permission there is no lock: only check that no batch is being published
         else:
             with publisher:
-                yield {table: [publisher.path(file) for file in publisher.files(table)] for table in TABLES}
+                yield {table: [publisher.path(file) for file in publisher.files(table)] for table in _READ}
             return
-        yield {table: [str(path / name) for name in table_files(path, table)] for table in TABLES}
+        yield {table: [str(path / name) for name in table_files(path, table)] for table in _READ}
         return
     if format != "parquet":
         raise WrongUse(f"{tables}: there is no {HOME} here, which says what {format} tables there are")
-    yield {table: [str(path / table)] for table in TABLES if disk.is_directory(path / table)}
+    yield {table: [str(path / table)] for table in _READ if disk.is_directory(path / table)}
 
 
 # --- writing the records --------------------------------------------------------------------------------------------

@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812  # as everywhere with Spark
 from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import BinaryType, StringType, StructField, StructType, TimestampType
 
 from ..core.format import find_format
 from ..core.publish.restore import check_journals
 from ..core.repair.losses import Loss
 from ..errors import NotFound, WrongUse
-from .tables import CONSUMERS, DAMAGE, FILES, TABLES, Table
+from .tables import CONSUMERS, DAMAGE, FILES, QUARANTINE, QUARANTINED, TABLES, Table
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -55,6 +56,33 @@ class Tables:
             raise WrongUse(f"{self.location}: the table {name} has no column {', '.join(unknown)}")
         types = from_arrow_schema(schema)
         return frame.select(*(F.col(each.name).cast(each.dataType) for each in types))
+
+    def records(self, table: Table) -> DataFrame:
+        """The rows of a record table, and those of its records that are in quarantine."""
+        quarantined = self._quarantined(table) if self.has(QUARANTINE) else None
+        found = self.read(table.name, table.schema) if self.has(table.name) else None
+        if found is None or quarantined is None:
+            rows = found if found is not None else quarantined
+            assert rows is not None
+            return rows
+        return found.unionByName(quarantined)
+
+    def _quarantined(self, table: Table) -> DataFrame:
+        """The records of a table that are in quarantine: their rows are kept as JSON, with bytes in base64."""
+        types = from_arrow_schema(table.schema)
+        as_text = (BinaryType, TimestampType)
+        kinds = {each.name: StringType() if isinstance(each.dataType, as_text) else each.dataType for each in types}
+        parsed = StructType([StructField(name, kind) for name, kind in kinds.items()])
+        rows = self.read(QUARANTINE, QUARANTINED).where(F.col("table") == table.name)
+        rows = rows.select(F.from_json("row", parsed, {"mode": "FAILFAST"}).alias("row")).select("row.*")
+        return rows.select(
+            *(
+                (F.unbase64(each.name) if isinstance(each.dataType, BinaryType) else F.col(each.name))
+                .cast(each.dataType)
+                .alias(each.name)
+                for each in types
+            )
+        )
 
 
 @contextlib.contextmanager
@@ -147,9 +175,9 @@ def choose(tables: Tables, patterns: Sequence[str] | None) -> Chosen:
     names = [name for name in ("files", "consumers", "damage") if tables.has(name)]
     found = Chosen()
     for table in RECORD_TABLES:
-        if tables.has(table.name):
+        if tables.has(table.name) or tables.has(QUARANTINE):
             assert table.format is not None
-            found.records[table.format] = tables.read(table.name, table.schema)
+            found.records[table.format] = tables.records(table)
             _note_records(found, table)
     if not found.records and "files" not in names:
         wanted = ", ".join(table.name for table in RECORD_TABLES)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from pyarrow import fs
 
+from logwright import kestrel, sej
 from logwright.errors import StorageFailed, WrongUse
 from logwright.pipeline import Settings
 from logwright.pipeline.publish import Batch, open_publisher
@@ -177,3 +178,22 @@ def test_runs_of_the_pipeline_write_to_and_read_from_an_object_store(
         assert result.tables[table].rows == len(rows)
         assert bucket.rows(format, table) == len(rows)
     assert result.report == f"{bucket.uri}/report.html"
+
+
+def test_journals_below_a_uri_with_options_are_read(s3_server: str, tmp_path: Path) -> None:
+    with sej.Writer(tmp_path / "root" / "deep" / "orders") as writer:
+        for number in range(10):
+            writer.append(b"%d" % number)
+    for name in ("cars", "bikes"):
+        with kestrel.Writer(tmp_path / "root" / "queues" / name) as queue:
+            queue.addx(b"one")
+    bucket = Bucket(s3_server, "several", tmp_path / "catalog.db")
+    fs.copy_files(str(tmp_path / "root"), "several/journals", destination_filesystem=bucket.files)
+    uri = f"s3://key:secret@several/journals?scheme=http&endpoint_override={s3_server}&region=us-east-1"
+    result = run(Settings(uri, str(tmp_path / "out"), tables=("messages", "queue_items", "damage")), no_spark)
+    assert {name: one.records for name, one in result.journals.items()} == {"deep/orders": 10, "queues": 2}
+    assert {name: table.rows for name, table in result.tables.items()} == {
+        "damage": 0,
+        "messages": 10,
+        "queue_items": 2,
+    }
