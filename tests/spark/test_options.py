@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql.types import BinaryType, LongType, StructType
 
 from logwright.errors import WrongUse
+from logwright.spark.paths import Paths
 from logwright.spark.source import JournalSource, KestrelSource, SejSource
 
 OFFSETS = StructType().add("offset", LongType())
@@ -60,8 +61,8 @@ def test_unknown_option_of_a_sink_is_refused(writer: str, tmp_path: Path) -> Non
 
 def test_options_added_by_spark_are_accepted(tmp_path: Path) -> None:
     sparks = {"path": str(tmp_path), "checkpointLocation": "c", "queryName": "q", "serialization.format": "1"}
-    assert SejSource(sparks).reader(OFFSETS).location == str(tmp_path)
-    assert SejSource(sparks).streamReader(OFFSETS).location == str(tmp_path)
+    assert SejSource(sparks).reader(OFFSETS).paths == Paths((str(tmp_path),))
+    assert SejSource(sparks).streamReader(OFFSETS).paths == Paths((str(tmp_path),))
     assert SejSource({**sparks, "__partition_columns": "[]"}).streamWriter(VALUES, False).root == tmp_path
 
 
