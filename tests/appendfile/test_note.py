@@ -310,3 +310,12 @@ def test_no_crash_leaves_a_note_that_contradicts_the_files(sync: str) -> None:
                 continue
             assert {problem.kind for problem in found} <= {"torn_tail"}, (found, crashed.story)
     assert states > 100
+
+
+def test_directory_in_the_place_of_the_note_does_not_prevent_a_repair(tmp_path: Path) -> None:
+    journal(tmp_path)
+    (tmp_path / NOTE_NAME).unlink()
+    (tmp_path / NOTE_NAME).mkdir()
+    damage_file(tmp_path / "1.journal", overwrite, CHECKPOINT_BYTES, b"\x80")
+    assert check_repair(tmp_path)
+    assert (tmp_path / NOTE_NAME).is_dir()
