@@ -131,10 +131,9 @@ def find_changes(items: Items, before: JournalFile, source: JournalFile, begun: 
     found = _last_entries(items, before)
     if found is None:
         return None
-    if agree(before.ended, begun):
-        position = _end_of_copies(items, source, len(found.latest), begun)
-    else:
-        position = _end_of_state(items, source, found.latest.state(), begun)
+    if not agree(before.ended, begun):
+        return _end_of_state(items, source, found.latest.state(), begun)
+    position = _end_of_copies(items, source, len(found.latest), begun)
     return _end_of_earlier(items, source, found, begun) if position is None else position
 
 
