@@ -43,6 +43,11 @@ class JsonRows:
         self.skipped = 0
         """The number of objects that need not be written: heads of files, and copies."""
 
+    @property
+    def types(self) -> Mapping[str, pa.DataType]:
+        """The fields that are written, with the types of their columns."""
+        return self._columns.json_fields
+
     def add(self, fields: Any, line: int) -> None:
         """Take an object; `WrongUse` names its line."""
         try:
@@ -102,7 +107,7 @@ class JsonRows:
         yield each.part, self._batch_of(each.rows)
 
     def _batch_of(self, rows: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
-        types = self._columns.json_fields
+        types = self.types
         found = {
             name: pa.array([row.get(name) for row in rows], _stored(kind))
             for name, kind in types.items()
@@ -112,7 +117,7 @@ class JsonRows:
 
     def _checked(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """The fields that a writer needs, as values of Python."""
-        types = self._columns.json_fields
+        types = self.types
         found: dict[str, Any] = {}
         for name, value in fields.items():
             if name in types:

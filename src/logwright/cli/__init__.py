@@ -40,7 +40,7 @@ VERBS: Final = {
     "diff": "What changed between two points.",
     "sql": "SQL over journals, in one query or at a prompt.",
     "append": "Lines on standard input become records.",
-    "convert": "To Parquet, to another journal, or from Parquet.",
+    "convert": "To another journal, Parquet, JSON lines, CSV or a database, and back.",
     "offsets": "The offsets of the consumers.",
     "reset": "Move a consumer to an offset or a time.",
     "clean": "Remove old segments that no consumer needs.",

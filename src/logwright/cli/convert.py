@@ -1,17 +1,17 @@
-"""`logwright convert`: a journal to Parquet or to another journal, and back."""
+"""`logwright convert`: a journal to Parquet, JSON lines, CSV, a database or another journal, and back."""
 
 from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from ..core.bytes.outcome import Mode
+from ..core.bytes.outcome import Damage, Mode
 from ..core.format import FORMATS, find_format
 from ..core.io.disk import REAL_DISK
 from ..core.read.report import Progress
@@ -38,7 +38,13 @@ if TYPE_CHECKING:
     from ..arrow import Converted
 
 PARQUET: Final = "parquet"
+LINES: Final = ("jsonl", "csv")
+DATABASES: Final = ("sqlite", "duckdb")
+FILES: Final = (PARQUET, *LINES, *DATABASES)
+_ENDINGS: Final = {".parquet": PARQUET, ".jsonl": "jsonl", ".csv": "csv", ".sqlite": "sqlite", ".duckdb": "duckdb"}
+_MESSAGE_FIELDS: Final = ("offset", "timestamp", "type", "key", "value")
 _PARQUET_MAGIC: Final = b"PAR1"
+_TIMES: Final = ("from_time", "to_time")
 
 
 @verb(
@@ -46,6 +52,9 @@ _PARQUET_MAGIC: Final = b"PAR1"
     examples=[
         ("to Parquet, which DuckDB, Polars and Spark read", "logwright convert orders orders.parquet --to parquet"),
         ("and back", "logwright convert orders.parquet again --to sej"),
+        ("to JSON lines, the objects of dump --json, and back", "logwright convert queues/mail mail.jsonl"),
+        ("back from them", "logwright convert mail.jsonl mails --to kestrel"),
+        ("to a database of SQLite, with all tables of the format", "logwright convert queues queues.sqlite"),
         ("an hour of it", "logwright convert orders ten.parquet --since 2026-01-15T10:00Z --until 2026-01-15T11:00Z"),
         ("the complete records of a damaged journal", "logwright convert damaged salvaged --to sej --mode permissive"),
         ("the waiting items of a queue, as messages", "logwright convert queues/mail unsent --to sej --waiting"),
@@ -60,8 +69,8 @@ _PARQUET_MAGIC: Final = b"PAR1"
 @click.option(
     "--to",
     "target",
-    type=click.Choice([PARQUET, *FORMATS]),
-    help="The format to write; optional if DESTINATION ends in .parquet.",
+    type=click.Choice([*FILES, *FORMATS]),
+    help="The format to write; optional if DESTINATION ends in .parquet, .jsonl, .csv, .sqlite or .duckdb.",
 )
 @click.option("--waiting", is_flag=True, help="Only the items that wait in a queue, not those that were removed.")
 @click.option("--by-key", is_flag=True, help="To kestrel: the key of a message names its queue.")
@@ -75,7 +84,10 @@ _PARQUET_MAGIC: Final = b"PAR1"
 @local_option
 @mode_option
 @click.option(
-    "--format", "format_name", type=click.Choice([PARQUET, *FORMATS]), help="The format of SOURCE; detected by default."
+    "--format",
+    "format_name",
+    type=click.Choice([PARQUET, *LINES, *FORMATS]),
+    help="The format of SOURCE; detected by default.",
 )
 @json_option
 def command(
@@ -92,7 +104,7 @@ def command(
     format_name: str | None,
     as_json: bool,
 ) -> int:
-    """Convert a journal to Parquet or to another journal, or Parquet to a journal.
+    """Convert a journal to a file or to another journal, or a file to a journal.
 
     Needs little memory for any size. DESTINATION gets its name after all of it has been synced; existing files are
     never overwritten. Records written to a journal get new offsets, from 0.
@@ -104,14 +116,18 @@ def command(
 
     From versioned every change that sets a key becomes a message: its JSON is the value, its key the key, its time the
     time. To versioned it is the reverse, into the store named DESTINATION: values must be JSON.
+
+    JSON lines and CSV have the fields of `dump --json`, and become a journal of the same format again, apart from heads
+    of files and copies in versioned; records of shards become one journal. Databases have the table `records`, in typed
+    columns, and without --since and --until the other tables of the format (docs/query.md).
     """
-    target = target or (PARQUET if destination.suffix == f".{PARQUET}" else None)
+    target = target or _ENDINGS.get(destination.suffix)
     if target is None:
         raise WrongUse(f"the format of {destination} is unknown: give it with --to")
-    origin = format_name or (PARQUET if _is_parquet(source) else chosen_format(source, None).name)
+    origin = format_name or _origin(source)
     if REAL_DISK.exists(destination):
         raise WrongUse(f"{destination} already exists; nothing was overwritten")
-    if target == PARQUET and not REAL_DISK.is_directory(destination.parent):  # a journal creates its directory
+    if target in FILES and not REAL_DISK.is_directory(destination.parent):  # a journal creates its directory
         raise NotFound(f"{destination.parent}: no such directory")
     chosen: dict[str, Any] = {
         "from_time": None if since is None else parse_time(since, local=local),
@@ -121,6 +137,12 @@ def command(
     with naming_path(source), progress_bar("converting") as progress:
         if origin == PARQUET:
             result = _from_parquet(source, destination, target, progress)
+        elif origin in LINES:
+            result = _from_lines(source, origin, destination, target, progress)
+        elif target in LINES:
+            result = _to_lines(source, origin, destination, target, chosen, mode, progress)
+        elif target in DATABASES:
+            result = _to_database(source, origin, destination, target, chosen, mode, progress)
         else:
             chosen.update(mode=scan_mode(mode), format=origin)
             chosen = {"mode": chosen["mode"], "format": origin} if waiting else {**chosen, "progress": progress}
@@ -148,8 +170,13 @@ class _Change:
 
 
 def _check_choice(origin: str, target: str, waiting: bool, by_key: bool, has_range: bool) -> None:
-    if origin == PARQUET and (has_range or waiting or by_key):
-        raise WrongUse("these options select records of a journal; they do not work on Parquet")
+    if origin in FILES and (has_range or waiting or by_key):
+        what = "Parquet" if origin == PARQUET else "a file"
+        raise WrongUse(f"these options select records of a journal; they do not work on {what}")
+    if origin in FILES and target in FILES and (origin, target) != (PARQUET, PARQUET):
+        raise WrongUse(f"{origin} can only become a journal: --to {', '.join(FORMATS)}")
+    if waiting and target in (*LINES, *DATABASES):
+        raise WrongUse(f"--waiting is for Parquet and journals; a database has the table items, and {target} has not")
     if waiting and has_range:
         raise WrongUse("--waiting selects the items that wait now: it excludes --since and --until")
     if by_key and (target != "kestrel" or origin == "kestrel"):
@@ -222,6 +249,110 @@ def _from_parquet(source: Path, destination: Path, target: str, progress: Progre
     return arrow.Converted(rows, size, losses=losses)
 
 
+def _from_lines(source: Path, origin: str, destination: Path, target: str, progress: Progress | None) -> Converted:
+    """JSON lines or CSV to a journal."""
+    from .. import arrow
+    from ..arrow.exports import read_rows
+    from ..arrow.json_rows import JsonRows
+
+    format = find_format(target)
+    rows = JsonRows(format)
+
+    def fill(writer: Any) -> list[Loss]:
+        for _ in read_rows(source, origin, rows, progress):
+            try:
+                for part, batch in rows.take():
+                    writer.append_batch(_of_part(format.columns.part_field, part, batch))
+            except WrongUse as error:
+                raise WrongUse(f"{source}: {error}") from None
+        return []
+
+    size = _write_journal(destination, target, fill)
+    if rows.skipped:
+        warn(f"left out: {rows.skipped} heads of files or copies of earlier changes, which a store writes itself")
+    return arrow.Converted(rows.records, size)
+
+
+def _of_part(name: str | None, part: str, batch: Any) -> Any:
+    import pyarrow as pa
+
+    if name is None or not part:
+        return batch
+    return batch.append_column(name, pa.repeat(pa.scalar(part, pa.string()), batch.num_rows))
+
+
+def _to_lines(
+    source: Path,
+    origin: str,
+    destination: Path,
+    target: str,
+    chosen: dict[str, Any],
+    mode: Mode,
+    progress: Progress | None,
+) -> Converted:
+    """A journal to JSON lines or CSV."""
+    from .. import arrow
+    from ..arrow.exports import csv_columns, write_lines
+
+    damages: list[Damage] = []
+    with find_format(origin).open(source) as reader:
+        first, end = (None if chosen[name] is None else reader.find_time(chosen[name]) for name in _TIMES)
+
+        def records() -> Iterator[dict[str, Any]]:
+            for item in reader.scan(first, end, mode=scan_mode(mode), progress=progress):
+                if isinstance(item, Damage):
+                    damages.append(item)
+                    continue
+                fields = reader.as_json(item)
+                if target == "jsonl" or "initialized" not in fields:
+                    yield fields
+
+        part_name = getattr(reader, "part_name", None) if reader.has_parts else None
+        names = csv_columns(find_format(origin), reader.row_fields or _MESSAGE_FIELDS, part_name)
+        rows = write_lines(destination, target, find_format(origin), records(), names)
+        torn = list(reader.all_torn_tails())
+        found = [damage for damage in damages if damage.kind != "torn_tail"]
+        return arrow.Converted(rows, REAL_DISK.file_size(destination), found, torn)
+
+
+def _to_database(
+    source: Path,
+    origin: str,
+    destination: Path,
+    target: str,
+    chosen: dict[str, Any],
+    mode: Mode,
+    progress: Progress | None,
+) -> Converted:
+    """A journal to a database, with the other tables of its format."""
+    from .. import arrow
+    from ..arrow.dataset import dataset, table_names
+    from ..arrow.exports import write_database
+    from ..arrow.rows import fill, sources_of
+    from ..arrow.selection import record_columns
+
+    format = find_format(origin)
+    schema = record_columns(format)
+    with format.open(source) as reader:
+        names = sources_of(schema.names, origin, sharded=reader.has_parts)
+        found = arrow.batches(reader, names, mode=scan_mode(mode), progress=progress, **chosen)
+
+        def tables() -> Iterator[tuple[str, Any, Any]]:
+            yield "records", schema, (fill(schema, batch, origin, "") for batch in found)
+            others = {} if any(chosen.values()) else table_names(origin)
+            names = {
+                long: min((short for short in others if others[short] == long), key=len) for long in others.values()
+            }
+            for long, short in names.items():
+                if long not in ("records", "damage"):
+                    other = dataset(source, long, mode="dropmalformed" if mode != "failfast" else mode, format=origin)
+                    yield short, other.schema, other.scanner().to_batches()
+
+        rows = write_database(destination, target, tables())
+        size = REAL_DISK.file_size(destination)
+        return arrow.Converted(rows["records"], size, found.damages, found.torn_tails)
+
+
 def _has_times(format: str) -> bool:
     """Whether losses of a format are identified by times, which a conversion keeps, and not by record numbers."""
     return find_format(format).states is not None
@@ -246,6 +377,14 @@ def _write_journal(destination: Path, target: str, fill: Callable[[Any], list[Lo
     REAL_DISK.sync_directory(destination.parent)
     with format.open(destination) as reader:
         return reader.summary().bytes
+
+
+def _origin(source: Path) -> str:
+    """The format of the source by its bytes, or of JSON lines and CSV by its name."""
+    if _is_parquet(source):
+        return PARQUET
+    ending = _ENDINGS.get(source.suffix)
+    return ending if ending in LINES and source.is_file() else chosen_format(source, None).name
 
 
 def _is_parquet(path: Path) -> bool:

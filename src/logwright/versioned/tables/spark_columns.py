@@ -105,19 +105,18 @@ class ChangeColumns(OwnColumns):
         next(columns.from_arrow(batch), None)
 
     def json_rows(self) -> Callable[[Mapping[str, Any]], Sequence[Mapping[str, Any]]]:
-        """Without the heads of files, and without the copies of earlier changes that follow them."""
-        latest: dict[Any, int] = {}
-        copied: dict[Any, int] = {}
+        """Without the heads of files, and without copies: the last change of a key again, with its time and value."""
+        latest: dict[tuple[str, str], tuple[int, str]] = {}
 
         def rows(fields: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-            store, time = fields.get("store"), fields.get("t")
             if "initialized" in fields:
-                copied[store] = latest.get(store, -1)
                 return ()
-            if isinstance(time, int):
-                if time <= copied.get(store, -1):
+            store, key, time = fields.get("store") or "", fields.get("k"), fields.get("t")
+            if isinstance(store, str) and isinstance(key, str) and isinstance(time, int):
+                change = time, json.dumps(fields.get("o"))
+                if latest.get((store, key)) == change:
                     return ()
-                latest[store] = max(time, latest.get(store, -1))
+                latest[store, key] = change
             return [fields]
 
         return rows
