@@ -38,6 +38,7 @@ VERBS: Final = {
     "state": "The state of the journal, now or at a time.",
     "history": "All changes of one key or item.",
     "diff": "What changed between two points.",
+    "changes": "The changes of stores and queues, as they are made.",
     "sql": "SQL over journals, in one query or at a prompt.",
     "append": "Lines on standard input become records.",
     "convert": "To another journal, Parquet, JSON lines, CSV or a database, and back.",
@@ -102,6 +103,8 @@ def _command(name: str) -> click.Command | None:
             from .state import history as command
         case "diff":
             from .state import diff as command
+        case "changes":
+            from .changes import command
         case "sql":
             from .sql import command
         case "append":

@@ -307,7 +307,7 @@ def _to_lines(
                 if target == "jsonl" or "initialized" not in fields:
                     yield fields
 
-        part_name = getattr(reader, "part_name", None) if reader.has_parts else None
+        part_name = reader.part_name if reader.has_parts else None
         names = csv_columns(find_format(origin), reader.row_fields or _MESSAGE_FIELDS, part_name)
         rows = write_lines(destination, target, find_format(origin), records(), names)
         torn = list(reader.all_torn_tails())

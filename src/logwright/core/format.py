@@ -86,6 +86,14 @@ class Reader(Closing, ABC):
         """The torn tails that the last pass found: at most one for each part."""
         return [] if self.torn_tail is None else [self.torn_tail]
 
+    part_name: ClassVar[str] = ""
+    """What a part is called: shard, queue, store or journal."""
+
+    @property
+    def part(self) -> str:
+        """The name of this journal in its directory; empty if it is the only one."""
+        return ""
+
     def parts(self) -> list[tuple[str, Any]]:
         """The journals that are read as one, each with its name and its reader; none if this is a single journal."""
         return []
@@ -372,6 +380,13 @@ class Items(ABC):
         """Move the items of a parked queue to the tail of another one, or return what that would do."""
 
 
+class ChangeFeed(Protocol):
+    """The changes that the records of one queue or store make, in order."""
+
+    def add(self, fields: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """The changes that a record makes, which is given as `dump --json` prints it."""
+
+
 class StatePart(Protocol):
     """A part of a journal whose state one task reads."""
 
@@ -493,6 +508,10 @@ class Format(ABC):
     @property
     def items(self) -> Items | None:
         """The items that wait in queues."""
+        return None
+
+    def change_feed(self) -> ChangeFeed | None:
+        """A new feed of the changes of one queue or store."""
         return None
 
     @property

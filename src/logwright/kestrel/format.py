@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..core.bytes.outcome import Damage, Mode
-from ..core.format import BatchWriter, Evidence, Follower, Format, Items, Reader, Unparked
+from ..core.format import BatchWriter, ChangeFeed, Evidence, Follower, Format, Items, Reader, Unparked
 from ..core.io.disk import REAL_DISK, Disk
 from ..core.publish.manifest import Target
 from ..core.publish.restore import Restore
@@ -55,6 +55,11 @@ class KestrelFormat(Format):
 
     def open_target(self, directory: Path, name: str, *, disk: Disk = REAL_DISK) -> BatchWriter:
         return QueuesWriter(directory, name, disk=disk)
+
+    def change_feed(self) -> ChangeFeed:
+        from .model.changes import QueueChanges
+
+        return QueueChanges()
 
     @property
     def repairs(self) -> Repairs:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..core.bytes.outcome import Damage, Mode
-from ..core.format import BatchWriter, Evidence, Follower, Format, Reader, States
+from ..core.format import BatchWriter, ChangeFeed, Evidence, Follower, Format, Reader, States
 from ..core.io.disk import REAL_DISK, Disk
 from ..core.io.durability import SyncLike
 from ..core.publish.manifest import Target
@@ -66,6 +66,11 @@ class VersionedFormat(Format):
         if parsed is not None:
             return StoresWriter(path.parent, part or parsed[0], sync=sync)
         return StoresWriter(path, part or path.name, sync=sync)
+
+    def change_feed(self) -> ChangeFeed:
+        from .model.changes import StoreChanges
+
+        return StoreChanges()
 
     @property
     def repairs(self) -> Repairs:

@@ -285,11 +285,6 @@ class ChunkReader(RecordsReader[R], Generic[C, R]):
         """The journal's directory, which contains `.logwright`."""
         raise NotImplementedError
 
-    @property
-    def part(self) -> str:
-        """The name of this journal in its directory; empty if it is the only one."""
-        return ""
-
     def losses(self) -> list[Loss]:
         return read_losses(self.disk, self.directory, self.part)
 
@@ -313,7 +308,6 @@ class FilesReader(ChunkReader[C, R], Generic[C, F, R]):
     It is one of several in its directory, and `part` is its name. A subclass has `file_chunks`.
     """
 
-    part_name: ClassVar[str]
     records_name: ClassVar[str] = "records"
     first_position: ClassVar[int] = 0
     """Where the first record of a file begins."""

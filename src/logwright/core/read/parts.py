@@ -30,8 +30,6 @@ Part = TypeVar("Part", bound=FilesReader[Any, Any, Any])
 class PartsReader(RecordsReader[Record]):
     """The journals under one path. A subclass lists them in `parts`, and says in `part_name` what a part is called."""
 
-    part_name: str
-
     def __init__(self) -> None:
         self.torn_tails: list[Damage] = []
 
