@@ -14,7 +14,19 @@ import logwright
 from logwright.cli import VERBS, every_verb
 from tests.cli.support import Outcome, assert_one_error_line, execute, run, shell, start
 
-VERBS_OF_A_PATH = ("inspect", "dump", "tail", "count", "verify", "repair", "state", "offsets", "clean")
+VERBS_OF_A_PATH = (
+    "inspect",
+    "dump",
+    "tail",
+    "count",
+    "verify",
+    "repair",
+    "state",
+    "offsets",
+    "clean",
+    "stats",
+    "changes",
+)
 
 
 EVERY_VERB = dict(every_verb())
@@ -26,7 +38,6 @@ EVERY_VERB = dict(every_verb())
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ((), "Missing command (see 'logwright --help')"),
         (("dmp", "orders"), "No such command 'dmp'; did you mean dump?"),
         (("dump",), "Missing argument 'PATH' (see 'logwright dump --help')"),
         (("dump", ".", "--frm", "1"), "No such option"),
@@ -49,6 +60,13 @@ EVERY_VERB = dict(every_verb())
 )
 def test_wrong_use_is_one_line_and_exit_code_2(arguments: tuple[str, ...], words: str) -> None:
     assert_one_error_line(run(*arguments), 2, words)
+
+
+def test_without_arguments_the_help_is_printed() -> None:
+    outcome = run()
+    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.out == run("--help").out
+    assert all(f"\n  {name} " in outcome.out for name in VERBS)
 
 
 @pytest.mark.parametrize("verb", VERBS_OF_A_PATH)

@@ -25,12 +25,18 @@ EXAMPLES = [
 ]
 DAMAGE = {
     "logwright dump damaged --mode permissive",
+    "logwright stats damaged --mode permissive",
+    "logwright verify .",
     "logwright verify damaged --json",
     "logwright repair damaged --yes --json",
 }
 SALVAGE = "logwright convert damaged salvaged --to sej --mode permissive"
-ENDLESS = {"logwright tail orders -n 3 -f"}
+ENDLESS = {"logwright tail orders -n 3 -f", "logwright changes queues --follow"}
 NEEDED_BEFORE = {
+    "echo three | logwright append notes --raw --key customer/ada --type 1": (
+        "echo one | logwright append notes --format sej --raw"
+    ),
+    "logwright convert mail.jsonl mails --to kestrel": "logwright convert queues/mail mail.jsonl",
     "logwright convert orders.parquet again --to sej": "logwright convert orders orders.parquet",
     "logwright repair torn --undo --yes": "logwright repair torn --yes",
 }

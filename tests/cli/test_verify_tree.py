@@ -73,4 +73,4 @@ def _refuse(monkeypatch: pytest.MonkeyPatch, operation: str, bad: Path) -> None:
 
 def test_directory_without_journals_is_wrong_use(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("nothing")
-    assert_one_error_line(run("verify", tmp_path), 2, "no journal of any known format is at or below this path")
+    assert_one_error_line(run("verify", tmp_path), 2, "is not a journal of any known format")

@@ -210,6 +210,7 @@ def _prepare_streams() -> None:
 def _run(arguments: list[str]) -> int:
     if COMPLETION_VARIABLE in os.environ:
         commands.main(arguments, prog_name=PROGRAM, complete_var=COMPLETION_VARIABLE)
+    arguments = arguments or ["--help"]
     try:
         with commands.make_context(PROGRAM, arguments) as context:
             return commands.invoke(context) or 0

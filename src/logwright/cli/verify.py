@@ -110,10 +110,12 @@ def _is_tree(path: Path) -> bool:
 
 
 def _verify_tree(path: Path, strict: bool, as_json: bool) -> int:
-    from ..arrow.discovery import find_journals
+    from ..arrow.discovery import list_journals
 
     unreadable: list[tuple[str, str, LogwrightError]] = []
-    journals = find_journals(str(path), None, lambda name, error: unreadable.append((name, "", error)))
+    journals = list_journals(str(path), None, lambda name, error: unreadable.append((name, "", error)))
+    if not journals and not unreadable:
+        detect(path)  # which says that this is no journal
     code, total = GOOD, _Sum()
     columns = [Column("journal"), Column("format"), Column("records", right=True), Column("bytes", right=True)]
     with Table([*columns, Column("result", flexible=True)]) as table:
