@@ -326,10 +326,11 @@ def _to_database(
 ) -> Converted:
     """A journal to a database, with the other tables of its format."""
     from .. import arrow
-    from ..arrow.dataset import dataset, table_names
+    from ..arrow.dataset import dataset
     from ..arrow.exports import write_database
     from ..arrow.rows import fill, sources_of
     from ..arrow.selection import record_columns
+    from ..arrow.tables import table_names
 
     format = find_format(origin)
     schema = record_columns(format)
