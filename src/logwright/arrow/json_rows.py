@@ -93,6 +93,15 @@ class JsonRows:
             else:
                 yield each.part, batch
 
+    def take_with_parts(self) -> Iterator[pa.RecordBatch]:
+        """The same, with the part in a column of the batch, if the format has parts."""
+        name = self._columns.part_field
+        for part, batch in self.take():
+            if name is None or not part:
+                yield batch
+            else:
+                yield batch.append_column(name, pa.repeat(pa.scalar(part, pa.string()), batch.num_rows))
+
     def _up_to_bad_line(self, each: Gathered) -> Iterator[tuple[str, pa.RecordBatch]]:
         for row, line in enumerate(each.lines):
             try:

@@ -255,14 +255,13 @@ def _from_lines(source: Path, origin: str, destination: Path, target: str, progr
     from ..arrow.exports import read_rows
     from ..arrow.json_rows import JsonRows
 
-    format = find_format(target)
-    rows = JsonRows(format)
+    rows = JsonRows(find_format(target))
 
     def fill(writer: Any) -> list[Loss]:
         for _ in read_rows(source, origin, rows, progress):
             try:
-                for part, batch in rows.take():
-                    writer.append_batch(_of_part(format.columns.part_field, part, batch))
+                for batch in rows.take_with_parts():
+                    writer.append_batch(batch)
             except WrongUse as error:
                 raise WrongUse(f"{source}: {error}") from None
         return []
@@ -271,14 +270,6 @@ def _from_lines(source: Path, origin: str, destination: Path, target: str, progr
     if rows.skipped:
         warn(f"left out: {rows.skipped} heads of files or copies of earlier changes, which a store writes itself")
     return arrow.Converted(rows.records, size)
-
-
-def _of_part(name: str | None, part: str, batch: Any) -> Any:
-    import pyarrow as pa
-
-    if name is None or not part:
-        return batch
-    return batch.append_column(name, pa.repeat(pa.scalar(part, pa.string()), batch.num_rows))
 
 
 def _to_lines(

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol, overl
 from ..errors import LogwrightError, NotFound, UnknownFormat, WrongUse
 from .bytes.outcome import Damage, Mode, RecordsOnly, Span
 from .io.disk import REAL_DISK, Disk
-from .io.durability import SyncLike
 from .options import suggest
 from .read.chunk import Bound, Choice
 from .read.report import Progress, Report, Summary
@@ -27,6 +26,7 @@ from .write.closing import Closing
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from .io.durability import SyncLike
     from .publish.manifest import Target
     from .publish.restore import Restore
     from .read.columns import Columns
