@@ -33,6 +33,8 @@ UNIFIED: Final = pa.schema(
     ]
 )
 """The columns that all formats share."""
+_PLACE: Final = ("sequence", "file", "position", "size")
+"""Columns of `records` besides those of the format; `sequence` is its number, by which records are ordered."""
 
 
 def columns_of(format: str | None) -> pa.Schema:
@@ -40,6 +42,12 @@ def columns_of(format: str | None) -> pa.Schema:
     if format is None:
         return UNIFIED
     return find_format(format).columns.typed
+
+
+def record_columns(format: str) -> pa.Schema:
+    """The columns of the table `records`: those of the format, and the place of a record."""
+    typed = columns_of(format)
+    return pa.schema([*typed, *(UNIFIED.field(name) for name in _PLACE if name not in typed.names)])
 
 
 def sources_of(names: Sequence[str], format: str, *, sharded: bool) -> list[str]:

@@ -30,9 +30,8 @@ from ..core.read.splits import Split, Times
 from ..errors import DamagedJournal, WrongUse
 from ..values import Decoder, to_json
 from .bounds import Filter
-from .rows import UNIFIED, fill, sources_of
+from .rows import fill, record_columns, sources_of
 
-_PLACE: Final = ("sequence", "file", "position", "size")
 _PART_NAMES: Final = ("shard", "queue", "store")
 _GATHERED_BYTES: Final = 4 << 20
 _SPLIT_BYTES: Final = 1 << 40
@@ -42,12 +41,6 @@ _ARITHMETIC: Final = ("+", "-", "*", "/", "//", "%", "**", "^", "abs", "round", 
 _LOGICAL: Final = ("CONJUNCTION", "OPERATOR_NOT")
 _NUMERIC: Final = re.compile(r"INT|DECIMAL|NUMERIC|DOUBLE|FLOAT|REAL", re.IGNORECASE)
 _NUMBER_KINDS: Final = "'UBIGINT', 'BIGINT', 'HUGEINT', 'UHUGEINT', 'DOUBLE', 'DECIMAL'"
-
-
-def record_columns(format: Format) -> pa.Schema:
-    """The columns of the table `records`: those of the format, and the place of a record."""
-    typed = format.columns.typed
-    return pa.schema([*typed, *(UNIFIED.field(name) for name in _PLACE if name not in typed.names)])
 
 
 class Selection:
@@ -66,7 +59,7 @@ class Selection:
         """`decode` makes the fields of values, whose bytes are JSON already if `is_json` is set."""
         self._format = format
         self._part = ""
-        self._schema = record_columns(format)
+        self._schema = record_columns(format.name)
         self._tests: list[tuple[list[str], Callable[[pa.RecordBatch], pa.Array]]] = []
         if key is not None:
             self._tests.append(([format.columns.key], self._key_test(key)))

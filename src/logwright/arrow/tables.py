@@ -27,12 +27,10 @@ from ..location import locate
 from .bounds import Filter
 from .discovery import Journal, find_journals
 from .moment import Moment, Opened
-from .rows import UNIFIED, columns_of, damage_row, file_of, fill, naming, read_split, sources_of
+from .rows import UNIFIED, columns_of, damage_row, file_of, fill, naming, read_split, record_columns, sources_of
 
 logger = logging.getLogger("logwright.arrow")
 
-_PLACE: Final = ("sequence", "file", "position", "size")
-"""Columns of `records` besides those of the format; `sequence` is its number, by which records are ordered."""
 _PART_NAMES: Final = ("shard", "queue", "store")
 _SPLIT_BYTES: Final = 1 << 40
 """Records are read in order, so a file is a single split."""
@@ -105,12 +103,10 @@ class JournalTable:
             return DAMAGE
         if self.format is None:
             return UNIFIED
-        typed = columns_of(self.format)
         if self.name == "state":
-            return typed
+            return columns_of(self.format)
         if self.name == "records":
-            places = [UNIFIED.field(name) for name in _PLACE if name not in typed.names]
-            return pa.schema([*typed, *places])
+            return record_columns(self.format)
         materials = find_format(self.format).materials
         assert materials is not None
         return materials.schemas[self.name]

@@ -319,12 +319,11 @@ def _to_database(
     from .. import arrow
     from ..arrow.dataset import dataset
     from ..arrow.exports import write_database
-    from ..arrow.rows import fill, sources_of
-    from ..arrow.selection import record_columns
+    from ..arrow.rows import fill, record_columns, sources_of
     from ..arrow.tables import table_names
 
     format = find_format(origin)
-    schema = record_columns(format)
+    schema = record_columns(origin)
     with format.open(source) as reader:
         names = sources_of(schema.names, origin, sharded=reader.has_parts)
         found = arrow.batches(reader, names, mode=scan_mode(mode), progress=progress, **chosen)

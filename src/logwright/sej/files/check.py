@@ -364,9 +364,13 @@ def _begins_with(disk: Disk, path: Path, header: bytes) -> bool:
 # --- names, sizes, and both ends ------------------------------------------------------------------------------------
 
 
-def _count(reader: Reader, first: int, following: int) -> int:
-    """How many messages there are, by their offsets and the account of losses."""
-    return following - first - count_known(reader.losses(), first, following)
+def _count(reader: Reader, first: int, following: int) -> int | None:
+    """How many messages there are, by their offsets and the account of losses; None if that is damaged."""
+    try:
+        losses = reader.losses()
+    except DamagedJournal:
+        return None
+    return following - first - count_known(losses, first, following)
 
 
 @dataclass(slots=True)
