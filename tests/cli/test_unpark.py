@@ -85,7 +85,7 @@ def test_queue_that_another_program_has_open_is_not_changed(queues: Path) -> Non
 
 def test_refusal_is_one_line(queues: Path, samples: Path) -> None:
     write(queues / "other", addx(b"x"))
-    assert_one_error_line(run("unpark", queues / "other"), 2, "by --to")
+    assert_one_error_line(run("unpark", queues / "other"), 2, "name it with --to")
     assert_one_error_line(run("unpark", queues / "other", "--to", "nowhere"), 2, "no such queue")
     assert_one_error_line(run("unpark", queues / "nowhere"), 2, "no such file")
     assert_one_error_line(run("unpark", queues), 2, "newest file")
