@@ -36,7 +36,7 @@ def test_records_are_the_same_after_a_round_trip(tmp_path: Path, name: str, kind
     file, target = tmp_path / f"file.{kind}", tmp_path / "again"
     assert run("convert", tmp_path / "source", file).code == 0
     assert run("convert", file, target, "--to", FORMATS[name]).code == 0
-    if name == "appendfile":  # files begin with checkpoints, and are divided anew
+    if name == "appendfile":  # files begin with checkpoints, and are divided differently
 
         def data(path: Path) -> list[tuple[int, str]]:
             found = run("dump", path, "--json").objects

@@ -166,25 +166,25 @@ def test_command_uses_a_server_and_needs_no_java(server: str, demo: Path, tables
 
 
 @pytest.fixture
-def nobody() -> Iterator[str]:
+def unused_address() -> Iterator[str]:
     """The address of a port at which no one listens."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         yield f"sc://127.0.0.1:{bound.getsockname()[1]}"
 
 
-def test_server_that_cannot_be_reached_is_a_clear_error(nobody: str, demo: Path, tmp_path: Path) -> None:
-    with pytest.raises(LogwrightError, match=f"{nobody}: no server of Spark Connect can be reached"):
-        session(remote=nobody)
+def test_server_that_cannot_be_reached_is_a_clear_error(unused_address: str, demo: Path, tmp_path: Path) -> None:
+    with pytest.raises(LogwrightError, match=f"{unused_address}: no server of Spark Connect can be reached"):
+        session(remote=unused_address)
     config = tmp_path / "pipeline.toml"
     config.write_text(f'journals = "{demo}"\nout = "tables"\nlocal = "1"\n')
     code, printed = run_to_the_end(
-        [sys.executable, "-m", "logwright", "pipeline", "run", "--config", str(config), "--remote", nobody],
+        [sys.executable, "-m", "logwright", "pipeline", "run", "--config", str(config), "--remote", unused_address],
         tmp_path,
         os.environ,
     )
     assert code == 2
-    assert f"logwright: error: {nobody}: no server of Spark Connect can be reached" in printed
+    assert f"logwright: error: {unused_address}: no server of Spark Connect can be reached" in printed
     assert "Traceback" not in printed
 
 
