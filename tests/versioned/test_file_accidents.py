@@ -158,7 +158,7 @@ def entries_accident(data: bytes, ends: Sequence[int], dice: random.Random) -> t
 
 
 def is_closed_with_space(data: bytes, end: int, size: int) -> bool:
-    """Whether a journal was closed, and so many zeros follow its entries."""
+    """Whether a journal was closed, and at least this number of zeros follows its entries."""
     return b"lw-close" in data[-32:] and not any(data[end : end + size])
 
 
