@@ -7,6 +7,9 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
+# Without the compiled modules each of the thousands of short programs of the tests would compile the package again.
+unexport PYTHONDONTWRITEBYTECODE
+
 PYTHON ?= $(shell tools/find_python.sh)
 JOBS ?= 2
 
@@ -26,7 +29,7 @@ CHECKS = echo "== style: ruff check, ruff format --check" && $(BIN)/ruff check .
 PYTEST = root=$$(mktemp -d) && run() { PYTEST_DEBUG_TEMPROOT=$$root $(BIN)/python -m pytest -n $(JOBS) "$$@"; \
 	status=$$?; rm -rf --one-file-system "$$root"; return $$status; } && run
 
-.PHONY: help setup doctor demo test lint torture mutants sanitize bench kernels clean
+.PHONY: help setup doctor demo test check lint torture mutants sanitize bench docs wheel kernels clean
 
 help: ## list the targets
 	@echo "make TARGET, where TARGET is one of:"
@@ -48,6 +51,10 @@ test: setup ## style, types, and all tests
 	@echo "== all tests: pytest -n $(JOBS)"
 	@$(PYTEST) --max-worker-restart=0 -m "not torture"
 
+check: setup ## style, and the tests of what has changed since the last commit
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
+	@$(PYTEST) -q -m "not torture" $$($(BIN)/python tools/changed_tests.py)
+
 lint: setup ## style and types only
 	@$(CHECKS)
 
@@ -63,12 +70,20 @@ sanitize: setup ## the tests of the kernels with AddressSanitizer and UBSan; nee
 bench: setup $(BENCH) ## measure against the peers, and print one table
 	@$(BIN)/python -m benchmarks
 
+docs: setup ## build the documentation in site/
+	@$(BIN)/python -m mkdocs build --strict --quiet
+
+wheel: setup ## build the source distribution and the wheel in dist/, and try the wheel in a clean environment
+	@rm -rf dist
+	@$(BIN)/python -m build --no-isolation --outdir dist .
+	@$(BIN)/python tools/smoke.py dist/*.whl
+
 kernels: setup ## compile all kernels again, for instance after installing a compiler
 	@$(BIN)/python setup.py --quiet build_ext --inplace --force
 	@PYTHON="$(PYTHON)" tools/doctor.sh
 
 clean: ## remove the environment and everything that was built
-	rm -rf $(VENV) build dist demo demo-tables src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .mutants benchmarks/results
+	rm -rf $(VENV) build dist site demo demo-tables src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .mutants benchmarks/results
 	find src -name '*.so' -delete
 	find src -name '*.c' -delete
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -23,6 +23,10 @@ IMPORTS_CYTHON = re.compile(r"^ *import cython$", re.MULTILINE)
 class AllOrNone(build_ext):
     """Compiles all kernels, or explains the consequences of a failure."""
 
+    def finalize_options(self) -> None:
+        super().finalize_options()
+        self.parallel = self.parallel or os.cpu_count()
+
     def run(self) -> None:
         try:
             super().run()

@@ -17,7 +17,7 @@ from benchmarks.measure import Figure, Plan
 SUBJECTS = (
     *("append", "append_batch", "scan_objects", "to_arrow", "durable", "seek"),
     *("kestrel", "replay", "bonjson", "versioned", "appendfile", "yeltsin", "queue_server", "memory"),
-    *("hub", "query", "spark", "pipeline"),
+    *("hub", "query", "web", "spark", "pipeline"),
 )
 NEEDED_BYTES = {False: 7 << 30, True: 1 << 30}
 RESULTS = Path(__file__).parent / "results"

@@ -1,9 +1,11 @@
-"""Common fixtures, the `--replay` option, and the summary at the end of a run: tried faults, and tests that hung."""
+"""Common fixtures, the `--replay` option, and the summary of a run: times by area, tried faults, tests that hung."""
 
 from __future__ import annotations
 
 import signal
+from collections import defaultdict
 from collections.abc import Iterator
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -74,11 +76,23 @@ def pytest_testnodedown(node: Any, error: object) -> None:
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     if hasattr(config, "workerinput"):  # a worker of pytest-xdist: the process that started it prints
         return
-    for title, lines in {"faults tried": COUNTS.table(), "tests that did not end": hangs.reports()}.items():
+    areas = {"seconds by area, over all workers": _seconds_by_area(terminalreporter)}
+    for title, lines in {**areas, "faults tried": COUNTS.table(), "tests that did not end": hangs.reports()}.items():
         if lines:
             terminalreporter.section(title)
         for line in lines:
             terminalreporter.write_line(line)
+
+
+def _seconds_by_area(terminalreporter: Any) -> list[str]:
+    """The time of the tests of each folder, the longest first."""
+    seconds: defaultdict[str, float] = defaultdict(float)
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                area, _, _ = report.nodeid.partition("::")[0].rpartition("/")
+                seconds[area] += report.duration
+    return [f"{total:8.1f}  {area}" for area, total in sorted(seconds.items(), key=itemgetter(1), reverse=True)]
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from benchmarks import appendfile, hub, kestrel, query, report, spark, yeltsin
+from benchmarks import appendfile, hub, kestrel, query, report, spark, web, yeltsin
 from benchmarks.__main__ import SUBJECTS, main
 from benchmarks.measure import Figure, Plan, Turns
 from rich.console import Console
@@ -139,6 +139,21 @@ def test_copy_to_a_hub_and_back_is_measured_with_its_limits(tmp_path: Path) -> N
     assert hub.written(tmp_path / "source", tmp_path / "file") > 0
     assert hub.streamed(1 << 20) > 0
     assert [path.name for path in tmp_path.iterdir()] == ["source"]
+
+
+# --- the live page ----------------------------------------------------------------------------------------------------
+
+
+def test_every_measurement_of_the_live_page_runs(tmp_path: Path) -> None:
+    pytest.importorskip("starlette")
+    web.write_journal(tmp_path / "events", 2000)
+    web.write_journal(tmp_path / "tail", 1)
+    assert web.first_page(tmp_path, 2000) > 0
+    with web.serving(tmp_path) as server:
+        assert web.jump(server, 2000, 2) >= 0
+        assert web.tail(server, tmp_path / "tail", 3, 100) >= 0
+        assert web.requests(server, 2000, 2, 0.1) >= 0
+        assert server.peak_mib > 0
 
 
 # --- databases and SQLite ---------------------------------------------------------------------------------------------

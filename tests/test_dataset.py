@@ -7,6 +7,7 @@ import itertools
 import math
 import os
 import random
+import shutil
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ from logwright import appendfile, kestrel, sej, versioned
 from logwright.arrow import query
 from logwright.arrow.bounds import Bounds, Filter
 from logwright.arrow.dataset import JournalDataset
-from logwright.arrow.discovery import Journal
+from logwright.arrow.discovery import Journal, find_journals
 from logwright.arrow.moment import Moment, Opened
 from logwright.arrow.query import sql
 from logwright.arrow.rows import read_split
@@ -34,8 +35,10 @@ from logwright.arrow.tables import table_names
 from logwright.cli import main
 from logwright.core.bytes.outcome import Damage
 from logwright.errors import DamagedJournal, HistoryUnavailable, NotFound, UnknownFormat, WrongUse
+from tests.cli.random_journals import FIRST_NS, write_sej, write_versioned
 from tests.support.counting_disk import CountingDisk
 from tests.support.damage import overwrite
+from tests.support.golden_journals import write_golden
 
 START_NS = 1_768_464_000_000_000_000
 JOURNALS = ["orders", "events", "queues", "queues/jobs", "readings", "stores", "pages"]
@@ -211,6 +214,27 @@ def test_programs_agree_on_random_journals(tmp_path: Path, seed: int) -> None:
             assert_agreement(logwright.dataset(tmp_path / name, table), dice)
     for _ in range(4):
         assert_agreement(logwright.dataset(tmp_path), dice)
+
+
+@pytest.fixture(scope="module")
+def golden(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("golden")
+    write_golden(path)
+    return path
+
+
+@pytest.mark.parametrize("format", ["sej", "kestrel", "appendfile", "yeltsin", None])
+def test_programs_agree_on_golden_journals(golden: Path, format: str | None) -> None:
+    """Each journal in some of its tables, and all of them in the columns that formats share."""
+    dice = random.Random(f"golden {format}")
+    if format is None:
+        for _ in range(6):
+            assert_agreement(logwright.dataset(golden, mode="permissive"), dice)
+        return
+    journals = find_journals(str(golden), format)
+    for journal in itertools.islice(itertools.cycle(journals), max(6, len(journals))):
+        table = dice.choice(sorted(set(table_names(format))))
+        assert_agreement(logwright.dataset(journal.location, table, mode="dropmalformed"), dice)
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------
@@ -517,7 +541,11 @@ def test_hostile_name_of_a_journal_is_never_sql(tmp_path: Path, monkeypatch: pyt
     ("text", "reason"),
     [
         ("SELECT price FROM 'orders'", r"\"price\" not found.*; 'orders' has offset, timestamp, .*, size$"),
-        ("SELEC 1", "syntax error at or near"),
+        ("SELEC 1", 'syntax error at or near "SELEC"$'),
+        ("SELECT offset FROM 'orders'", 'write sequence, or "offset" in double quotes$'),
+        ("SELECT max(offset) FROM 'orders'", 'write sequence, or "offset" in double quotes$'),
+        ("SELECT key FROM 'orders' ORDER BY offset", 'write sequence, or "offset" in double quotes$'),
+        ("SELEC key FROM 'orders' LIMIT 1 OFFSET 2", 'syntax error at or near "SELEC"$'),
         ("SELECT o.price FROM 'orders' o", r"column named \"price\"; 'orders' has offset, timestamp, .*, size$"),
         ("SELECT * FROM 'ordrs'", "^there is no table, journal or file 'ordrs'; did you mean 'orders'\\?$"),
         ("SELECT * FROM './ordrs:messages'", "journal or file './ordrs:messages'; did you mean './orders'\\?$"),
@@ -570,6 +598,68 @@ def test_damage_behaves_by_the_mode(demo: Path, caplog: pytest.LogCaptureFixture
 
 def test_damage_outside_of_the_filter_is_not_met(demo: Path) -> None:
     assert pairs(f"SELECT count(*) FROM '{demo / 'damaged'}' WHERE sequence < 100") == [(100,)]
+
+
+DAMAGED_AT = {"first": slice(0, 30), "amid": slice(9000, 9200), "last": slice(-200, -60)}
+
+
+@pytest.mark.parametrize("place", DAMAGED_AT)
+@pytest.mark.parametrize("column", ["sequence", "timestamp", "timestamp_ns"])
+def test_damaged_first_segment_is_excluded_by_number_and_by_time(tmp_path: Path, place: str, column: str) -> None:
+    """By time only if its last message is intact: otherwise the index, which has the times, may be that of another."""
+    with sej.Writer(tmp_path, segment_size=20_000) as writer:
+        for number in range(400):
+            writer.append(b"v" * 100, timestamp=START_NS + number * 10**9)
+    file = tmp_path / "jnl" / f"{0:016x}.jnl"
+    data = bytearray(file.read_bytes())
+    data[DAMAGED_AT[place]] = b"\xff" * len(data[DAMAGED_AT[place]])
+    file.write_bytes(data)
+    first: Any = {"sequence": 300, "timestamp_ns": START_NS + 300 * 10**9}.get(column)
+    if first is None:
+        first = pa.scalar(START_NS // 1000 + 300 * 10**6, pa.timestamp("us", tz="UTC"))
+    found = logwright.dataset(tmp_path)
+    with pytest.raises(DamagedJournal):
+        found.count_rows()
+    if place == "last" and column != "sequence":
+        with pytest.raises(DamagedJournal):
+            found.count_rows(filter=ds.field(column) >= first)
+    else:
+        assert found.count_rows(filter=ds.field(column) >= first) == 100
+
+
+def matching(path: Path, low: int, high: int, column: str) -> tuple[set[Any], list[Damage]]:
+    """The numbers of the records between two times, and the damage that was met."""
+    met: list[Damage] = []
+    chosen = (ds.field(column) >= low) & (ds.field(column) <= high)
+    names = ["file", "position"] if column == "t" else ["sequence"]
+    rows = logwright.dataset(path, mode="permissive", on_damage=met.append).to_table(columns=names, filter=chosen)
+    return {tuple(row.values()) for row in rows.to_pylist()}, met
+
+
+@pytest.mark.parametrize("kind", ["with an index", "without an index", "versioned"])
+def test_filter_by_time_never_hides_damage_of_the_times_that_it_keeps(tmp_path: Path, kind: str) -> None:
+    """Whatever is damaged in the first file: no row is missing unless damage is reported."""
+    dice = random.Random(kind)
+    if kind == "versioned":
+        write_versioned(tmp_path, dice)
+        column, files = "t", sorted(tmp_path.glob("*.jrn*"), key=lambda file: file.stat().st_mtime_ns)
+    else:
+        write_sej(tmp_path, dice)
+        column, files = "timestamp_ns", sorted((tmp_path / "jnl").glob("*.jnl"))
+        if kind == "without an index":
+            shutil.rmtree(tmp_path / "idx")
+    ranges = [(FIRST_NS + low * 10**9, FIRST_NS + high * 10**9) for low, high in ((0, 12), (14, 30), (60, 90))]
+    intact = [matching(tmp_path, *times, column)[0] for times in ranges]
+    assert all(intact)
+    data = files[0].read_bytes()
+    for position in range(0, len(data), 149):
+        for size in (1, 30, len(data)):
+            files[0].write_bytes((data[:position] + b"\xff" * size + data[position + size :])[: len(data)])
+            everything, _ = matching(tmp_path, -(2**63) + 1, 2**63 - 1, column)
+            for times, before in zip(ranges, intact, strict=True):
+                found, met = matching(tmp_path, *times, column)
+                assert met or before <= everything, (position, size, times)
+                assert found <= everything
 
 
 def test_known_losses_are_in_the_table_of_damage(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ matches any lines, and `…` any text within a line. Blocks of other kinds are n
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 import os
 import re
@@ -22,7 +23,11 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PACKAGE = ROOT / "src" / "logwright"
-WITHOUT_EXAMPLES = [ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+WITHOUT_EXAMPLES = [
+    *(ROOT / name for name in ("CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")),
+    ROOT / "examples" / "README.md",
+]
 DEADLINE_SECONDS = 600
 """Only for hangs: a command that starts its own Spark is slow on a busy machine."""
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -139,6 +144,87 @@ def test_examples_of_all_pages_pass_the_type_checker(tmp_path: Path) -> None:
     assert error.endswith(
         'wrong.py:2: error: Incompatible return value type (got "float", expected "str")  [return-value]'
     )
+
+
+# --- the site, the pictures and the programs -------------------------------------------------------------------------
+
+PUBLIC = ("", "sej", "kestrel", "versioned", "appendfile", "yeltsin", "arrow", "spark", "pipeline", "errors")
+
+
+def public_names(package: str) -> list[str]:
+    """The public names of a package: its `__all__`, or all that it defines without an underscore."""
+    name = f"logwright.{package}".rstrip(".")
+    module = importlib.import_module(name)
+    defined = [key for key, value in vars(module).items() if getattr(value, "__module__", "") == name]
+    return [f"{name}.{key}" for key in getattr(module, "__all__", defined) if not key.startswith("_")]
+
+
+def test_site_is_built_without_warnings_and_has_every_public_name(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
+    variables = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(
+        command, cwd=ROOT, env=variables, capture_output=True, text=True, check=False, timeout=DEADLINE_SECONDS
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    missing = []
+    for package in PUBLIC:
+        text = (tmp_path / "site" / "reference" / f"{package or 'index'}.html").read_text()
+        names = [name for name in public_names(package) if name.rpartition(".")[2] not in PUBLIC]
+        missing += [name for name in names if f'id="{name}"' not in text]
+    assert missing == []
+    page = (tmp_path / "site" / "index.html").read_text()
+    assert re.findall(r'(?:src|href)="(https?://[^"]*\.(?:js|css|woff2?)|[^"]*fonts\.g[^"]*)"', page) == []
+
+
+def test_pictures_show_what_the_commands_print() -> None:
+    done = subprocess.run(
+        [sys.executable, ROOT / "tools" / "pictures.py", "--check"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_readme_is_short_and_starts_with_an_example() -> None:
+    lines = (ROOT / "README.md").read_text().splitlines()
+    assert len(lines) <= 200
+    assert "```python" in lines[:10]
+
+
+def test_there_are_eight_short_programs_and_the_page_lists_them() -> None:
+    assert len(EXAMPLES) == 8
+    page = (ROOT / "examples" / "README.md").read_text()
+    for path in EXAMPLES:
+        assert f"]({path.name})" in page
+        assert len(path.read_text().splitlines()) < 40
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_program_runs_and_prints_what_it_should(path: Path, tmp_path: Path) -> None:
+    variables = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(
+        [sys.executable, path],
+        cwd=tmp_path,
+        env=variables,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=DEADLINE_SECONDS,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert_output(done.stdout, PRINTED[path.name], path.name)
+
+
+PRINTED = {
+    "accounts.py": "the line is cut\ncompleted 4 operations\nrolled_back 1 operations\ncompleted 2 operations\n",
+    "async_workers.py": "100 jobs done, 0 left\n",
+    "mail_queue.py": "sent to ada\n" + 3 * "nobody failed: no such address\n" + "sent to chen\nparked: [b'nobody']\n",
+    "order_journal.py": "handled 0 b'a pear'\nhandled 1 b'two plums'\nhandled 2 b'a fig'\n",
+    "rescue.py": "99 of 100 messages can be read\nlost 1 record: …\norders: sound, with known losses …\n...\n",
+    "settings_store.py": (
+        "now: {'per_hour': 500}\nbefore: {'per_hour': 100}\nall: [{'per_hour': 100}, {'per_hour': 500}]\n"
+    ),
+    "sharded_events.py": "1000 events of 50 visitors\n",
+    "to_parquet.py": "1000 rows\n1000 rows in orders.parquet\n...\n│         3 │\n...\n",
+}
 
 
 # --- links and paths ------------------------------------------------------------------------------------------------

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
+from array import array
 from datetime import UTC, datetime
 
 import pyarrow as pa
 import pytest
 
 from logwright.core.arrow.columns import floored, times_of
+from logwright.core.bytes.compiled import COMPILED
 from logwright.errors import WrongUse
 from logwright.sej.tables.columns import from_arrow
 from logwright.sej.tables.spark_columns import COLUMNS
@@ -49,6 +52,29 @@ def test_every_timestamp_read_from_sej_can_be_written(exact: int) -> None:
 @pytest.mark.parametrize("exact", [LEAST, LEAST + 1, LEAST + 999, -1001, -1, 0, 999, MOST])
 def test_finer_unit_is_rounded_down(exact: int) -> None:
     assert times_of("added", times([exact, None], "us"), "ms").to_pylist() == [exact // 1000, None]
+
+
+@pytest.mark.parametrize("start", [0, 1])
+def test_thousandths_are_rounded_down_as_in_python(start: int) -> None:
+    numbers = [LEAST, LEAST + 1, -1001, -1000, -999, -1, None, 0, 1, 999, 1000, MOST]
+    found = floored(pa.array(numbers).slice(start), 1000)
+    assert found.to_pylist() == [None if number is None else number // 1000 for number in numbers[start:]]
+    assert floored(pa.array([], pa.int64()), 1000).to_pylist() == []
+
+
+TWINS = ["division", *(["_division"] if COMPILED else [])]
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_buffers_of_thousandths_are_checked_and_filled(name: str) -> None:
+    divide = importlib.import_module(f"logwright.core.bytes.{name}").floor_thousandths
+    numbers = array("q", [LEAST, -1, 0, 1999, MOST])
+    target = bytearray(48)
+    divide(numbers.tobytes(), target, 5)
+    assert list(memoryview(target).cast("q")) == [*(number // 1000 for number in numbers), 0]
+    for source, room, count in ((bytes(8), 16, 2), (bytes(16), 15, 2), (bytes(8), 8, -1)):
+        with pytest.raises(WrongUse, match="a buffer is shorter than"):
+            divide(source, bytearray(room), count)
 
 
 def test_rounding_down_divides_like_python() -> None:

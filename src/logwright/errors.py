@@ -15,7 +15,6 @@
     ├── Poisoned            an earlier write or sync failed, or a call was interrupted: this writer accepts nothing more
     ├── StorageFailed       the system refused a file operation (also an OSError)
     ├── Truncated           a file became shorter than what was already read of it
-    ├── EndOfWait           a follower waited until its timeout
     ├── ExpectationFailed   rows do not meet an expectation of the pipeline; its tables have not changed
     ├── HandlerFailed       a consumer's handler kept failing on a record
     └── DamagedJournal      bytes that break the format's rules
@@ -121,10 +120,6 @@ class StorageFailed(LogwrightError, OSError):
 
 class Truncated(LogwrightError):
     """A file became shorter than what had already been read of it."""
-
-
-class EndOfWait(LogwrightError):
-    """No new record came within the timeout."""
 
 
 class ExpectationFailed(LogwrightError):

@@ -35,7 +35,8 @@ def locate(location: str | Path) -> tuple[Disk, Path]:
     try:
         file_system, path = fs.FileSystem.from_uri(text)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
-        raise WrongUse(f"{text}: {error}") from error
+        shown = without_secrets(text)
+        raise WrongUse(f"{shown}: {str(error).replace(text, shown)}") from None
     return RemoteDisk(file_system, text[: len(text) - len(text.split("?")[0].split("://", 1)[1])]), Path(path)
 
 
@@ -58,6 +59,8 @@ class RemoteFile:
         start = position - self._ahead_at
         if not 0 <= start <= start + size <= len(self._ahead):
             try:
+                if position > self._source.size():  # which is an error in S3, and none in a local file
+                    return b""
                 self._ahead = self._source.read_at(max(size, READ_AHEAD_BYTES), position)
             except OSError as error:
                 raise StorageFailed("read", self.path, error) from error

@@ -235,7 +235,7 @@ def _assert_same_records(data: bytes, start: int, stop: int, count: int, chance:
     answers("payloads", data, start, stop, count)
     _assert_same_pieces(data, start, stop, count)
     answers("spans", data, start, stop, count)
-    answers("turns", data, start, stop, count)
+    answers("checkpoints", data, start, stop, count)
     pair = chance.choice(((0, 0), (0, 1), (2, 7), (2**64 - 1, 2**64 - 1)))
     answers(
         "follow", data, start, stop, count, *pair, chance.choice((-1, 0, 1, 1, 2, 200_000)), chance.choice((-1, 20))
@@ -290,7 +290,7 @@ def _walker(twin: ModuleType) -> Callable[[bytes], object]:
         assert 0 <= count <= stop <= len(data)
         records = twin.records(data, 0, stop, count)
         assert b"".join(map(codec.encode, records)) == data[:stop]
-        return twin.spans(data, 0, stop, count), twin.turns(data, 0, stop, count), records, ending
+        return twin.spans(data, 0, stop, count), twin.checkpoints(data, 0, stop, count), records, ending
 
     return walk
 

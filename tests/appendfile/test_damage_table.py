@@ -277,6 +277,19 @@ def test_part_of_a_checkpoint_before_bad_bytes_is_not_a_record(tmp_path: Path) -
     assert encoded(*Reader(tmp_path)) == encoded(*records[:2], *records[3:])
 
 
+def test_record_after_a_checkpoint_that_lost_a_byte_is_not_read_from_within_its_data(tmp_path: Path) -> None:
+    numbers = [3995, 4513, 4096, 771, 4116, 1604, 237]  # 4096 reads like the header of a record of 16 bytes
+    whole = Data(b"".join(number.to_bytes(4, "little") for number in numbers))
+    records = [HINT, whole, *data("b"), Checkpoint(0, 1), *data("c")]
+    write(tmp_path, {0: [HINT, *data("a")], 1: records})
+    damage_file(tmp_path / "1.journal", drop, 6, 7)
+    plan = repairs.plan(tmp_path)
+    assert [(loss.kind, loss.fields["segments"]) for loss in plan.losses] == [("lost", [0, 0])]
+    repairs.apply(tmp_path, plan)
+    found = [record for record in Reader(tmp_path) if isinstance(record, Data)]
+    assert [record.data for record in found] == [b"a", b"b", b"c"]
+
+
 @pytest.mark.parametrize("missing", [0, 1, 2])
 def test_a_missing_file_that_waits_for_recovery_is_a_problem(tmp_path: Path, missing: int) -> None:
     Writer(three_files(tmp_path), recovering=True).close()

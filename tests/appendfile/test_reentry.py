@@ -90,7 +90,14 @@ def reading_bytes_that_change() -> None:
         kernel.walk(buffer, 0, used)
         kernel.find_checkpoint(buffer, 0, used)
         kernel.find_chain(buffer, 0, used)
-        for function in (kernel.columns, kernel.records, kernel.spans, kernel.payloads, kernel.pieces, kernel.turns):
+        for function in (
+            kernel.columns,
+            kernel.records,
+            kernel.spans,
+            kernel.payloads,
+            kernel.pieces,
+            kernel.checkpoints,
+        ):
             with contextlib.suppress(LogwrightError, Malformed):
                 function(buffer, 0, used, count)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from logwright import sej
+from logwright import appendfile, sej
 from tests.cli.random_journals import WRITERS
 from tests.cli.support import assert_one_error_line, execute, run
 
@@ -52,6 +52,29 @@ def test_changes_of_a_store_are_the_same_without_heads_and_copies(tmp_path: Path
     assert f"left out: {len(dumped) - len(changes)} heads" in outcome.err
     copied = run("dump", tmp_path / "copy" / "fleet.jrn", "--json").objects
     assert [json.dumps([r["t"], r["k"], r["o"]]) for r in copied if "t" in r] == changes
+
+
+@pytest.mark.parametrize("generations", [1, 3])
+def test_segments_that_wait_for_recovery_have_the_same_bytes_after_append(tmp_path: Path, generations: int) -> None:
+    dice = random.Random(generations)
+    for _ in range(generations):
+        with appendfile.Writer(tmp_path / "source", recovering=True) as writer:
+            next(writer.recovery(), None)  # a walk that is abandoned
+            for number in range(6):
+                writer.append(dice.randbytes(1_000_000))
+                if number < 2 or dice.random() < 0.4:
+                    writer.register_checkpoint()
+                if number == 1:
+                    writer.check_checkpoint()  # the first file is still needed
+    dumped = run("dump", tmp_path / "source", "--json").out
+    assert execute("append", tmp_path / "copy", "--format", "appendfile", input=dumped).code == 0
+
+    def files(journal: Path) -> dict[str, bytes]:
+        return {str(file.relative_to(journal)): file.read_bytes() for file in journal.rglob("*.journal")}
+
+    assert files(tmp_path / "copy") == files(tmp_path / "source")
+    assert len({Path(file).parent for file in files(tmp_path / "copy")}) == generations
+    assert run("state", tmp_path / "copy", "--json").out == run("state", tmp_path / "source", "--json").out
 
 
 def test_segments_are_the_same_when_none_waits_for_recovery(tmp_path: Path) -> None:

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import random
 import re
+import signal
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,8 +21,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logwright import kestrel, sej
+from logwright.arrow import selection
 from tests.cli.random_journals import FIRST_NS, KEYS, WORDS, WRITERS, write_sej
 from tests.cli.support import assert_one_error_line, run, start
+from tests.support.threads import DEADLINE_SECONDS
 
 Row = dict[str, Any]
 Truth = bool | None
@@ -265,12 +272,13 @@ def test_random_filters_agree_with_a_naive_filter(journals: Path, format: str, d
 # --- what is read, and damage -----------------------------------------------------------------------------------------
 
 
-def test_ranges_that_a_condition_excludes_are_not_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize("position", [0, 10, 500, 1000])
+def test_ranges_that_a_condition_excludes_are_not_read(tmp_path: Path, position: int) -> None:
     write_sej(tmp_path, random.Random(1))
     segments = sorted((tmp_path / "jnl").glob("*.jnl"))
     first = int(segments[2].stem, 16)
     with segments[0].open("r+b") as file:
-        file.seek(segments[0].stat().st_size // 2)
+        file.seek(position)
         file.write(b"\xff" * 200)
 
     kept = run("dump", tmp_path, "--where", f"sequence >= {first}", "--json")
@@ -280,6 +288,26 @@ def test_ranges_that_a_condition_excludes_are_not_read(tmp_path: Path) -> None:
     damaged = run("dump", tmp_path, "--where", "type >= 0", "--json")
     assert damaged.code == 1
     assert damaged.err.startswith("logwright: error: ")
+
+
+@pytest.mark.parametrize("position", [0, 1900])
+def test_damage_that_may_hide_matching_times_is_reported_by_the_mode(tmp_path: Path, position: int) -> None:
+    """The index is not trusted if the end of its segment is damaged: any time may have been there."""
+    write_sej(tmp_path, random.Random(1))
+    segment = min((tmp_path / "jnl").glob("*.jnl"))
+    with segment.open("r+b") as file:
+        file.seek(position)
+        file.write(b"\xff" * (segment.stat().st_size - position))
+    condition = ["--where", f"timestamp_ns >= {FIRST_NS + 60 * 10**9}"]
+
+    stopped = run("dump", tmp_path, "--json", *condition)
+    assert (stopped.code, stopped.objects) == (1, [])
+    assert_one_error_line(stopped, 1, segment.name)
+    damage, *shown = run("dump", tmp_path, "--json", *condition, "--mode", "permissive").objects
+    assert damage["file"] == f"jnl/{segment.name}"
+    skipped = run("dump", tmp_path, "--json", *condition, "--mode", "dropmalformed")
+    assert (skipped.code, skipped.objects) == (1, shown)
+    assert len(shown) == 54
 
 
 def test_damage_in_the_range_behaves_by_mode(demo: Path) -> None:
@@ -326,6 +354,55 @@ def test_following_queues_prints_only_what_matches(tmp_path: Path) -> None:
     assert [(record["queue"], base64.b64decode(record["data"])) for record in found] == [("two", b"c"), ("two", b"d")]
 
 
+# --- interrupts -------------------------------------------------------------------------------------------------------
+
+ENDLESS = "(SELECT count(*) FROM range(1000000000) a, range(1000000) b WHERE a.range % 7 = b.range) = 1"
+"""A condition that DuckDB evaluates for hours."""
+
+
+@pytest.mark.parametrize("verb", ["dump", "tail", "count"])
+def test_interrupt_ends_a_condition_at_once(
+    samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    """The signal is sent when DuckDB runs, by the processor time of its thread."""
+    monkeypatch.chdir(tmp_path)
+    clock = time.pthread_getcpuclockid(threading.get_ident())
+    begun = threading.Event()
+    run_query = selection._Condition._run
+
+    def running(condition: Any, data: Any) -> Any:
+        begun.set()
+        return run_query(condition, data)
+
+    def interrupt() -> None:
+        assert begun.wait(DEADLINE_SECONDS)
+        before = time.clock_gettime_ns(clock)
+        while time.clock_gettime_ns(clock) < before + 300_000_000:
+            threading.Event().wait(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(selection._Condition, "_run", running)
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    outcome = run(verb, samples / "orders", "--where", ENDLESS)
+    thread.join()
+    assert (outcome.code, outcome.out, outcome.err) == (130, "", "")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_interrupt_ends_dump_while_it_prints(samples: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "logwright", "dump", str(samples / "orders"), "--json", "--where", "type >= 0"]
+    with subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:  # which waits for its output to be read
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        _, error = process.communicate(timeout=DEADLINE_SECONDS)
+    assert (process.returncode, error) == (130, "")
+    assert list(tmp_path.iterdir()) == []
+
+
 # --- wrong use --------------------------------------------------------------------------------------------------------
 
 
@@ -362,6 +439,42 @@ def test_hostile_name_of_a_journal_is_not_sql(tmp_path: Path) -> None:
     assert (outcome.code, outcome.object["file"]) == (0, name)
     chosen = run("count", tmp_path / name, "--key", name)
     assert (chosen.code, chosen.out) == (0, "1\n")
+
+
+IDS = [2**53 - 1, 2**53, 2**53 + 1, -(2**53) - 1, 2**64 - 1, 10**30 + 1, 10**30, 10**300, 1.5, 7, True, "7"]
+
+
+@pytest.mark.parametrize("operator", list(COMPARISONS))
+def test_whole_numbers_of_fields_compare_exactly(tmp_path: Path, operator: str) -> None:
+    numbers = [(each, offset) for offset, each in enumerate(IDS) if not isinstance(each, str | bool)]
+    with sej.Writer(tmp_path) as writer:
+        for each in IDS:
+            writer.append(json.dumps({"id": each}).encode())
+    for number in (7, 2**53, 2**53 + 1, -(2**53) - 1, 2**64 - 1, 2**64, 10**30 + 1, 10**45):
+        found = run("dump", tmp_path, "--decode", "json", "--where", f"value.id {operator} {number}", "--json").objects
+        expected = [offset for each, offset in numbers if COMPARISONS[operator](each, number)]
+        assert [record["offset"] for record in found] == expected
+
+
+@pytest.mark.parametrize(
+    ("condition", "offsets"),
+    [
+        (f"value.id BETWEEN {2**53 + 1} AND {2**53 + 1}", [1]),
+        (f"value.id IN (1, {2**53 + 1})", [1]),
+        (f"value.id NOT IN (1, {2**53 + 1})", [0, 2]),
+        ("value.id = timestamp_ns", [0, 1, 2]),
+        ("value.id < value.next", [0, 1]),
+        (f"NOT (value.id <= {2**53})", [1]),
+        (f"value.id = {2**53 + 1} OR sequence = 0", [0, 1]),
+        ("value.id > 1.5", [0, 1, 2]),
+    ],
+)
+def test_whole_numbers_compare_exactly_in_every_comparison(tmp_path: Path, condition: str, offsets: list[int]) -> None:
+    with sej.Writer(tmp_path) as writer:
+        for number, following in ((2**53, 2**53 + 1), (2**53 + 1, 2**53 + 2), (2**53, 2**53)):
+            writer.append(b'{"id": %d, "next": %d}' % (number, following), timestamp=number)
+    found = run("dump", tmp_path, "--decode", "json", "--where", condition, "--json").objects
+    assert [record["offset"] for record in found] == offsets
 
 
 def test_fields_are_those_of_other_decodings(tmp_path: Path) -> None:

@@ -48,6 +48,20 @@ def test_inspect_counts_known_losses(lossy: Path) -> None:
     assert run("inspect", lossy, "--json").object["losses"] == [LOSS.as_json()]
 
 
+def test_state_and_changes_are_printed_with_the_reservation(lossy: Path) -> None:
+    verbs = ["state", "changes"] if lossy.name in ("queues", "stores") else ["state"]
+    for verb in verbs:
+        outcome = run(verb, lossy)
+        assert outcome.code == 0
+        warned = f"records were lost, so this answer may lack them; `logwright verify {lossy}` lists the losses"
+        assert outcome.err.count(warned) == 1
+    account_path(lossy).unlink()
+    for verb in verbs:
+        assert "lost" not in run(verb, lossy).err
+    account_path(lossy).write_text("{")
+    assert "account of losses" in run("state", lossy).err
+
+
 def test_damaged_account_is_damage_in_verify_and_inspect(lossy: Path) -> None:
     account_path(lossy).write_text("{")
     assert run("verify", lossy).code == 1

@@ -21,7 +21,7 @@ EXAMPLES = [
     for name, verb in every_verb()
     for number, (_, line) in enumerate(verb.examples)
     if "pipeline" not in line  # these need Spark: tests/spark runs them
-    and not name.startswith(("serve ", "copy"))  # these run until stopped, or need a server: tests/servers runs them
+    and not name.startswith(("serve ", "copy", "web"))  # these run until stopped: tests/servers and tests/web run them
 ]
 DAMAGE = {
     "logwright dump damaged --mode permissive",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import math
 import random
+import signal
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -97,3 +98,12 @@ def test_empty_journal_has_no_groups(tmp_path: Path) -> None:
     sej.Writer(tmp_path).close()
     outcome = run("stats", tmp_path)
     assert (outcome.code, outcome.lines) == (0, ["format   sej", "records  0", "bytes    0 B"])
+
+
+def test_interrupt_ends_it_at_once_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    WRITERS["sej"](tmp_path / "journal", random.Random(1))
+    before = sorted(tmp_path.rglob("*"))
+    monkeypatch.setattr(statistics.Groups, "add", lambda *arguments: signal.raise_signal(signal.SIGINT))
+    outcome = run("stats", tmp_path / "journal")
+    assert (outcome.code, outcome.out, outcome.err) == (130, "", "")
+    assert sorted(tmp_path.rglob("*")) == before

@@ -80,6 +80,20 @@ def check_after_crash(
         _assert_writing_continues(subject, disk, issued, len(found))
 
 
+class Checked:
+    """The disks that a test has checked: many failures and crashes leave one that others have left before."""
+
+    def __init__(self) -> None:
+        self._seen: set[tuple[object, ...]] = set()
+
+    def is_new(self, disk: SimulatedDisk, *expected: object) -> bool:
+        """Whether no disk with the same names, contents and expectations was passed before."""
+        key = (disk.fingerprint(), *expected)
+        is_new = key not in self._seen
+        self._seen.add(key)
+        return is_new
+
+
 def check_promised(subject: Subject, disk: SimulatedDisk, issued: list[Record], least: int) -> None:
     """The promised records are there as they were issued. Bytes that were never synced may be anything."""
     found, error = _read_unchanged(subject, disk)

@@ -24,8 +24,10 @@ from tests.support.counts import COUNTS
 from tests.support.damage import hostile_fields
 from tests.support.replay import each
 from tests.support.simulated_disk import SimulatedDisk
+from tests.support.threads import DEADLINE_SECONDS
 
-DEADLINE_SECONDS = 60
+MOST_SECONDS = 60
+"""The processor time of a test, which a busy machine does not prolong."""
 MOST_BYTES = 4 << 20
 """The memory that a verb may use for a journal of a few kilobytes: its buffers, whatever lengths it claims."""
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,16 +41,19 @@ HOSTILE_NAMES = [
 
 @pytest.fixture(autouse=True)
 def _deadline() -> Iterator[None]:
-    """End a test that hangs, as opening a fifo would."""
+    """End a test that hangs, as opening a fifo would, or that computes for too long."""
 
     def give_up(number: int, frame: FrameType | None) -> None:
-        raise TimeoutError(f"still not done after {DEADLINE_SECONDS} seconds")
+        raise TimeoutError(f"still not done after {DEADLINE_SECONDS} seconds, or {MOST_SECONDS} seconds of computing")
 
-    before = signal.signal(signal.SIGALRM, give_up)
-    signal.alarm(DEADLINE_SECONDS)
+    before = {kind: signal.signal(kind, give_up) for kind in (signal.SIGALRM, signal.SIGPROF)}
+    signal.alarm(int(DEADLINE_SECONDS))
+    signal.setitimer(signal.ITIMER_PROF, MOST_SECONDS)
     yield
+    signal.setitimer(signal.ITIMER_PROF, 0)
     signal.alarm(0)
-    signal.signal(signal.SIGALRM, before)
+    for kind, handler in before.items():
+        signal.signal(kind, handler)
 
 
 def try_verbs(subject: Subject, disk: Disk, home: Path) -> int:
@@ -118,6 +123,7 @@ verbs = SUBJECTS[sys.argv[1]].verbs(REAL_DISK, Path(sys.argv[2]))
 used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 limit = used + int(sys.argv[3])
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+resource.setrlimit(resource.RLIMIT_CPU, (int(sys.argv[4]), int(sys.argv[4])))
 for verb in verbs.values():
     try:
         verb()
@@ -128,12 +134,14 @@ print(len(verbs))
 MEBIBYTE = 1 << 20
 
 
-def try_with_little_memory(subject: Subject, home: Path, limit_bytes: int, deadline_seconds: int) -> None:
+def try_with_little_memory(subject: Subject, home: Path, limit_bytes: int, most_seconds: int) -> None:
     if not Path("/proc/self/statm").exists():
         pytest.skip("only Linux reports how much memory a process has")
-    command = [sys.executable, "-c", _WITH_LITTLE_MEMORY, subject.name, str(home), str(limit_bytes)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=deadline_seconds, check=False)
-    assert done.returncode == 0, done.stderr
+    limits = str(limit_bytes), str(most_seconds)
+    command = [sys.executable, "-c", _WITH_LITTLE_MEMORY, subject.name, str(home), *limits]
+    timeout = DEADLINE_SECONDS + most_seconds
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=timeout, check=False)
+    assert done.returncode == 0, (done.returncode, done.stderr)
     COUNTS.add("hostile inputs", int(done.stdout), subject.name)
 
 
@@ -153,7 +161,7 @@ def test_record_with_a_huge_claimed_size_is_checked_with_little_memory(
     path = subject.lay_out(REAL_DISK, home, data)
     with path.open("r+b") as file:
         file.truncate(len(data) + size)
-    try_with_little_memory(subject, home, 40 * MEBIBYTE, DEADLINE_SECONDS)
+    try_with_little_memory(subject, home, 40 * MEBIBYTE, MOST_SECONDS)
 
 
 @pytest.mark.torture

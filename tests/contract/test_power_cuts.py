@@ -7,12 +7,7 @@ loop device and mkfs.ext4. Elsewhere, the simulated disk of `test_crash.py` repl
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import os
 import random
-import shutil
-import struct
-import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,14 +17,12 @@ import pytest
 
 from logwright.core.io.disk import REAL_DISK
 from logwright.errors import LogwrightError, NotFound
+from logwright.torture.power import Device, missing_for_power_cuts
 from tests.contract.subject import Recovered, Subject
 from tests.contract.subjects import SUBJECTS
 from tests.support.counts import COUNTS
+from tests.support.threads import DEADLINE_SECONDS
 
-SHUTDOWN = 0x8004587D
-WITHOUT_LOG_FLUSH = 2
-DEVICE_BYTES = 24 << 20
-DEADLINE_SECONDS = 60.0
 CUTS = 8
 KINDS = [
     pytest.param(subject, kind, sync, id=f"{subject.name}, {kind}, {sync}")
@@ -39,64 +32,17 @@ KINDS = [
 ]
 
 
-class Device:
-    """A file system that can lose power."""
-
-    def __init__(self, directory: Path) -> None:
-        self.image = directory / "image"
-        self.root = directory / "mounted"
-        self.root.mkdir()
-        with self.image.open("wb") as file:
-            file.truncate(DEVICE_BYTES)
-        self._run("mkfs.ext4", "-q", "-F", str(self.image))
-
-    def mount(self) -> None:
-        self._run("mount", "-o", "loop", str(self.image), str(self.root))
-
-    def unmount(self) -> None:
-        try:
-            self._run("umount", str(self.root))
-        except OSError as error:
-            error.add_note(f"open in this process: {self._open_here() or 'nothing'}")
-            raise
-
-    def give_up(self) -> None:
-        """Unmount it as soon as none of its files is open: a failed test may hold files."""
-        self._run("umount", "--lazy", str(self.root))
-
-    def _open_here(self) -> list[str]:
-        """The files of this file system that this process has open or mapped."""
-        maps = Path("/proc/self/maps").read_text().splitlines()
-        links = (os.readlink(link) for link in Path("/proc/self/fd").iterdir() if link.is_symlink())
-        return [found for found in [*links, *maps] if str(self.root) in found]
-
-    def cut_power(self) -> None:
-        """From now on nothing reaches the disk, not even writes in progress."""
-        descriptor = os.open(self.root, os.O_RDONLY)
-        try:
-            fcntl.ioctl(descriptor, SHUTDOWN, struct.pack("I", WITHOUT_LOG_FLUSH))
-        finally:
-            os.close(descriptor)
-
-    @staticmethod
-    def _run(*command: str) -> None:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise OSError(f"{' '.join(command)}: {done.stderr.strip()}")
-
-
 @pytest.fixture
 def device(tmp_path: Path) -> Iterator[Device]:
-    if os.geteuid() != 0 or shutil.which("mkfs.ext4") is None or not Path("/dev/loop-control").exists():
-        pytest.skip("power cuts need root, a loop device and mkfs.ext4")
+    if (missing := missing_for_power_cuts()) is not None:
+        pytest.skip(missing)
     try:
         found = Device(tmp_path)
         found.mount()
     except OSError as error:
         pytest.skip(f"power cuts need a loop device that can be mounted: {error}")
     yield found
-    if os.path.ismount(found.root):
-        found.give_up()
+    found.give_up()  # a failed test may hold files
 
 
 class Writing(threading.Thread):

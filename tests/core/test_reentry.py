@@ -13,16 +13,16 @@ from tests.support.reentry import in_threads, run_apart
 def test_columns_in_use_cannot_be_initialized_again() -> None:
     if not COMPILED:
         pytest.skip("in Python memory is freed when nothing uses it")
-    gatherer = kernel.Gatherer(127, 10, 100, 100)
+    builder = kernel.BatchBuilder(127, 10, 100, 100)
     with pytest.raises(WrongUse, match="already begun"):
-        gatherer.__init__(127, 10, 100, 100)  # type: ignore[misc]
-    assert gatherer.take().count == 0
+        builder.__init__(127, 10, 100, 100)  # type: ignore[misc]
+    assert builder.take().count == 0
 
 
 @pytest.mark.parametrize("rows", [2**31, 2**61, 2**61 + 1, 2**63 - 1])
 def test_batch_with_too_many_rows_is_refused(rows: int) -> None:
     with pytest.raises(TooLarge):
-        kernel.Gatherer(127, rows, 100, 100)
+        kernel.BatchBuilder(127, rows, 100, 100)
 
 
 @pytest.mark.parametrize("count", [2**61, 2**62, 2**63 - 1])
@@ -39,18 +39,18 @@ def adding_to_one_batch_by_threads() -> None:
     for number in range(2000):
         buffer.append(b"v" * (number % 60), b"k")
     data, used = buffer.take()[:2]
-    gatherer = kernel.Gatherer(127, 60_000, 60_000, 6_000_000)
+    builder = kernel.BatchBuilder(127, 60_000, 60_000, 6_000_000)
     added = []
 
     def add() -> None:
         for _ in range(10):
             try:
-                added.append(gatherer.add(data, 0, used, 2000)[1])
+                added.append(builder.add(data, 0, used, 2000)[1])
             except WrongUse:
                 added.append(0)
 
     in_threads(add, add, add)
-    columns = gatherer.take()
+    columns = builder.take()
     assert columns.count == sum(added)
     offsets = memoryview(columns.offsets).cast("B").cast("Q")  # type: ignore[arg-type]
     assert [offsets[row] for row in range(columns.count)] == list(range(2000)) * (columns.count // 2000)

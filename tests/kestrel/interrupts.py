@@ -261,6 +261,42 @@ def fanned_out(settings: dict[str, Any], directory: Path, interrupt: Interrupt) 
     assert found in (PUT if poisoned else [[*put, LATER] for put in PUT])
 
 
+DELAYS: dict[str, Callable[[Queue], object]] = {
+    "put later": lambda queue: queue.put(b"x", delay=5),
+    "put once": lambda queue: queue.put(b"x", id="x"),
+    "put later once": lambda queue: queue.put(b"x", delay=5, id="x"),
+    "retry later": lambda queue: queue.abort(*queue.reserve_many(3), delay=5),
+    "retry now": lambda queue: queue.get(),
+    "move": lambda queue: queue.sweep(),
+    "close with delayed items": lambda queue: queue.close(),
+}
+
+
+def delaying(name: str, settings: dict[str, Any], directory: Path, interrupt: Interrupt) -> None:
+    """Delay items, or make them due, interrupted. Then each item is there once, at once or when it is due."""
+    clock = Clock()
+    queue = Queue(directory, "q", background=False, clock=clock, **settings)
+    queue.put_many(ITEMS[:6])
+    queue.put_many(ITEMS[6:], delay=1)
+    if name in ("retry now", "close with delayed items"):
+        queue.abort(*queue.reserve_many(2), delay=1)
+    queue.sync()
+    clock.seconds += 1
+    was_interrupted = interrupt(lambda: DELAYS[name](queue))
+    result: list[bytes] = [interrupt.result] if name == "retry now" and not was_interrupted else []
+    with suppress(Poisoned):
+        queue.close()
+    with Queue(directory, "q", background=False, clock=clock) as queue:
+        if "once" in name:
+            queue.put(b"x", id="x")
+        clock.seconds += 5
+        while (data := queue.get()) is not None:
+            result.append(data)
+    added = [item for item in result if item not in ITEMS]
+    assert sorted(item for item in result if item in ITEMS) == ITEMS
+    assert added in (([b"x"],) if "once" in name else ([], [b"x"]) if "put" in name else ([],))
+
+
 WRITES: dict[str, tuple[Callable[[Writer], object], list[bytes]]] = {
     "append": (lambda writer: writer.append(addx(b"x")), [b"x"]),
     "append and rotate": (lambda writer: writer.append(addx(b"x" * 300)), [b"x" * 300]),
@@ -319,5 +355,7 @@ CASES: dict[str, Case] = {
 for _suffix, _settings in SETTINGS.items():
     CASES[f"opening{_suffix}"] = _other(opening, _settings)
     CASES[f"put many to a family{_suffix}"] = _other(fanned_out, _settings)
+    for _call in DELAYS:
+        CASES[f"{_call}{_suffix}"] = partial(delaying, _call, _settings)
     for _write in WRITES:
         CASES[f"writer: {_write}{_suffix}"] = partial(writing, _write, _settings)

@@ -21,8 +21,8 @@ from logwright.kestrel.bytes.layout import DOCUMENTED, KESTREL2, UNDECIDED
 from logwright.kestrel.bytes.records import DIALECT_OF, FIELDS, OP_NAMES, OPS, Operation
 from logwright.kestrel.files.reader import Reader
 from logwright.kestrel.files.writer import Writer
+from logwright.kestrel.format import recover
 from logwright.kestrel.model import rules
-from logwright.kestrel.model.journal import recover
 from logwright.kestrel.model.replay import Replay
 from tests.contract.scenarios import AppendScenario, torn_tails
 from tests.contract.subject import (
@@ -103,7 +103,7 @@ class KestrelSubject(Subject):
         _assert_same_operations(data, start, stop, count, dialect, chance)
         # and where no walk has been
         _assert_same_operations(data, start, end, chance.choice((0, 1, 2, count + 1, end)), dialect, chance)
-        _assert_same_replay(codec.turns(data, start, stop, count, dialect), chance)
+        _assert_same_replay(codec.effects(data, start, stop, count, dialect), chance)
         found = codec.columns(data, start, stop, count, dialect)
         answers("pack", found, chance.randrange(count + 1), chance.choice((1, 50, 10**6)), chance.choice(_DIALECTS), 5)
 
@@ -311,18 +311,18 @@ def _assert_same_operations(
 ) -> None:
     answers("operations", data, start, stop, count, dialect)
     answers("spans", data, start, stop, count, dialect)
-    answers("turns", data, start, stop, count, dialect, chance.choice((0, 4096)))
+    answers("effects", data, start, stop, count, dialect, chance.choice((0, 4096)))
     want = chance.choice((codec.ALL_COLUMNS, chance.randrange(256)))
     answers("columns", data, start, stop, count, dialect, want, chance.choice((0, 4096, 2**40)))
 
 
-def _assert_same_replay(turns: Any, chance: random.Random) -> None:
-    watch = chance.choice((None, (0, 0), (1, chance.choice([0, *turns[2]]))))
+def _assert_same_replay(effects: Any, chance: random.Random) -> None:
+    watch = chance.choice((None, (0, 0), (1, chance.choice([0, *effects[2]]))))
     queues = [make(watch) for make in _REPLAYS.values()]
     for queue in queues:
         for file in (0, 1):
             queue.begin_file(file)
-            queue.add(*turns, 10**6)
+            queue.add(*effects, 10**6)
     plain, *others = (
         (queue.items(), queue.open(), queue.xid, queue.anomalies, queue.anomaly_count, queue.events, len(queue))
         for queue in queues
@@ -343,7 +343,7 @@ def _walker(twin: ModuleType) -> Callable[[bytes], object]:
             operations = twin.operations(data, 0, stop, count, dialect)
             assert b"".join(map(codec.encode, operations)) == data[:stop]
             queue = Replay()
-            kinds, numbers, positions = twin.turns(data, 0, stop, count, dialect)
+            kinds, numbers, positions = twin.effects(data, 0, stop, count, dialect)
             queue.add(kinds, numbers, positions, stop)
             assert len(queue) <= count
             found.append((twin.spans(data, 0, stop, count, dialect), operations, ending))

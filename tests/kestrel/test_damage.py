@@ -657,7 +657,7 @@ def test_harness_detects_a_repair_that_trusts_removals_next_to_damage(monkeypatc
 
 
 def test_harness_detects_a_field_restored_without_proof(monkeypatch: pytest.MonkeyPatch) -> None:
-    def find_fix(self: salvage.FileSalvage, stopped: int) -> salvage.Fix:
+    def find_fix(self: salvage.FileSalvage, stopped: int, _: object) -> salvage.Fix:
         return salvage.Fix(stopped, stopped, self.view.read_at(stopped, 1), encoded([REMOVE]), "opcode")
 
     monkeypatch.setattr(salvage.FileSalvage, "_find_fix", find_fix)

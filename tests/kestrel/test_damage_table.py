@@ -17,7 +17,7 @@ from logwright.kestrel.files.reader import Reader
 from logwright.kestrel.files.writer import Writer
 from logwright.kestrel.model import packing
 from logwright.kestrel.model.queue import Queue
-from tests.kestrel.samples import ADDED, REMOVE, RESERVE, addx, confirm, encoded, reserve_as, write
+from tests.kestrel.samples import ADDED, REMOVE, RESERVE, addx, confirm, continue_, encoded, reserve_as, unremove, write
 from tests.support.damage import cut, damage_file, drop, flip_bit, insert, noise, overwrite
 
 WHEN = "added 2011-03-13T07:06:40"
@@ -190,7 +190,26 @@ def test_item_whose_first_byte_was_swallowed_is_not_a_torn_tail(tmp_path: Path) 
     path.write_bytes(drop(whole, 89, 90))
     assert [problem.kind for problem in Reader(path).verify().problems] == ["malformed"]
     (loss,) = repair.plan(path).losses
-    assert (loss.position + loss.bytes, loss.at_most) == (len(whole) - 1, None)
+    assert (loss.position, loss.bytes, loss.at_most) == (82, 9, None)
+    repair.apply(path, repair.plan(path))
+    assert live(path)[0] == [b"item 1", b"item 2"]
+
+
+SWALLOWED = {
+    "by an id": (drop(encoded([item(0), reserve_as(8), reserve_as(9), continue_(9, b"last")]), 46, 47), [b"last"]),
+    "by an item": (drop(encoded([item(0), addx(bytes(7)), REMOVE, reserve_as(5), item(1)]), 45, 61), [b"item 1"]),
+}
+
+
+@pytest.mark.parametrize("name", SWALLOWED)
+def test_item_that_begins_before_made_up_operations_is_not_a_torn_tail(tmp_path: Path, name: str) -> None:
+    content, last = SWALLOWED[name]
+    path = tmp_path / "cars"
+    path.write_bytes(content)
+    assert [problem.kind for problem in Reader(path).verify().problems] == ["malformed"]
+    repair.apply(path, repair.plan(path))
+    assert Reader(path).verify().sound
+    assert live(path)[0][-1:] == last
 
 
 @pytest.mark.parametrize("missing", [1, 4, 5, 9, 20, 40])
@@ -233,6 +252,34 @@ def test_a_placeholder_is_never_delivered(tmp_path: Path) -> None:
     repair.apply(path, repair.plan(path))
     with Queue(tmp_path, "cars") as queue:
         assert [queue.get(), queue.get()] == [item(1).data, None]
+
+
+def test_placeholder_that_was_put_back_is_needed_too(tmp_path: Path) -> None:
+    path = tmp_path / "cars"
+    with Writer(path) as writer:
+        for number in range(2):
+            writer.append(item(number))
+        writer.rotate()
+        for operation in (item(2), REMOVE, reserve_as(1), item(3), unremove(1)):
+            writer.append(operation)
+    (rotated,) = tmp_path.glob("cars.*")
+    damage_file(rotated, cut, 41)
+    (loss,) = repair.plan(path).losses
+    assert (loss.fields["placeholders"], loss.fields["live"]) == (1, 2)
+    repair.apply(path, repair.plan(path))
+    assert live(path)[0] == [b"", b"item 2", b"item 3"]
+    with Queue(tmp_path, "cars") as queue:
+        assert queue.get_many(9) == [item(2).data, item(3).data]
+
+
+def test_dialect_of_what_is_left_is_that_of_the_repair(tmp_path: Path) -> None:
+    items = [addx(b"." * 60), addx(b"b"), addx(b"." * 10), addx(bytes(7))]
+    rest = [reserve_as(1), REMOVE, reserve_as(2), reserve_as(3), continue_(3, b""), REMOVE]
+    path = tmp_path / "cars"
+    path.write_bytes(drop(encoded([*items, *rest]), 29, 129))
+    repair.apply(path, repair.plan(path))
+    assert Reader(path).verify().sound
+    assert repair.plan(path).empty
 
 
 def test_items_after_deleted_bytes_are_found(tmp_path: Path) -> None:
@@ -512,6 +559,32 @@ def test_pack_of_ours_that_is_cut_does_not_replace_the_files_that_are_there(tmp_
     assert accept_loss(path) == []
     assert live(path)[0] == [b"item %d" % number for number in range(3, 6)]
     assert not pack.exists()
+
+
+@pytest.mark.parametrize("dead", [0, 2])
+def test_damaged_pack_of_ours_is_removed_and_the_files_that_count_again_are_repaired(tmp_path: Path, dead: int) -> None:
+    path, rotated = two_in_a_file(tmp_path)
+    assert packing.write_pack(REAL_DISK, Reader(path), 2**60) is not None
+    pack = rotated[2].with_name(rotated[2].name + ".pack")
+    damage_file(pack, overwrite, 30, b"\xff" * 30)
+    if dead:
+        damage_file(rotated[2], cut, 60)
+    assert accept_loss(path) == ([(rotated[2].name, 41, 19, 1, 41)] if dead else [])
+    assert live(path)[0] == [b"item %d" % number for number in range(3, 5 if dead else 6)]
+    assert not pack.exists()
+
+
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_size_of_a_file_that_a_whole_pack_replaces_does_not_matter(tmp_path: Path, is_ours: bool) -> None:
+    path, rotated = two_in_a_file(tmp_path)
+    assert packing.write_pack(REAL_DISK, Reader(path), 2**60) is not None
+    if not is_ours:
+        (tmp_path / ".logwright" / "cars.packed").unlink()
+    damage_file(rotated[1], cut, 41)
+    assert Reader(path).verify().sound
+    Queue(tmp_path, "cars").close()
+    assert live(path)[0] == [b"item %d" % number for number in range(3, 6)]
+    assert Reader(path).verify().sound
 
 
 def test_readers_report_files_that_the_note_contradicts(tmp_path: Path) -> None:

@@ -25,8 +25,9 @@ from logwright.kestrel.files.files import list_queues
 from logwright.kestrel.files.reader import Reader
 from logwright.kestrel.files.survey import Survey
 from logwright.kestrel.model.queue import Queue
+from logwright.torture.moments import Moment
+from logwright.torture.queue import QUEUE, Model, State, number_of
 from tests.kestrel import killed_queue
-from tests.kestrel.killed_queue import QUEUE, Moment, number_of
 from tests.support.counts import COUNTS
 from tests.support.forks import fork_server
 from tests.support.threads import DEADLINE_SECONDS
@@ -35,8 +36,6 @@ KILLS = 12
 """The number of processes of each kind."""
 MOST_REPORTS = 500
 """A process that has not killed itself by then is killed."""
-State = list[tuple[int, int]]
-"""A queue after a restart: the numbers of its items from head to tail, and the attempts of each."""
 
 RESTATED = {"max_journal_bytes": 1500, "default_journal_bytes": 400}
 PACKED = {"max_memory_bytes": 400, "max_journal_bytes": 1500, "default_journal_bytes": 400}
@@ -130,58 +129,6 @@ def check_opened(directory: Path, wanted: State, options: dict[str, Any]) -> Non
 
 
 # --- one worker at a time ---------------------------------------------------------------------------------------------
-
-
-class Model:
-    """The expected queue after the reports of one process. It is the only worker, so there is one answer."""
-
-    def __init__(self, state: State) -> None:
-        self.items = list(state)
-        self.open: dict[int, tuple[int, int]] = {}
-        self.xid = 0
-
-    def copy(self) -> Model:
-        other = Model(self.items)
-        other.open, other.xid = dict(self.open), self.xid
-        return other
-
-    def done(self, verb: str, numbers: list[int], result: Any) -> None:
-        """Check the result of a call."""
-        if verb == "get":
-            assert result == [number for number, _ in self.items[: numbers[0]]]
-        elif verb == "open":
-            assert [number for number, _ in result] == [number for number, _ in self.items[: numbers[0]]]
-            self.xid = min((xid for _, xid in result), default=self.xid + 1) - 1
-        for model in self.steps(verb, numbers):
-            self.items, self.open, self.xid = model.items, model.open, model.xid
-
-    def steps(self, verb: str, numbers: list[int]) -> Iterator[Model]:
-        """The queue after each operation that a call writes to the journal."""
-        now = self.copy()
-        if verb == "put":
-            for number in numbers:
-                now.items.append((number, 0))
-                yield now.copy()
-        elif verb in ("get", "open"):
-            for _ in range(min(numbers[0], len(self.items))):
-                item = now.items.pop(0)
-                if verb == "open":
-                    now.xid += 1
-                    now.open[now.xid] = item
-                yield now.copy()
-        elif verb == "confirm":
-            for xid in numbers:
-                del now.open[xid]
-                yield now.copy()
-        else:
-            for xid in sorted(numbers, reverse=True):
-                number, attempts = now.open.pop(xid)
-                now.items.insert(0, (number, attempts + 1))
-                yield now.copy()
-
-    def after_restart(self) -> State:
-        back = [(number, attempts + 1) for _, (number, attempts) in sorted(self.open.items())]
-        return back + self.items
 
 
 def allowed_states(state: State, reports: list[Any]) -> list[State]:

@@ -18,7 +18,7 @@ from logwright.kestrel.files.cursor import READ_BYTES
 from logwright.kestrel.files.queues import QueuesReader
 from logwright.kestrel.files.reader import Reader
 from logwright.kestrel.files.writer import Writer
-from logwright.kestrel.model.journal import looks_like, open_reader
+from logwright.kestrel.format import looks_like, open_reader
 from logwright.kestrel.model.queue import Queue
 from tests.kestrel.samples import ADDED, REMOVE, RESERVE, addx, confirm, encoded, reserve_as, unremove, write
 from tests.support.damage import flip_bit

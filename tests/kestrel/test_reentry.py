@@ -173,7 +173,7 @@ def reading_bytes_that_change() -> None:
     def read(buffer: bytearray) -> None:
         kernel.walk(buffer, 0, len(buffer), DOCUMENTED)
         kernel.find_add(buffer, 0, len(buffer), len(buffer), DOCUMENTED, True)
-        for function in (kernel.columns, kernel.operations, kernel.spans, kernel.turns):
+        for function in (kernel.columns, kernel.operations, kernel.spans, kernel.effects):
             with contextlib.suppress(LogwrightError, Malformed):
                 function(buffer, 0, len(buffer), count, DOCUMENTED)
 
@@ -182,7 +182,7 @@ def reading_bytes_that_change() -> None:
 
 def copying_adds_whose_places_change() -> None:
     sound = packed(200)
-    kinds, _, positions = kernel.turns(sound, 0, len(sound), 600, DOCUMENTED)
+    kinds, _, positions = kernel.effects(sound, 0, len(sound), 600, DOCUMENTED)
     places = bytes(positions.tobytes())
 
     def read(buffer: bytearray) -> None:

@@ -13,8 +13,8 @@ from logwright.kestrel.bytes.records import Operation
 from logwright.kestrel.files.reader import Reader
 from logwright.kestrel.files.repair import apply, plan, undo
 from logwright.kestrel.files.writer import Writer
-from tests.kestrel.samples import REMOVE, addx, confirm, encoded, write
-from tests.support.damage import flip_bit
+from tests.kestrel.samples import ADDED, REMOVE, addx, confirm, continue_, encoded, reserve_as, write
+from tests.support.damage import drop, flip_bit, insert, overwrite
 from tests.support.trees import read_tree
 
 A, B, C = addx(b"first item"), addx(b"second item"), addx(b"third item")
@@ -97,8 +97,90 @@ def test_changed_opcode_is_removed_with_its_item(bit: int, tmp_path: Path) -> No
     path = tmp_path / "cars"
     path.write_bytes(flip_bit(encoded([A, B, REMOVE, C]), 8 * 31 + bit))
     (loss,) = plan(path).losses
-    assert (loss.kind, loss.position, loss.bytes) == ("lost", 31, 33)
+    assert (loss.kind, loss.position, loss.bytes, loss.at_most) == ("lost", 31, 32, None)
+    assert repaired(path) == [A, REMOVE, C]
+
+
+def test_item_whose_changed_opcode_makes_up_several_operations_is_removed_with_all_of_them(tmp_path: Path) -> None:
+    timed = addx(b"time reads like operations", added=ADDED // 2**16 * 2**16 + 0x0106)
+    path = tmp_path / "cars"
+    path.write_bytes(flip_bit(encoded([A, timed, C]), 8 * 31 + 2))
+    (loss,) = plan(path).losses
+    assert (loss.kind, loss.position, loss.bytes) == ("lost", 31, 47)
     assert repaired(path) == [A, C]
+
+
+def test_last_item_with_a_changed_opcode_is_not_a_torn_tail(tmp_path: Path) -> None:
+    path = tmp_path / "cars"
+    path.write_bytes(flip_bit(encoded([A, B]), 8 * 31 + 2))
+    assert [problem.kind for problem in Reader(path).verify().problems] == ["malformed"]
+    (loss,) = plan(path).losses
+    assert (loss.kind, loss.position, loss.bytes) == ("lost", 31, 32)
+    assert repaired(path) == [A]
+
+
+def test_item_without_its_opcode_is_removed_with_the_operation_before_it(tmp_path: Path) -> None:
+    path = tmp_path / "cars"
+    path.write_bytes(drop(encoded([A, REMOVE, B, C]), 32, 33))
+    (loss,) = plan(path).losses
+    assert (loss.kind, loss.position, loss.bytes, loss.at_most) == ("lost", 31, 32, None)
+    assert repaired(path) == [A, C]
+
+
+def test_opcode_is_not_restored_if_the_size_leads_over_whole_items(tmp_path: Path) -> None:
+    items = [addx(b"item number %d" % number) for number in range(3)]
+    size = len(encoded(items[:1]))
+    path = tmp_path / "cars"
+    path.write_bytes(overwrite(encoded([A, *items, C]), 31, b"\xff" + (2 * size - 5).to_bytes(4, "little")))
+    (loss,) = plan(path).losses
+    assert (loss.kind, loss.position, loss.bytes, loss.at_most) == ("lost", 31, 2 * size, None)
+    assert repaired(path) == [A, items[2], C]
+
+
+def test_one_item_is_not_assumed_if_whole_items_are_within_its_size(tmp_path: Path) -> None:
+    items = [addx(b"item number %d" % number) for number in range(3)]
+    size = len(encoded(items[:1]))
+    path = tmp_path / "cars"
+    bad = b"\xff" + (5 + 2 * size).to_bytes(4, "little") + bytes(5)
+    path.write_bytes(encoded([A]) + bad + encoded([*items, C]))
+    (loss,) = plan(path).losses
+    assert (loss.kind, loss.position, loss.bytes, loss.at_most) == ("lost", 31, len(bad), None)
+    assert repaired(path) == [A, *items, C]
+
+
+def test_zeroed_operations_before_an_item_are_not_taken_for_its_id(tmp_path: Path) -> None:
+    path = tmp_path / "cars"
+    path.write_bytes(overwrite(encoded([A, A, A, REMOVE, REMOVE, REMOVE, REMOVE, B, C]), 93, bytes(5)))
+    (loss,) = plan(path).losses
+    assert (loss.kind, loss.position, loss.at_most) == ("lost", 93, None)
+
+
+@pytest.mark.parametrize("added", [ADDED - 1000, ADDED + 1000])
+def test_size_is_not_restored_if_the_time_is_out_of_order(tmp_path: Path, added: int) -> None:
+    items = [addx(b"first"), addx(b"second", added=added), addx(b"third")]
+    path = tmp_path / "cars"
+    path.write_bytes(flip_bit(encoded(items), 8 * 27 + 31))
+    (loss,) = plan(path).losses
+    assert (loss.kind, loss.position) == ("lost", 26)
+    assert repaired(path) == [items[0], items[2]]
+
+
+def test_operation_with_an_impossible_id_before_bad_bytes_goes_too(tmp_path: Path) -> None:
+    path = tmp_path / "cars"
+    path.write_bytes(overwrite(encoded([A, reserve_as(1), B, C]), 34, b"\x01\xcb\xff"))
+    (loss,) = plan(path).losses
+    assert (loss.kind, loss.position, loss.bytes) == ("lost", 31, 37)
+    assert repaired(path) == [A, C]
+
+
+@pytest.mark.parametrize("xid", [7, 8])
+def test_id_that_reads_like_an_opcode_makes_no_item_of_the_rest(tmp_path: Path, xid: int) -> None:
+    path = tmp_path / "cars"
+    start = len(encoded([A, reserve_as(xid)]))
+    path.write_bytes(insert(encoded([A, reserve_as(xid), continue_(xid, b"more"), C]), start + 3, b"\xba"))
+    (loss,) = plan(path).losses
+    assert (loss.kind, loss.position + loss.bytes) == ("lost", path.stat().st_size - len(encoded([C])))
+    assert [operation for operation in repaired(path) if operation.data] == [A, C]
 
 
 TOO_SMALL = (0, 1, 3)

@@ -204,7 +204,7 @@ def test_operations_that_add_items_are_copied(copy_adds: Any) -> None:
     operations = [addx(b"one"), REMOVE, continue_(7, b"two"), confirm(3), add_xid(9, b""), addx(b"three", expires=5)]
     data = b"before" + encoded(operations)
     stop, count, _, _ = codec.walk(data, 6, len(data), KESTREL2)
-    kinds, _, positions = codec.turns(data, 6, stop, count, KESTREL2, 1000)
+    kinds, _, positions = codec.effects(data, 6, stop, count, KESTREL2, 1000)
     wanted = [addx(b"one"), addx(b"two"), add_xid(9, b""), addx(b"three", expires=5)]
     assert copy_adds(data, 1000, kinds, positions, 1000 + stop, 0) == (encoded(wanted), 4)
     assert copy_adds(data, 1000, kinds, positions, 1000 + stop, 3) == (encoded(wanted[2:]), 2)
@@ -235,8 +235,8 @@ def test_items_are_found_by_their_number(tmp_path: Path, monkeypatch: pytest.Mon
         assert survey.find(number).bytes_before == sum(map(len, contents[:number]))
     assert survey.replay.first == 6
     copied = [
-        kernel.copy_adds(chunk.data, chunk.base, turns.kinds, turns.positions, turns.end, 0)[0]
-        for chunk, turns in survey.run()
+        kernel.copy_adds(chunk.data, chunk.base, effects.kinds, effects.positions, effects.end, 0)[0]
+        for chunk, effects in survey.run()
     ]
     assert b"".join(copied) == encoded(addx(data) for data in contents[6:])
     files.__exit__(None, None, None)
@@ -248,8 +248,8 @@ def test_operations_after_a_state_dump_are_not_in_the_run(tmp_path: Path) -> Non
     survey, files = survey_of(tmp_path / "cars", dialect="documented")
     assert [survey.load([number])[number].data for number in range(2)] == [b"one", b"two"]
     copied = [
-        kernel.copy_adds(chunk.data, chunk.base, turns.kinds, turns.positions, turns.end, 0)[0]
-        for chunk, turns in survey.run()
+        kernel.copy_adds(chunk.data, chunk.base, effects.kinds, effects.positions, effects.end, 0)[0]
+        for chunk, effects in survey.run()
     ]
     assert b"".join(copied) == encoded([addx(b"one"), addx(b"two")])
     files.__exit__(None, None, None)

@@ -14,7 +14,7 @@ from logwright.kestrel.bytes.records import Operation
 from logwright.kestrel.files.files import list_files
 from logwright.kestrel.files.reader import Reader
 from logwright.kestrel.files.writer import Writer
-from logwright.kestrel.model.journal import recover
+from logwright.kestrel.format import recover
 from logwright.kestrel.model.packing import next_timestamp
 from tests.kestrel.samples import (
     ADDED,

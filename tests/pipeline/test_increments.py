@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,10 +13,12 @@ from unittest import mock
 import pyarrow.parquet as pq
 import pytest
 
-from logwright import kestrel
+from logwright import kestrel, sej
 from logwright.arrow.discovery import Journal, open_journal
+from logwright.cli import main
 from logwright.errors import WrongUse
-from logwright.pipeline import Settings, plan, stamps
+from logwright.kestrel.tables.materializer import QueueMaterials
+from logwright.pipeline import Settings, layout, plan, stamps, task
 from logwright.pipeline.layout import MOST_LIVE, MOST_SMALL
 from logwright.pipeline.run import Result, compact, run
 from tests.pipeline.worlds import World, read_table, tables_of
@@ -149,6 +152,27 @@ def test_number_of_files_is_bounded_whatever_the_number_of_batches(tmp_path: Pat
     assert tables_of(tmp_path / "growing", with_files=False) == tables_of(tmp_path / "whole", with_files=False)
 
 
+@pytest.mark.parametrize("format", ["parquet", "delta", "iceberg"])
+def test_compacting_by_the_command_alone_keeps_all_rows(
+    tmp_path: Path, format: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world, out = World(tmp_path / "root", "compacted"), tmp_path / "growing"
+    for _ in range(3):
+        world.everything()
+        increment(world.root, out, format=format)
+    before = tables_of(out, format)
+    assert main(["pipeline", "compact", "--tables", str(out), "--json"]) == 0
+    compacted = json.loads(capsys.readouterr().out)["tables"]
+    assert compacted["events"]["rows"] == len(before["events"])
+    assert compacted["messages"]["files"] == 1
+    assert max(table["files"] for table in compacted.values()) <= 2, "final rows, and live ones"
+    assert tables_of(out, format) == before
+    world.everything()
+    increment(world.root, out, format=format)
+    everything(world.root, tmp_path / "whole")
+    assert tables_of(out, format, with_files=False) == tables_of(tmp_path / "whole", with_files=False)
+
+
 def test_compacting_keeps_the_compression_and_increments_may_change_it(tmp_path: Path) -> None:
     world = World(tmp_path / "root", "compressed")
     out = tmp_path / "growing"
@@ -215,3 +239,33 @@ def test_journals_that_rest_are_not_opened_unless_they_change_in_place(
     files = tables_of(tmp_path / "growing", tables=("files", "consumers"))
     everything(world.root, tmp_path / "whole")
     assert files == tables_of(tmp_path / "whole", tables=("files", "consumers"))
+
+
+@pytest.mark.parametrize(("rows", "files"), [(50, 12), (51, 1)])
+def test_files_with_many_rows_are_not_merged_however_small_they_are(
+    tmp_path: Path, rows: int, files: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(layout, "LARGE_ROWS", rows)
+    for number in range(12):
+        with sej.Writer(tmp_path / "root" / str(number)) as writer:
+            for _ in range(50):
+                writer.append(b"v")
+    result = run(Settings(str(tmp_path / "root"), str(tmp_path / "out"), split_bytes=1000), no_spark)
+    assert (result.tables["messages"].rows, result.tables["messages"].files) == (600, files)
+
+
+@pytest.mark.parametrize("moment", [None, MOMENT])
+def test_small_parts_of_many_journals_make_the_same_rows_together_and_one_by_one(
+    tmp_path: Path, moment: datetime.datetime | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        World(tmp_path / "root" / f"world {number}", number).everything()
+    (tmp_path / "root" / "world 0" / "queues" / "empty").touch()
+    root = str(tmp_path / "root")
+    with mock.patch.object(QueueMaterials, "joined", autospec=True, side_effect=QueueMaterials.joined) as joined:
+        run(Settings(root, str(tmp_path / "together"), moment=moment), no_spark)
+    assert joined.call_count == 1
+    monkeypatch.setattr(task, "_SMALL_BYTES", -1)
+    result = run(Settings(root, str(tmp_path / "alone"), moment=moment), no_spark)
+    assert min(result.tables[name].rows for name in ("queue_items", "kv_history", "kv_state")) > 0
+    assert tables_of(tmp_path / "together") == tables_of(tmp_path / "alone")

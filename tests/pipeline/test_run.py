@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from logwright import arrow
+from logwright import arrow, kestrel
 from logwright.arrow.discovery import find_journals
 from logwright.cli import main
 from logwright.cli.pipeline import speed
@@ -26,7 +26,7 @@ from logwright.core.io.disk import RealFile
 from logwright.core.times import shown_time
 from logwright.errors import DamagedJournal, HistoryUnavailable, LogwrightError, StorageFailed, UnknownFormat, WrongUse
 from logwright.pipeline import parquet, task
-from logwright.pipeline.plan import PipelineStream, Seen, chosen_journals
+from logwright.pipeline.plan import PipelineStream, Seen, chosen_journals, everything, works_of
 from logwright.pipeline.publish.parquet import read_checkpoint, table_files
 from logwright.pipeline.run import Result, run, to_parquet
 from logwright.pipeline.settings import Expectation, JournalRule, Settings, TableRule, load
@@ -34,7 +34,7 @@ from logwright.pipeline.tables import DAMAGE, EVENTS, TABLES
 from logwright.sej import Reader, ShardedWriter, Writer
 from logwright.versioned import VersionedKVStore
 from tests.pipeline.journals import damage, fill, tear, unreadable
-from tests.pipeline.worlds import read_table
+from tests.pipeline.worlds import read_table, tables_of
 from tests.support.access import open_to_all, without_access
 
 ROWS = [column.name for column in EVENTS]
@@ -265,6 +265,20 @@ def test_unreadable_journal_fails_a_failfast_run(tmp_path: Path) -> None:
         work(settings_for(tmp_path / "root", tmp_path, mode="failfast"))
 
 
+def test_parts_that_are_replayed_begin_first(tmp_path: Path) -> None:
+    fill(tmp_path / "root" / "messages", 400, segment_size=1 << 20)
+    (tmp_path / "root" / "queues").mkdir()
+    with kestrel.Writer(tmp_path / "root" / "queues" / "queue") as writer:
+        for _ in range(500):
+            writer.addx(bytes(60), added=1)
+    plan = settings_for(tmp_path / "root", tmp_path)
+    units = everything(plan, chosen_journals(plan), Seen())
+    by_name = {unit.journal.name: unit.bytes for unit in units}
+    assert by_name["messages"] > by_name["queues"]
+    works = works_of(units, 30_000, (), ())
+    assert [[unit.journal.name for unit in work.units] for work in works] == [["queues"], ["messages"]]
+
+
 def test_without_journals_the_plan_is_empty(tmp_path: Path) -> None:
     (tmp_path / "root").mkdir()
     with pytest.raises(UnknownFormat, match="no journal of any known format is at or below this path"):
@@ -315,9 +329,14 @@ def _bytes(read: Any, file: RealFile, position: int, size: int) -> bytes:
     return bytes(buffer[: read(file, position, memoryview(buffer))])
 
 
-def test_a_task_that_fails_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    damage(fill(tmp_path / "root" / "a", 500), 400)
+@pytest.mark.parametrize("format", ["sej", "kestrel"])
+def test_a_task_that_fails_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str) -> None:
+    if format == "sej":
+        damage(fill(tmp_path / "root" / "a", 500), 400)
+    else:
+        damaged_queue(tmp_path / "root" / "queue")
     monkeypatch.setattr(parquet, "ROW_GROUP_BYTES", 1)
+    monkeypatch.setattr(task, "_BATCH_BYTES", 1 << 10)
     plan = settings_for(tmp_path / "root", tmp_path, mode="failfast")
     with pytest.raises(DamagedJournal):
         work(plan)
@@ -328,7 +347,33 @@ def left_in(out: Path) -> list[str]:
     return sorted(path.relative_to(out).as_posix() for path in out.rglob("*"))
 
 
-def test_full_disk_is_not_reported_as_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def damaged_queue(path: Path) -> None:
+    """A queue of 2,000 items and about 110 KB whose middle is damaged."""
+    path.parent.mkdir()
+    with kestrel.Writer(path) as writer:
+        for number in range(2000):
+            writer.addx(b"%040d" % number, added=1_700_000_000_000 + number)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2 : len(data) // 2 + 20] = b"\xff" * 20
+    path.write_bytes(data)
+
+
+def test_records_that_are_read_ahead_make_the_same_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    damaged_queue(tmp_path / "root" / "queue")
+    for name, batch_bytes in (("at once", 4 << 20), ("ahead", 1 << 10)):
+        monkeypatch.setattr(task, "_BATCH_BYTES", batch_bytes)
+        work(Settings(str(tmp_path / "root"), str(tmp_path / name)))
+    tables = tables_of(tmp_path / "ahead")
+    assert tables == tables_of(tmp_path / "at once")
+    assert (len(tables["damage"]), len(tables["queue_items"])) == (1, 1999)
+
+
+@pytest.mark.parametrize("row_group_bytes", [1, 1 << 20])
+def test_full_disk_is_not_reported_as_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row_group_bytes: int
+) -> None:
+    """Row groups are written in the background, the last one of each file at its end."""
+    monkeypatch.setattr(parquet, "ROW_GROUP_BYTES", row_group_bytes)
     fill(tmp_path / "root" / "a", 50)
     plan = settings_for(tmp_path / "root", tmp_path)
 

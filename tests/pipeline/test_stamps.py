@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from logwright import kestrel, sej, versioned, yeltsin
-from logwright.arrow.discovery import Journal, open_journal
+from logwright.arrow.discovery import Journal, list_journals, open_journal
 from logwright.errors import NotFound
 from logwright.pipeline import Settings, job, plan, stamps
-from logwright.pipeline.run import Result, run
+from logwright.pipeline.run import Result, _Idle, run
 from tests.cli.support import run as run_command
 from tests.pipeline.worlds import read_table
 
@@ -172,3 +175,70 @@ def test_batch_whose_files_disappear_is_planned_again(tmp_path: Path, monkeypatc
         writer.append(b"two")
     with pytest.raises(NotFound, match="it stays away"):
         increment(root, out)
+
+
+class Waits:
+    """The event that ends a run with `follow`: it acts whenever the run waits, and never lets time pass."""
+
+    def __init__(self, acts: Sequence[Callable[[], object]]) -> None:
+        self._acts = list(acts)
+
+    def is_set(self) -> bool:
+        return not self._acts
+
+    def wait(self, seconds: float) -> None:
+        self._acts.pop(0)()
+
+
+def test_run_that_follows_does_not_look_at_journals_while_no_file_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "root"
+    for number in range(30):
+        with sej.Writer(root / str(number)) as writer:
+            writer.append(b"value")
+    with versioned.VersionedKVStore(root / "stores", "store", 4096, background=False) as store:
+        store.insert("key", 1)
+    detected = mock.Mock(side_effect=list_journals)
+    opened = mock.Mock(side_effect=open_journal)
+    monkeypatch.setattr(plan, "list_journals", detected)
+    monkeypatch.setattr(plan, "open_journal", opened)
+    noted: list[tuple[int, int]] = []
+
+    def note() -> None:
+        noted.append((detected.call_count, opened.call_count))
+
+    def grow() -> None:
+        note()
+        with sej.Writer(root / "7") as writer:
+            writer.append(b"another")
+
+    def insert() -> None:
+        note()
+        with versioned.VersionedKVStore(root / "stores", "store", 4096, background=False) as store:
+            store.insert("key", 2)
+
+    def create() -> None:
+        note()
+        with sej.Writer(root / "new") as writer:
+            writer.append(b"first")
+
+    stop: Any = Waits([*[note] * 9, grow, *[note] * 9, insert, *[note] * 9, create, *[note] * 9])
+    result = run(Settings(str(root), str(tmp_path / "out"), follow=True, interval_seconds=60), stop=stop)
+    assert (result.batches, result.records) == (4, 30 + 1 + 3)
+    for first in (0, 10, 20, 30):
+        assert len(set(noted[first + 4 : first + 9])) == 1, noted
+    assert noted[-1][0] <= 4 * 4
+
+
+def test_run_that_follows_looks_again_when_live_rows_change_by_time(tmp_path: Path) -> None:
+    with sej.Writer(tmp_path / "root" / "a") as writer:
+        writer.append(b"value")
+    idle = _Idle(Settings(str(tmp_path / "root"), str(tmp_path / "out"), follow=True))
+    idle.begin([])
+    idle.end([], is_new=False)
+    now_ns = time.time_ns()
+    assert idle.is_unchanged([])
+    assert idle.is_unchanged([plan.PartState(due_ns=None), plan.PartState(due_ns=now_ns + 10**15)])
+    assert not idle.is_unchanged([plan.PartState(due_ns=idle._looked_ns + 1)])
+    assert idle.is_unchanged([plan.PartState(due_ns=idle._looked_ns)])  # the last look was in time for it

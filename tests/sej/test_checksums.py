@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from logwright import arrow
 from logwright.core.bytes.outcome import Damage
 from logwright.core.io.disk import REAL_DISK, Disk
 from logwright.errors import DamagedJournal
@@ -30,6 +32,7 @@ from logwright.sej.files.writer import Writer
 from logwright.sej.model.consumer import Consumer
 from logwright.sej.tables.splits import SPLITS
 from tests.sej.samples import MESSAGE_BYTES, offsets_of, value_of
+from tests.support.access import guarded
 from tests.support.counts import COUNTS
 from tests.support.damage import bit_flips, cut, damage_file, drop, flip_bits, insert, noise, overwrite, torn_tails
 from tests.support.simulated_disk import SimulatedDisk
@@ -532,6 +535,38 @@ def test_bytes_of_a_program_without_checksums_are_not_covered(journal: Path) -> 
     assert [item.offset for item in Reader(journal) if item.value != value_of(item.offset)] == [130]
     write(journal, 1)
     assert Reader(journal).verify().sound
+
+
+@pytest.mark.parametrize("is_directory", [False, True])
+def test_side_file_that_cannot_be_read_is_logged_once(
+    journal: Path, is_directory: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    side = checksum_path(journal / FIRST)
+    disk = REAL_DISK if is_directory else guarded(side)
+    if is_directory:
+        side.unlink()
+        side.mkdir()
+
+    def by_splits(reader: Reader) -> int:
+        chunks = [item for split in SPLITS.plan(reader, 1000) for item in SPLITS.chunks(reader, split)]
+        return sum(chunk.count for chunk in chunks if not isinstance(chunk, Damage))
+
+    def by_arrow(reader: Reader) -> int:
+        return sum(batch.num_rows for batch in arrow.batches(reader))
+
+    def by_scanner(reader: Reader) -> int:
+        with Scanner(journal, timeout=0, disk=disk) as scanner:
+            return len(list(scanner))
+
+    ways: list[Callable[[Reader], int]] = [Reader.count, lambda reader: len(reader.last(100))]
+    for count in [*ways, by_splits, by_arrow, by_scanner]:
+        caplog.clear()
+        assert count(Reader(journal, disk=disk)) == 100
+        (message,) = caplog.messages
+        assert message.startswith(f"{journal / FIRST} is read without its checksums: ")
+    caplog.clear()
+    assert [problem.kind for problem in Reader(journal, disk=disk).verify().problems] == ["unreadable"]
+    assert caplog.messages == []
 
 
 def test_foreign_side_file_is_reported_and_covers_nothing(journal: Path) -> None:

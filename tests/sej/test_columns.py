@@ -151,7 +151,7 @@ def test_single_column_is_the_same_as_among_the_others(name: str) -> None:
 
 def test_only_requested_columns_are_decoded() -> None:
     chunk = chunk_of(some_messages(3))
-    found = kernel.columns(chunk.data, chunk.start, chunk.stop, 3, columns.want_bits(["key", "file", "size"]))
+    found = kernel.columns(chunk.data, chunk.start, chunk.stop, 3, codec.KEYS | codec.SIZES)
     there = [field.name for field in fields(found) if getattr(found, field.name) is not None]
     assert there == ["count", "key_ends", "keys", "sizes", "untimed"]
     with pytest.raises(WrongUse, match="column offset was not decoded"):
@@ -202,9 +202,9 @@ def test_timestamps_have_a_bitmap_only_where_one_is_missing() -> None:
 
 def test_arrow_gets_the_memory_that_the_kernel_has_filled() -> None:
     chunk = chunk_of(some_messages(50))
-    gatherer = kernel.Gatherer(codec.ALL_COLUMNS, 50, 50 * 127, chunk.stop, pa.allocate_buffer)
-    gatherer.add(chunk.data, chunk.start, chunk.stop, 50)
-    gathered = gatherer.take()
+    builder = kernel.BatchBuilder(codec.ALL_COLUMNS, 50, 50 * 127, chunk.stop, pa.allocate_buffer)
+    builder.add(chunk.data, chunk.start, chunk.stop, 50)
+    gathered = builder.take()
     batch = columns.to_batch(gathered, columns.schema())
     buffers_of: dict[str, list[Any]] = {
         "offset": [gathered.offsets],
@@ -250,13 +250,13 @@ def used(gathered: Columns) -> dict[str, bytes]:
 )
 def test_codec_and_kernel_gather_the_same_rows(rows: int, key_bytes: int, value_bytes: int) -> None:
     chunk = chunk_of(some_messages(400, seed=rows))
-    gatherers = [module.Gatherer(codec.ALL_COLUMNS, rows, key_bytes, value_bytes) for module in IMPLEMENTATIONS]
-    answers = [one.add(chunk.data, chunk.start, chunk.stop, 400, base=99) for one in gatherers]
+    builders = [module.BatchBuilder(codec.ALL_COLUMNS, rows, key_bytes, value_bytes) for module in IMPLEMENTATIONS]
+    answers = [one.add(chunk.data, chunk.start, chunk.stop, 400, base=99) for one in builders]
     assert answers[0] == answers[1]
     position, added = answers[0]
-    assert [one.count for one in gatherers] == [added, added]
+    assert [one.count for one in builders] == [added, added]
     assert position == kernel.walk(chunk.data, chunk.start, chunk.stop, chunk.first_offset, added)[0]
-    taken = [one.take() for one in gatherers]
+    taken = [one.take() for one in builders]
     assert used(taken[0]) == used(taken[1])
     assert taken[0].untimed == taken[1].untimed
 
@@ -267,10 +267,10 @@ def test_gathering_continues_where_it_stopped(module: Any) -> None:
     chunk = chunk_of(messages)
     position, left, keys = chunk.start, 300, []
     while left:
-        gatherer = module.Gatherer(codec.KEYS, 64, 64 * 127, 0)
-        position, added = gatherer.add(chunk.data, position, chunk.stop, left)
+        builder = module.BatchBuilder(codec.KEYS, 64, 64 * 127, 0)
+        position, added = builder.add(chunk.data, position, chunk.stop, left)
         left -= added
-        keys += columns.to_batch(gatherer.take(), columns.schema(["key"])).column(0).to_pylist()
+        keys += columns.to_batch(builder.take(), columns.schema(["key"])).column(0).to_pylist()
     assert keys == [message.key for message in messages]
     assert position == chunk.stop
 
@@ -279,32 +279,32 @@ def test_gathering_continues_where_it_stopped(module: Any) -> None:
 def test_unwalked_bytes_are_refused(module: Any) -> None:
     whole = codec.encode(Message(1, 2, 3, b"key", b"value"))
     for data in (whole[:-1], whole[:20], bytes([*whole[:17], 0x80, *whole[18:]])):
-        gatherer = module.Gatherer(codec.ALL_COLUMNS, 10, 1000, 1000)
+        builder = module.BatchBuilder(codec.ALL_COLUMNS, 10, 1000, 1000)
         with pytest.raises(Malformed, match="not walked"):
-            gatherer.add(data, 0, len(data), 1)
+            builder.add(data, 0, len(data), 1)
 
 
 @pytest.mark.parametrize("module", IMPLEMENTATIONS)
 def test_columns_can_be_taken_one_time(module: Any) -> None:
-    gatherer = module.Gatherer(codec.OFFSETS, 10, 0, 0)
-    assert gatherer.take().count == 0
+    builder = module.BatchBuilder(codec.OFFSETS, 10, 0, 0)
+    assert builder.take().count == 0
     with pytest.raises(WrongUse, match="taken"):
-        gatherer.take()
+        builder.take()
     with pytest.raises(WrongUse, match="taken"):
-        gatherer.add(b"", 0, 0, 0)
+        builder.add(b"", 0, 0, 0)
 
 
 @pytest.mark.parametrize("module", IMPLEMENTATIONS)
 @pytest.mark.parametrize("sizes", [(-1, 0, 0), (1, 2**31, 0), (1, 0, 2**31), (1, -1, 0)])
 def test_buffer_beyond_32_bit_offsets_is_refused(module: Any, sizes: tuple[int, int, int]) -> None:
     with pytest.raises(TooLarge, match="less than 2 GiB"):
-        module.Gatherer(codec.OFFSETS, *sizes)
+        module.BatchBuilder(codec.OFFSETS, *sizes)
 
 
 @pytest.mark.parametrize("module", IMPLEMENTATIONS)
 def test_buffer_that_is_too_small_is_refused(module: Any) -> None:
     with pytest.raises(WrongUse, match="asked for"):
-        module.Gatherer(codec.OFFSETS, 10, 0, 0, lambda size: bytearray(size - 1))
+        module.BatchBuilder(codec.OFFSETS, 10, 0, 0, lambda size: bytearray(size - 1))
 
 
 # --- Arrow to columns -------------------------------------------------------------------------------------------------

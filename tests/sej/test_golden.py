@@ -29,7 +29,7 @@ from logwright.sej.files.reader import Reader
 from logwright.sej.files.scanner import Scanner
 from logwright.sej.files.shard import ShardedReader
 from logwright.sej.files.writer import Writer
-from logwright.sej.model.journal import looks_like, recover
+from logwright.sej.format import looks_like, recover
 from logwright.sej.model.offset import Offset, read_offset
 from logwright.sej.model.shard_writer import ShardedWriter
 from tests.sej.samples import GOLDEN, golden_case, golden_lines

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from logwright.core.io.disk import REAL_DISK, File
+from logwright.core.io.disk import REAL_DISK, Disk, File
 from logwright.sej.bytes.layout import MAX_TIMESTAMP, NO_TIMESTAMP, segment_name
 from logwright.sej.files.index import (
     ENTRY_BYTES,
@@ -256,6 +256,20 @@ def test_bad_index_only_slows_reading(journal: Path, damage: Callable[[bytes], b
     assert answers(journal) == EXPECTED
     with Writer(journal) as writer:
         assert writer.append(b"next") == COUNT
+
+
+def test_index_is_loaded_once_for_many_times(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[Segment] = []
+    load = Index.load
+
+    def counted(disk: Disk, segment: Segment, size: int) -> Index | None:
+        loaded.append(segment)
+        return load(disk, segment, size)
+
+    monkeypatch.setattr(Index, "load", counted)
+    reader = Reader(written)
+    assert [reader.find_time(10 * number) for number in range(0, 1000, 100)] == list(range(0, 1000, 100))
+    assert len(loaded) == len(set(loaded))
 
 
 def test_index_torn_at_any_byte_only_slows_reading(journal: Path) -> None:

@@ -47,7 +47,7 @@ def test_kernel_is_used_where_it_is_built() -> None:
 
 
 def test_kernel_has_everything_that_the_choice_offers() -> None:
-    for name in ("AppendBuffer", "Gatherer", "check_columns", "columns", "find_head", "messages", "spans", "walk"):
+    for name in ("AppendBuffer", "BatchBuilder", "check_columns", "columns", "find_head", "messages", "spans", "walk"):
         assert getattr(kernel, name) is getattr(compiled if COMPILED else codec, name)
 
 
@@ -388,13 +388,13 @@ def test_kernel_checks_each_row_again_before_it_copies(columns: Columns) -> None
 def test_ranges_are_gathered_equally_until_the_buffer_is_full(
     want: int, rows: int, key_bytes: int, value_bytes: int, parts: list[int]
 ) -> None:
-    gatherers = [twin.Gatherer(want, rows, key_bytes, value_bytes) for twin in TWINS]
+    builders = [twin.BatchBuilder(want, rows, key_bytes, value_bytes) for twin in TWINS]
     for seed, count in enumerate(parts):
         data = b"pad" + SUBJECT.encode(SUBJECT.records(seed, count))
-        plain, other = (gatherer.add(data, 3, len(data), count, 1000 * seed) for gatherer in gatherers)
+        plain, other = (builder.add(data, 3, len(data), count, 1000 * seed) for builder in builders)
         assert plain == other
-        assert gatherers[0].count == gatherers[1].count
-    plain, other = (used_part(gatherer.take()) for gatherer in gatherers)
+        assert builders[0].count == builders[1].count
+    plain, other = (used_part(builder.take()) for builder in builders)
     assert plain == other
 
 
@@ -414,9 +414,9 @@ def used_part(columns: Columns) -> dict[str, Any]:
 
 @EACH_TWIN
 def test_gatherer_returns_its_columns_once(twin: ModuleType) -> None:
-    gatherer = twin.Gatherer(codec.ALL_COLUMNS, 1, 10, 10)
-    gatherer.take()
-    for use in (gatherer.take, lambda: gatherer.add(b"", 0, 0, 0)):
+    builder = twin.BatchBuilder(codec.ALL_COLUMNS, 1, 10, 10)
+    builder.take()
+    for use in (builder.take, lambda: builder.add(b"", 0, 0, 0)):
         with pytest.raises(WrongUse, match="have been taken"):
             use()
 
@@ -425,13 +425,13 @@ def test_gatherer_returns_its_columns_once(twin: ModuleType) -> None:
 def test_gatherer_is_not_larger_than_the_largest_batch(twin: ModuleType) -> None:
     for key_bytes, value_bytes in ((2**31, 1), (1, 2**31), (-1, 1), (1, -1)):
         with pytest.raises(TooLarge):
-            twin.Gatherer(codec.ALL_COLUMNS, 1, key_bytes, value_bytes, lambda size: bytearray(1))
+            twin.BatchBuilder(codec.ALL_COLUMNS, 1, key_bytes, value_bytes, lambda size: bytearray(1))
 
 
 @EACH_TWIN
 def test_buffer_smaller_than_requested_is_refused(twin: ModuleType) -> None:
     with pytest.raises(WrongUse, match="was asked for"):
-        twin.Gatherer(codec.ALL_COLUMNS, 3, 10, 10, lambda size: bytearray(max(0, size - 1)))
+        twin.BatchBuilder(codec.ALL_COLUMNS, 3, 10, 10, lambda size: bytearray(max(0, size - 1)))
 
 
 # --- ranges and buffers ---------------------------------------------------------------------------------------------
@@ -446,7 +446,7 @@ def test_kernel_reads_nothing_outside_its_buffer(start: int, end: int) -> None:
         lambda: compiled.spans(data, start, end, 1),
         lambda: compiled.columns(data, start, end, 1),
         lambda: compiled.find_head(data, start, end, 0, 1, 100),
-        lambda: compiled.Gatherer(127, 1, 10, 10).add(data, start, end, 1),
+        lambda: compiled.BatchBuilder(127, 1, 10, 10).add(data, start, end, 1),
     ]
     for use in uses:
         with pytest.raises(WrongUse):

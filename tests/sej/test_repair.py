@@ -437,7 +437,8 @@ def test_messages_that_a_size_after_them_happens_to_span_are_in_the_account(jour
     (journal_directory / FIRST).write_bytes(damaged + b"\xff" * 9 + span + whole[5 * size : 8 * size + 10])
     found = repaired(journal_directory)
     assert lost(found) == [(4, 5), (8, None)]
-    assert (found.losses[1].at_least, found.losses[1].at_most) == (0, 12)
+    assert found.losses[1].fields == {"first": 5, "next": 8, "proven": False}
+    assert (found.losses[2].at_least, found.losses[2].at_most) == (0, 12)
 
 
 def test_whole_messages_removed_in_favour_of_others_are_in_the_account(journal_directory: Path) -> None:
@@ -449,8 +450,9 @@ def test_whole_messages_removed_in_favour_of_others_are_in_the_account(journal_d
     (journal_directory / FIRST).write_bytes(damaged + b"\xff" * 9 + whole[5 * size : 8 * size + 10])
     found = repaired(journal_directory)
     assert lost(found) == [(4, 5), (8, None)]
-    assert (found.losses[1].at_least, found.losses[1].at_most) == (0, 12)
-    assert found.losses[1].what == "messages 8 to 19, unless they were copies or part of a value"
+    assert found.losses[1].fields == {"first": 5, "next": 8, "proven": False}
+    assert (found.losses[2].at_least, found.losses[2].at_most) == (0, 12)
+    assert found.losses[2].what == "messages 8 to 19, unless they were copies or part of a value"
 
 
 def journal_in_a_value(directory: Path, inner: Iterable[int], *, count: int = 10) -> tuple[list[Message], int]:
@@ -1372,3 +1374,23 @@ def test_every_byte_is_in_the_journal_or_in_the_copies(journal: Path, simulated_
         assert any(bad in copy for copy in [left, *kept])
         assert whole[: position // MESSAGE_BYTES * MESSAGE_BYTES] in left
         assert whole[-(-(position + len(bad)) // MESSAGE_BYTES) * MESSAGE_BYTES :] in left
+
+
+@pytest.mark.parametrize("tail", [1, 8, 30])
+@pytest.mark.parametrize("inner", [[6], [6, 7, 8]])
+def test_messages_between_damage_and_a_torn_tail_are_kept_without_proof(
+    journal_directory: Path, inner: list[int], tail: int
+) -> None:
+    within = b"".join(encode(Message(offset, 1, 0, b"inner", noise(20, offset))) for offset in inner)
+    begun = encode(Message(inner[-1] + 1, 1, 0, b"inner", noise(50, 1)))[:tail]
+    messages = [Message(offset, offset, 0, b"", noise(30, offset)) for offset in range(5)]
+    outer = encode(Message(5, 5, 0, b"longer key", within + begun + noise(200, 2)))
+    start = outer.index(within)
+    path = journal_directory / FIRST
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"".join(map(encode, messages)) + noise(start, 3) + outer[start : start + len(within) + tail])
+    found = repaired(journal_directory)
+    assert offsets_of(readable(journal_directory)) == [*range(5), *inner]
+    (unproven,) = [loss for loss in found.losses if loss.kind == "restored"]
+    assert unproven.fields == {"first": inner[0], "next": inner[-1] + 1, "proven": False}
+    assert unproven.describe().startswith("kept without proof: message")

@@ -8,8 +8,7 @@ import pytest
 
 from logwright.errors import HistoryUnavailable, WrongUse
 from logwright.sej.bytes.layout import segment_name
-from logwright.sej.files.reader import Reader
-from logwright.sej.files.state import read_state
+from logwright.sej.files.reader import Reader, read_state
 from logwright.sej.model.offset import Offset
 from logwright.sej.model.replay import Extent, SejState, replay, rewind
 from tests.sej.samples import GOLDEN, MESSAGE_BYTES, golden_case, golden_lines, make_journal

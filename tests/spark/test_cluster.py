@@ -19,7 +19,10 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from logwright.pipeline import Settings
+from logwright.pipeline.run import run
 from logwright.sej import Reader, ShardedReader, ShardedWriter, Writer
+from tests.pipeline.worlds import World, tables_of
 from tests.spark import quick
 from tests.spark.cluster import (
     ROOT,
@@ -170,6 +173,23 @@ def test_executor_killed_while_staging_loses_nothing(driver: Driver, tmp_path: P
     assert files(tmp_path / "out") == copied(journal, tmp_path / "one")
     assert staged(tmp_path / "out") == [], "also what the killed one had begun"
     COUNTS.add("kill -9", 1, "sej")
+
+
+def test_tables_are_right_after_an_executor_of_the_pipeline_was_killed(driver: Driver, tmp_path: Path) -> None:
+    world, out, marker = World(tmp_path / "journals", "on a cluster"), tmp_path / "out", tmp_path / "waiting"
+    for _ in range(3):
+        world.everything()
+    driver.say("pipeline", journals=str(world.root), out=str(out), marker=str(marker))
+    wait_for(lambda: driver.is_busy() and marker.exists(), "that a task has written its files")
+    executor = int(marker.read_text())
+    os.kill(executor, signal.SIGKILL)
+    wait_for(lambda: not is_alive(executor), "the death of the executor")
+    records = driver.answer()
+    plain = run(Settings(str(world.root), str(tmp_path / "plain"), local_bytes=1 << 40))
+    assert records == plain.records > 0
+    assert tables_of(out, with_files=False) == tables_of(tmp_path / "plain", with_files=False)
+    assert not list((out / "_logwright").glob("staging/*")), "also what the killed one had written"
+    COUNTS.add("kill -9", 1, "pipeline")
 
 
 # --- a zip of Python files --------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +11,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from logwright import kestrel
+from logwright import appendfile, kestrel
 from logwright.core.io.disk import REAL_DISK
 from logwright.core.repair import plan as plans
 from logwright.core.repair.losses import Loss, account_path, add_losses, read_losses
-from logwright.core.repair.plan import Create, Patch, Plan
+from logwright.core.repair.plan import Create, Patch, Plan, Remove
+from logwright.errors import DamagedJournal
 from logwright.pipeline import Settings
 from logwright.pipeline.publish.parquet import table_files
 from logwright.pipeline.restore import restore
 from logwright.pipeline.run import Result, run
 from logwright.sej import ShardedWriter, Writer
+from logwright.spark.stream import JournalStream
 from logwright.versioned import VersionedKVStore
+from tests.spark.streams import following, read_batch, stream_of
 
 ORDERS = Loss("jnl/0000000000000000.jnl", 40, 12, 2, 2, "offsets 1 and 2", "size -1", fields={"first": 1, "next": 3})
 SHARD = Loss("jnl/0000000000000000.jnl", 9, 1, 0, 0, "a size", "one bit", kind="restored")
@@ -80,22 +84,75 @@ class Killed(BaseException):
     """The exception that stands for the death of the process."""
 
 
-def test_half_repaired_journal_is_refused_and_in_the_mode_permissive_a_row_of_damage(
-    spark: Any, journals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def interrupt(directory: Path, plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Begin a repair, and kill it when it is about to create a file."""
+
     def kill(*arguments: object) -> None:
         raise Killed
 
-    plan = Plan("sej", (Patch("jnl/0000000000000000.jnl", 0, b"\0", b"\0", "1"), Create("x", "", (), "2", b"x")))
     with monkeypatch.context() as patch:
         patch.setattr(plans, "_put", kill)
         with pytest.raises(Killed):
-            plans.apply(REAL_DISK, journals / "orders", plan)
+            plans.apply(REAL_DISK, directory, plan)
+
+
+def test_half_repaired_journal_is_refused_and_in_the_mode_permissive_a_row_of_damage(
+    spark: Any, journals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = Plan("sej", (Patch("jnl/0000000000000000.jnl", 0, b"\0", b"\0", "1"), Create("x", "", (), "2", b"x")))
+    interrupt(journals / "orders", plan, monkeypatch)
     with pytest.raises(Exception, match=r"a repair was interrupted after 1 of 2 steps; `logwright repair .*orders`"):
         spark.read.format("logwright").load(str(journals)).collect()
     assert make_tables(spark, journals, tmp_path / "tables").is_damaged
     rows = [row for row in damage(tmp_path / "tables") if row["kind"] == "repair"]
     assert [(row["journal"], row["position"], row["size"]) for row in rows] == [("orders", 0, 0)]
+
+
+@pytest.mark.parametrize("mode", ["failfast", "permissive"])
+@pytest.mark.parametrize(
+    ("format", "path", "directory", "file"),
+    [
+        ("sej", "orders", "orders", "jnl/0000000000000000.jnl"),
+        ("sej", "events", "events/web.1.001", "jnl/0000000000000000.jnl"),
+        ("appendfile", "readings", "readings", "1.journal"),
+        ("versioned", "stores", "stores", "cars.jrn"),
+    ],
+)
+def test_stream_never_moves_over_a_half_repaired_journal_in_any_mode(
+    format: str,
+    path: str,
+    directory: str,
+    file: str,
+    mode: str,
+    journals: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with VersionedKVStore(journals / "stores", "cars") as store:
+        store.rotate()
+        store.insert("b", 2)
+    with appendfile.Writer(journals / "readings", file_bytes=64) as readings:
+        readings.append(b"a" * 50)
+        readings.append(b"b" * 50)
+
+    def stream() -> JournalStream:
+        return stream_of(format, journals / path, mode=mode, failOnDataLoss="false")
+
+    start = stream().initialOffset()
+    end = following(stream(), start)
+    assert end != start
+    data = (journals / directory / file).read_bytes()
+    plan = Plan(format, (Remove(file, "it is damaged"), Create(file, "", (), "it is written again", data)))
+    interrupt(journals / directory, plan, monkeypatch)
+    asked: list[Callable[[], object]] = [
+        lambda: stream().initialOffset(),
+        lambda: following(stream(), end),
+        lambda: list(read_batch(stream(), start, end)),
+    ]
+    for ask in asked:
+        with pytest.raises(DamagedJournal, match="a repair was interrupted after 1 of 2 steps"):
+            ask()
+    plans.undo(REAL_DISK, journals / directory)
+    assert following(stream(), end) == end
 
 
 def test_increment_adds_each_known_loss_once(spark: Any, journals: Path, tmp_path: Path) -> None:

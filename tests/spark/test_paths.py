@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyarrow import fs
 from pyspark.errors import PySparkException
 
+import logwright
 from logwright import kestrel, sej
+from logwright.arrow.discovery import find_journals
 from logwright.errors import NotFound, StorageFailed, UnknownFormat, WrongUse
+from logwright.location import locate
 from logwright.spark.paths import Paths, absolute, paths_of
 from tests.spark.streams import following, read_batch, stream_of
 from tests.spark.test_discovery import make
@@ -56,6 +61,35 @@ def root(tmp_path: Path) -> Path:
 ])  # fmt: skip
 def test_wildcards_match_as_in_hadoop(root: Path, pattern: str, wanted: list[str]) -> None:
     assert names(root, pattern) == wanted
+
+
+def test_wildcards_match_in_a_store(root: Path, s3_server: str) -> None:
+    store = fs.S3FileSystem(endpoint_override=s3_server, scheme="http", allow_bucket_creation=True)
+    store.create_dir("wild")
+    fs.copy_files(str(root), "wild/top", destination_filesystem=store)
+    options = f"?scheme=http&endpoint_override={s3_server}"
+
+    def found(*patterns: str) -> list[str]:
+        given = Paths(tuple(f"s3://key:secret@{pattern}{options}" for pattern in patterns))
+        return [journal.name for journal in given.find_journals(None, refuse)]
+
+    assert found("wild/top/*/orders") == ["a/orders", "b/orders"]
+    assert found("wild/t*/{a,b/deep}/orders") == ["top/a/orders", "top/b/deep/orders"]
+    assert found("wild/top/[b-z]/*") == ["b/deep/orders", "b/orders"]
+    assert found("wild/top/a/*", "wild/top/queues") == ["a/events", "a/orders", "queues"]
+    assert found("wild/*") == [f"top/{name}" for name in found("wild/top/")]
+    with pytest.raises(NotFound, match="no path matches these wildcards") as raised:
+        found("wild/none/*")
+    assert "secret" not in str(raised.value)
+    with pytest.raises(UnknownFormat, match=r"^s3://wild/top/a/orders/jnl/: no journal of kestrel is at"):
+        find_journals(f"s3://key:secret@wild/top/a/orders/jnl/{options}", "kestrel")
+    disk, path = locate(f"s3://key:secret@wild/top/a/orders/jnl/0000000000000000.jnl{options}")
+    with closing(disk.open(path, "read")) as file:
+        assert file.read_at(file.size() + 10, 5) == b"", "as a local file does"
+    with pytest.raises(NotFound, match=r"^wild/none: no such file or directory"):
+        logwright.dataset(f"s3://key:secret@wild/none{options}")
+    with pytest.raises(WrongUse, match="the name of a bucket cannot have wildcards"):
+        found("wi*/top")
 
 
 def test_path_that_exists_is_no_pattern(root: Path) -> None:

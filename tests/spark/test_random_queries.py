@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import random
 import re
-import shutil
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -19,10 +18,8 @@ from logwright.arrow.discovery import find_journals
 from logwright.arrow.rows import columns_of
 from logwright.core.format import FORMATS
 from tests.pipeline.worlds import World
-from tests.sej.samples import GOLDEN
-from tests.sej.test_golden import DAMAGED, OTHERS, SHARDED, TORN, WHOLE
+from tests.support.golden_journals import write_golden
 from tests.test_dataset import Condition, Row, random_condition
-from tests.yeltsin.samples import GOLDEN as GOLDEN_DATABASES
 
 QUERIES = 4
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
@@ -33,11 +30,7 @@ _TOKEN = re.compile(r"""(?P<text>'(?:[^']|'')*')(?P<blob>::BLOB)?|"(?P<column>\w
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Golden journals, whole and damaged, and random ones of all formats."""
     root = tmp_path_factory.mktemp("queries")
-    for name in [*WHOLE, *TORN, *DAMAGED, *OTHERS, *SHARDED]:
-        shutil.copytree(GOLDEN / name / ("root" if name in SHARDED else "sej"), root / "golden" / name)
-    (root / "databases").mkdir()
-    for path in GOLDEN_DATABASES.glob("*.jrnl"):
-        shutil.copy(path, root / "databases")
+    write_golden(root)
     world = World(root / "random", "random queries")
     for _ in range(3):
         world.everything()

@@ -23,7 +23,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -144,7 +144,7 @@ def _crash_states(
             continue
         number = 0
         for files, directories, outcomes in model.states(point):
-            key = hash((len(marks), *_contents(files, directories)))
+            key = hash((len(marks), fingerprint(files, directories)))
             if key in seen:
                 continue
             seen.add(key)
@@ -162,7 +162,12 @@ def _marks_at_start(disk: SimulatedDisk) -> list[Any]:
     return disk.marks[: len(disk.marks) - sum(isinstance(operation, Mark) for operation in disk.operations)]
 
 
-def _contents(files: Contents, directories: Directories) -> Iterator[Any]:
+def fingerprint(files: Mapping[int, bytes | bytearray], directories: Directories) -> int:
+    """A number that is the same for disks with the same names and contents."""
+    return hash(tuple(_contents(files, directories)))
+
+
+def _contents(files: Mapping[int, bytes | bytearray], directories: Directories) -> Iterator[Any]:
     """Everything that can be reached from the root, in a fixed order: the same for equal disks."""
     todo = [1]
     while todo:
@@ -174,7 +179,7 @@ def _contents(files: Contents, directories: Directories) -> Iterator[Any]:
                 todo.append(inode)
                 yield len(todo)
             else:
-                yield files[inode]
+                yield bytes(files[inode])
         yield None
 
 

@@ -10,6 +10,7 @@ import multiprocessing
 from multiprocessing.context import ForkServerContext
 
 PROGRAMS = [
+    "logwright.torture.run",
     "tests.contract.killed_writer",
     "tests.kestrel.killed_queue",
     "tests.yeltsin.killed_database",

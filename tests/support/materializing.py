@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from logwright.core.arrow.columns import without_dictionaries
 from logwright.core.bytes.outcome import Damage
 from logwright.core.format import Format
 from logwright.core.io.disk import REAL_DISK, Disk
@@ -63,7 +64,8 @@ def record_rows(format: Format, path: Path, *, disk: Disk = REAL_DISK, batch_byt
         with materials.materializer(Continued(split.part, None, path)) as materializer:
             for batch in (*batches, *collector.finish()):
                 found += [rows for table, rows in materializer.add(batch) if table == materials.record_table]
-    return pa.Table.from_batches(found, materials.schemas[materials.record_table])
+    schema = materials.schemas[materials.record_table]
+    return pa.Table.from_batches([without_dictionaries(rows, schema) for rows in found], schema)
 
 
 def sliced(batches: Iterable[pa.RecordBatch], rng: random.Random) -> Iterator[pa.RecordBatch]:
@@ -115,7 +117,8 @@ class Increments:
 
     def _gather(self, rows: Iterable[Rows], into: Tables) -> None:
         for table, batch in rows:
-            assert batch.schema == self.materials.schemas[table]
+            assert batch.schema.names == self.materials.schemas[table].names
+            batch = without_dictionaries(batch, self.materials.schemas[table])  # checks the types
             batch.validate(full=True)
             into.setdefault(table, []).extend(batch.to_pylist())
 

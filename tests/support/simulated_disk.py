@@ -226,6 +226,12 @@ class SimulatedDisk:
         disk.capacity_bytes = self.capacity_bytes
         return disk
 
+    def fingerprint(self) -> int:
+        """A number that is the same for disks with the same names and contents."""
+        from tests.support.crashes import fingerprint
+
+        return fingerprint(self._files, self._directories)
+
     def crash_states(self, **choices: Any) -> Iterator[SimulatedDisk]:
         """The disks that a power cut could leave after each operation: see `crashes.crash_states`."""
         from tests.support.crashes import crash_states

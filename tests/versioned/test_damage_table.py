@@ -65,7 +65,7 @@ class Row:
 SECOND_ARCHIVE = archive_name("cars", at(7))
 ARCHIVE_LOST = f"every change from {TEXT}23Z to {TEXT}27Z"
 READABLE = "(what can be read there, unproven, are 7 entries of the keys 'b', 'c', 'a')"
-ENDED = "when the archive before it ended"
+ENDED = "when the journal before it ended"
 OLDER = "any key may have an older value, or be there again, until it changes"
 KNOWN = f"the state is known again from {TEXT}31.000000001Z on"
 

@@ -336,6 +336,26 @@ def test_archive_that_is_there_twice_is_damage_though_all_of_it_is_a_state(tmp_p
     assert Reader(path).verify().sound
 
 
+def test_archive_that_is_there_twice_is_damage_though_nothing_was_left_at_its_end(tmp_path: Path) -> None:
+    model = Model(START)
+    for number, value in enumerate((1, None, 2)):
+        model.change(Entry(START + (number + 1) * SECOND, "a", value))
+        if value is None:
+            model.rotate()
+    path = model.write(tmp_path)
+    ended = model.archives[0][0]
+    copy = tmp_path / archive_name("cars", ended + 1000)
+    copy.write_bytes((tmp_path / archive_name("cars", ended)).read_bytes())
+    (problem,) = Reader(path).verify().problems
+    assert (problem.file, problem.kind) == (copy.name, "gap")
+    assert "one of the two is a copy of the other" in problem.message
+    with pytest.raises(DamagedJournal):
+        VersionedRecovery.load(path).history("a")
+    assert "move one of them away" in plan(path).left[0]
+    copy.unlink()
+    assert [entry.o for entry in VersionedRecovery.load(path).history("a")] == [1, None, 2]
+
+
 # --- archives that have each other's names ----------------------------------------------------------------------------
 
 
@@ -402,3 +422,24 @@ def test_active_journal_is_made_from_the_last_archive_whatever_its_name_is(tmp_p
     assert loss.fields["from"] == model.archives[-1][0]
     assert initialized_of(Reader(path).disk, path, compressed=False) == model.archives[-1][0]
     assert VersionedRecovery.load(path).recover_current().with_timestamps() == model.state(model.archives[-1][0])
+
+
+def test_archive_that_is_there_twice_is_damage_if_it_lasted_a_few_nanoseconds(tmp_path: Path) -> None:
+    clock = Clock(START)
+    with VersionedKVStore(tmp_path, "cars", 4096, clock=clock, background=False) as store:
+        store.insert("a", 1)
+        store.remove("a")
+        ended = store.insert("b", 2)
+        store.rotate()
+        store.insert("c", 3)
+    archive, path = tmp_path / archive_name("cars", ended), tmp_path / "cars.jrn"
+    copy = tmp_path / archive_name("cars", ended + 1)
+    copy.write_bytes(archive.read_bytes())
+    (problem,) = Reader(path).verify().problems
+    assert (problem.file, problem.kind) == (copy.name, "gap")
+    assert "one of the two is a copy" in problem.message
+    with pytest.raises(DamagedJournal, match="one of the two is a copy"):
+        VersionedRecovery.load(path).history("b")
+    assert len(plan(path).left) == 1
+    copy.unlink()
+    assert [entry.o for entry in VersionedRecovery.load(path).history("a")] == [1, None]

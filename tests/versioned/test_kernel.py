@@ -188,7 +188,7 @@ def test_very_many_keys_are_distinguished() -> None:
 
 
 def json_of(twin: Any, value: Any) -> str:
-    data = codec.pack_entry(1, "a", value) + codec.EMPTY_ENTRY
+    data = codec.pack_entry(1, "a", value) + codec.pack_entry(0, "", None)
     return bytes(twin.columns(data, 0, len(data), 2, codec.VALUES).values).decode()
 
 

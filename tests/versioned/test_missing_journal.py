@@ -26,6 +26,7 @@ from tests.cli.support import run
 from tests.support.damage import flip_bits, noise, shrink
 from tests.support.trees import Tree, read_tree
 from tests.versioned.samples import Model
+from tests.versioned.stores import journal
 from tests.versioned.test_damage_table import START, at, built
 
 FIRST, LAST = archive_name("cars", at(3)), archive_name("cars", at(7))
@@ -267,13 +268,32 @@ def test_a_temporary_journal_with_entries_is_left_to_the_operator(path: Path) ->
 def test_an_interrupted_rotation_is_not_damage(tmp_path: Path) -> None:
     path = built(tmp_path)
     path.rename(path.with_name("cars.jrn.old"))
-    path.with_name("cars.jrn.tmp").write_bytes(b"")
+    state = [(time, key, value) for key, (value, time) in replay(CHANGES).items()]
+    path.with_name("cars.jrn.tmp").write_bytes(journal(state, at(11), 4096))
     assert Reader(path).verify().sound
     assert VersionedRecovery.load(tmp_path).recover_current() == state_after(11)
     assert repair.plan(path).empty
     with VersionedKVStore(tmp_path, "cars") as store:
         assert dict(store.items()) == state_after(11)
     assert Reader(path).losses() == []
+
+
+@pytest.mark.parametrize(
+    "temporary",
+    [
+        pytest.param(b"", id="empty"),
+        pytest.param(noise(100), id="noise"),
+        pytest.param(journal([(at(11), "a", 1)], at(11))[:-1], id="cut"),
+        pytest.param(journal([(at(12), "a", 1)], at(11)), id="with a change of its own"),
+    ],
+)
+def test_temporary_journal_that_no_rotation_leaves_explains_no_missing_one(temporary: bytes, tmp_path: Path) -> None:
+    path = built(tmp_path)
+    path.rename(path.with_name("cars.jrn.old"))
+    path.with_name("cars.jrn.tmp").write_bytes(temporary)
+    assert [(problem.file, problem.kind) for problem in Reader(path).verify().problems] == [("cars.jrn", "gap")]
+    VersionedKVStore(tmp_path, "cars").close()
+    assert [loss.fields["from"] for loss in Reader(path).losses()] == [at(11)]
 
 
 @pytest.mark.parametrize("active", [None, b"", b"no journal"])

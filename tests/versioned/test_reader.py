@@ -24,7 +24,7 @@ from logwright.versioned import (
 )
 from logwright.versioned.files.cursor import Chunk
 from logwright.versioned.files.files import archive_name, parse_name
-from logwright.versioned.model.journal import journal_of, looks_like
+from logwright.versioned.format import journal_of, looks_like
 from logwright.versioned.tables.splits import SPLITS
 from tests.versioned.samples import START, Model, journal, with_position
 
@@ -63,16 +63,17 @@ def test_copies_count_as_changes_if_the_preceding_archive_is_missing(tmp_path: P
     assert {entry.k for entry in found[:-20]} == set(model.state(model.archives[0][0]))
 
 
-def test_copies_are_no_changes_if_the_preceding_journal_has_lost_what_was_copied(tmp_path: Path) -> None:
+def test_copies_are_changes_if_the_preceding_journal_has_lost_what_was_copied(tmp_path: Path) -> None:
     changes = [Entry(START + t, key, value) for t, key, value in [(1, "a", 1), (2, "b", 2), (3, "c", 3), (3, "d", 4)]]
     more = [Entry(START + 3, "d", 4), Entry(START + 3, "e", 5), Entry(START + 4, "a", 6)]
     for lost in range(4):
         home = tmp_path / str(lost)
         home.mkdir()
-        (home / "cars.jrn.old").write_bytes(journal(START, changes[:lost] + changes[lost + 1 :]))
+        left = changes[:lost] + changes[lost + 1 :]
+        (home / "cars.jrn.old").write_bytes(journal(START, left))
         (home / "cars.jrn").write_bytes(journal(START + 3, changes + more))
-        wanted = changes[:lost] + changes[lost + 1 :] + more
-        if lost == 3:  # nothing shows that it is a copy: it has the time at which the journal began
+        wanted = left + changes + more
+        if lost == 3:  # it has the time at which the journal began, and may be a change after the copies
             wanted = changes + more
         assert list(Reader(home / "cars.jrn")) == wanted
 

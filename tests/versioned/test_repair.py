@@ -17,6 +17,7 @@ from logwright.core.times import shown_time
 from logwright.errors import DamagedJournal, HistoryUnavailable, WrongUse
 from logwright.versioned import Entry, Reader, Retention, VersionedKVStore, VersionedRecovery
 from logwright.versioned.bytes.layout import HEADER_BYTES
+from logwright.versioned.files.archiving import initialized_of
 from logwright.versioned.files.files import archive_name
 from logwright.versioned.files.repair import apply, plan, undo
 from logwright.versioned.model import states
@@ -421,3 +422,75 @@ def test_position_far_past_the_file_is_restored(position: int, tmp_path: Path) -
     assert [(loss.kind, loss.at_least) for loss in found.losses] == [("lost", 0)]
     apply(path, found)
     assert list(Reader(path)) == ENTRIES
+
+
+def both_damaged(directory: Path, old_bytes: int, active_bytes: int) -> Path:
+    """A store with an archive, `.old` and an active journal, of which the first bytes are zeros."""
+    state = ENTRIES[3:6]
+    (directory / archive_name("cars", ENTRIES[2].t)).write_bytes(zlib.compress(journal(START, ENTRIES[:3]), 5))
+    old = journal(ENTRIES[2].t, [*ENTRIES[:3], *state])
+    (directory / "cars.jrn.old").write_bytes(overwrite(old, 0, bytes(min(old_bytes, len(old)))))
+    active = journal(state[-1].t, [*state, *ENTRIES[6:]])
+    return written(directory, overwrite(active, 0, bytes(min(active_bytes, len(active)))))
+
+
+@pytest.mark.parametrize(
+    ("old_bytes", "active_bytes", "last"),
+    [
+        pytest.param(8, 8, 11, id="versions"),
+        pytest.param(17, 17, 11, id="headers"),
+        pytest.param(40, 40, 11, id="headers and metadata"),
+        pytest.param(40, 9999, 5, id="all of the active one"),
+        pytest.param(9999, 40, 11, id="all of .old"),
+        pytest.param(9999, 9999, 2, id="all of both"),
+    ],
+)
+def test_one_repair_is_enough_if_the_beginnings_of_two_journals_are_damaged(
+    old_bytes: int, active_bytes: int, last: int, tmp_path: Path
+) -> None:
+    path = both_damaged(tmp_path, old_bytes, active_bytes)
+    before = {file.name: file.read_bytes() for file in tmp_path.glob("cars.jrn*")}
+    assert {problem.file for problem in Reader(path).verify().problems} == {"cars.jrn.old", "cars.jrn"}
+    apply(path, plan(path))
+    assert Reader(path).verify().sound
+    assert plan(path).empty
+    assert {key: value["value"] for key, value in Reader(path).state().items()} == {
+        entry.k: entry.o for entry in ENTRIES[: last + 1]
+    }
+    undo(path)
+    assert {file.name: file.read_bytes() for file in tmp_path.glob("cars.jrn*")} == before
+
+
+@pytest.mark.parametrize(("old_bytes", "begun"), [(17, 5), (40, 5), (9999, 11)], ids=["header", "head", "all"])
+def test_journal_after_old_begins_when_that_ended_if_its_end_is_still_there(
+    old_bytes: int, begun: int, tmp_path: Path
+) -> None:
+    path = both_damaged(tmp_path, old_bytes, 40)
+    apply(path, plan(path))
+    assert initialized_of(REAL_DISK, path, compressed=False) == ENTRIES[begun].t
+    lost = [(loss.fields["from"], loss.fields["to"]) for loss in Reader(path).losses() if loss.kind == "lost"]
+    if begun == 5:
+        assert list(Reader(path)) == ENTRIES
+    else:
+        assert lost == [(ENTRIES[2].t, ENTRIES[11].t)]
+
+
+def test_nothing_is_changed_if_nothing_can_be_read_in_two_journals_and_there_is_no_archive(tmp_path: Path) -> None:
+    path = both_damaged(tmp_path, 9999, 9999)
+    (tmp_path / archive_name("cars", ENTRIES[2].t)).unlink()
+    found = plan(path)
+    assert found.empty
+    assert "restore it from a copy" in found.left[-1]
+
+
+@pytest.mark.parametrize("later_ns", [100, 1_000_000])
+def test_archive_with_a_later_name_beside_old_is_read_in_its_place(later_ns: int, tmp_path: Path) -> None:
+    path = both_damaged(tmp_path, 0, 0)
+    name = archive_name("cars", ENTRIES[2].t)
+    (tmp_path / name).rename(tmp_path / archive_name("cars", ENTRIES[2].t + later_ns))
+    assert Reader(path).verify().sound
+    assert list(Reader(path)) == ENTRIES
+    recovery = VersionedRecovery.load(path)
+    for key in ("key 0", "key 1", "key 2"):
+        assert recovery.history(key) == [entry for entry in ENTRIES if entry.k == key]
+    assert plan(path).empty

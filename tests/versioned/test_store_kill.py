@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from logwright.torture.store import change_of, state_after
 from logwright.versioned.files.reader import Reader
 from logwright.versioned.model.recovery import VersionedRecovery
 from logwright.versioned.model.store import VersionedKVStore
@@ -43,23 +44,13 @@ while True:
 
 def change(store: VersionedKVStore, number: int) -> None:
     """The change of this number."""
-    key = f"key {number % 11}"
-    if number % 5 == 4 and key in store:
-        store.remove(key)
-    else:
-        store.insert(key, {"number": number, "text": "x" * (number * 37 % 700)})
+    key, value = change_of(number)
+    store.remove(key) if value is None else store.insert(key, value)
 
 
 def expected(count: int) -> dict[str, int]:
     """The number in the value of each key after `count` changes."""
-    state: dict[str, int] = {}
-    for number in range(count):
-        key = f"key {number % 11}"
-        if number % 5 == 4 and key in state:
-            del state[key]
-        else:
-            state[key] = number
-    return state
+    return {key: value["number"] for key, value in state_after(count).items()}
 
 
 def kill_again_and_again(path: Path, sync: str, options: dict[str, Any], kills: int) -> int:

@@ -1,6 +1,6 @@
 """Real power cuts of a store that several threads write to, while it rotates and makes archives in the background.
 
-The device is that of `tests/contract/test_power_cuts.py`: ext4 on a loop device, shut down without flushing its log.
+The device is that of `logwright.torture.power`: ext4 on a loop device, shut down without flushing its log.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from logwright.errors import LogwrightError
+from logwright.torture.power import Device
 from logwright.versioned.files.reader import Reader
 from logwright.versioned.model.recovery import VersionedRecovery
 from logwright.versioned.model.retention import Retention
 from logwright.versioned.model.store import VersionedKVStore
-from tests.contract.test_power_cuts import Device
 from tests.contract.test_power_cuts import device as device  # the fixture
 from tests.support.counts import COUNTS
 from tests.support.threads import DEADLINE_SECONDS

@@ -1,43 +1,17 @@
-"""A process that makes transactions forever and reports their number, until a test kills it.
-
-The n-th transaction writes n into all pages except the oldest, one of them new, and removes the oldest if there are
-four. So the numbers in the pages show how many transactions have happened, and whether one happened in part.
-"""
+"""A process that makes the transactions of `logwright.torture.database` and reports their number, until a kill."""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
-import struct
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 from logwright.errors import LogwrightError
-from logwright.yeltsin.bytes.table_layout import PAGE_DATA_BYTES
+from logwright.torture.database import COUNT, change
 from logwright.yeltsin.model.database import Database
 from tests.support.forks import fork_server
 from tests.support.threads import DEADLINE_SECONDS
-
-COUNT = struct.Struct("<Q")
-
-
-def change(db: Database, number: int) -> None:
-    """The transaction of this number."""
-    with db.transaction() as tx:
-        oldest, *others = tx.pages()
-        data = COUNT.pack(number + 1)
-        for page in (*others, tx.allocate()):
-            tx.modify(page, 0, data * (1 + number % 50))
-            tx.modify(page, PAGE_DATA_BYTES - COUNT.size, data)
-        if len(others) > 2:
-            tx.remove(oldest)
-
-
-def numbers_in(db: Database) -> set[int]:
-    """The numbers in all pages, except for the oldest page, which may have an earlier one."""
-    _, *pages = db.pages()
-    places = [(page, offset) for page in pages for offset in (0, PAGE_DATA_BYTES - COUNT.size)]
-    return {COUNT.unpack(db.read(page, offset, COUNT.size))[0] for page, offset in places}
 
 
 def change_for_ever(

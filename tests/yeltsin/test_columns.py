@@ -15,7 +15,7 @@ from logwright.core.read.splits import Split
 from logwright.errors import WrongUse
 from logwright.yeltsin.bytes.records import Allocate, Modify, Remove
 from logwright.yeltsin.files.reader import Reader
-from logwright.yeltsin.model.journal import open_reader
+from logwright.yeltsin.format import open_reader
 from logwright.yeltsin.tables import spark_columns
 from logwright.yeltsin.tables.columns import COLUMN_NAMES, Collector
 from logwright.yeltsin.tables.journal_target import JournalTarget

@@ -19,7 +19,7 @@ import pytest
 
 from logwright.errors import LogwrightError
 from logwright.yeltsin.bytes.table_layout import PAGE_DATA_BYTES
-from logwright.yeltsin.files import stretch
+from logwright.yeltsin.files import operations
 from logwright.yeltsin.model import database, transaction_log
 from tests.contract.scenarios import ForgetfulDisk
 from tests.support.faulty_disk import every_fault
@@ -159,7 +159,7 @@ def test_every_omitted_sync_is_detected(name: str, file: Path) -> None:
 def test_torn_transaction_would_be_accepted_without_its_seal(monkeypatch: pytest.MonkeyPatch) -> None:
     story = Story("large", [["modify 0 0 5000"], ["modify 0 2000 5000"]])
     disk = crashed(story)
-    monkeypatch.setattr(stretch, "holds_seal", lambda *arguments: True)
+    monkeypatch.setattr(operations, "holds_seal", lambda *arguments: True)
     assert any(any_fails(story, disk, kinds=("torn",), seed=seed) for seed in range(20))
 
 

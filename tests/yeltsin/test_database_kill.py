@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from logwright.torture.database import numbers_in
 from logwright.yeltsin.model.database import Database
 from tests.support.counts import COUNTS
-from tests.yeltsin.killed_database import Changing, numbers_in
+from tests.yeltsin.killed_database import Changing
 
 KILLS = 15
 SETTINGS = [("none", 0), ("always", 0), ("none", 20000), ("always", 20000), ("interval(1)", 0)]

@@ -1,6 +1,6 @@
 """Real power cuts of a database in the middle of its transactions, checkpoints and recoveries.
 
-The device is that of `tests/contract/test_power_cuts.py`: ext4 on a loop device, shut down without flushing its log.
+The device is that of `logwright.torture.power`: ext4 on a loop device, shut down without flushing its log.
 Another process makes the transactions, because a removed disk kills a process that accesses mapped files.
 """
 
@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from logwright.torture.database import numbers_in
+from logwright.torture.power import Device
 from logwright.yeltsin.model.database import Database
-from tests.contract.test_power_cuts import Device
 from tests.contract.test_power_cuts import device as device  # the fixture
 from tests.support.counts import COUNTS
-from tests.yeltsin.killed_database import Changing, numbers_in
+from tests.yeltsin.killed_database import Changing
 
 CUTS = 6
 SETTINGS = [("always", 0), ("always", 20_000), ("always", 1 << 30), ("interval(2)", 0)]

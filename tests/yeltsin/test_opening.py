@@ -15,11 +15,11 @@ from logwright.yeltsin.bytes.layout import lock_name
 from logwright.yeltsin.bytes.records import Transaction
 from logwright.yeltsin.files import repair
 from logwright.yeltsin.files.opening import open_journal
+from logwright.yeltsin.files.operations import End
 from logwright.yeltsin.files.reader import Reader
 from logwright.yeltsin.files.seal import seal
-from logwright.yeltsin.files.stretch import End
 from logwright.yeltsin.files.writer import TransactionJournal
-from logwright.yeltsin.model.journal import recover
+from logwright.yeltsin.format import recover
 from tests.support.faulty_disk import failing_calls
 from tests.support.simulated_disk import SimulatedDisk
 from tests.support.trees import read_file, write_file

@@ -14,10 +14,9 @@ from logwright.core.format import Evidence
 from logwright.core.io.disk import REAL_DISK
 from logwright.errors import DamagedJournal, NotFound, WrongUse
 from logwright.yeltsin.bytes import codec
-from logwright.yeltsin.files.journals import JournalsReader
-from logwright.yeltsin.files.reader import Reader
+from logwright.yeltsin.files.reader import JournalsReader, Reader
 from logwright.yeltsin.files.seal import seal
-from logwright.yeltsin.model.journal import looks_like, open_reader
+from logwright.yeltsin.format import looks_like, open_reader
 from tests.yeltsin.samples import CREATED, GOLDEN, journal, linked, modify, numbered, transaction, write
 
 COUNT = 6

@@ -202,7 +202,7 @@ def test_note_is_written_only_if_a_page_is_added_or_removed() -> None:
     assert all(not state.exists(NOTE) for state in disk.process_kills(format=""))
 
 
-# --- notes that are not to be believed --------------------------------------------------------------------------------
+# --- notes that are not valid ----------------------------------------------------------------------------------------
 
 GARBAGE: dict[str, Callable[[bytes], bytes]] = {
     "nothing": lambda note: b"",

@@ -22,12 +22,13 @@ Loading this package loads neither pyarrow nor pyspark.
 """
 
 from ..core.io.durability import ALWAYS, NONE, Sync, interval
+from ..core.io.quarantine import Recovery as Recovered
 from .bytes.records import Checkpoint, Data, Record
 from .files.reader import Reader
 from .files.scanner import Scanner
 from .files.writer import Writer
+from .format import looks_like, open_reader, recover
 from .model.aio import AppendJournal, AsyncRecovery
-from .model.journal import Recovered, looks_like, open_reader, recover
 from .model.recovery import Recovery
 from .model.replay import Segment
 

@@ -3,7 +3,8 @@
 Every directory is visited once, even if several links lead to it: under its own name if it is below the path, otherwise
 under the first link to it. Names are unique text: see `core/io/file_names.py`.
 
-A directory that cannot be read is passed to the callback `refused`; without one it is an error.
+A directory that cannot be read is passed to the callback `refused`; without one it is an error. With a callback
+`elsewhere` the search stays on one file system: the name of each directory on another one is passed to it instead.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ from ..core.format import open_journal as open_any
 from ..core.io.disk import Disk
 from ..core.io.file_names import printed
 from ..errors import NotFound, StorageFailed, UnknownFormat
-from ..location import is_local, joined, locate
+from ..location import is_local, joined, locate, without_secrets
 
 Refused: TypeAlias = Callable[[str, StorageFailed], None]
 """Called with the name of what cannot be read and the error, which it may raise."""
+Elsewhere: TypeAlias = Callable[[str], None]
+"""Called with the name of a directory on another file system."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,16 +47,19 @@ def find_journals(location: str, format: str | None, refused: Refused | None = N
     """The journals at or below a location, in the order of their names; of one format, or of any."""
     found = list_journals(location, format, refused)
     if not found:
-        raise UnknownFormat(f"{location}: no journal of {format or 'any known format'} is at or below this path")
+        kind = format or "any known format"
+        raise UnknownFormat(f"{without_secrets(location)}: no journal of {kind} is at or below this path")
     return found
 
 
-def list_journals(location: str, format: str | None, refused: Refused | None = None) -> list[Journal]:
+def list_journals(
+    location: str, format: str | None, refused: Refused | None = None, elsewhere: Elsewhere | None = None
+) -> list[Journal]:
     """As `find_journals`, but the result may be empty."""
     disk, root = locate(location)
     if not is_there(disk, root):
-        raise NotFound(f"{location}: no such file or directory")
-    search = _Search(disk, format, refused)
+        raise NotFound(f"{without_secrets(location)}: no such file or directory")
+    search = _Search(disk, format, refused, elsewhere)
     found = search.look_at(root, location, "", by_link=True)
     while search.links:
         found += search.try_at(*search.links.pop(0), by_link=True)
@@ -63,11 +69,13 @@ def list_journals(location: str, format: str | None, refused: Refused | None = N
 class _Search:
     """One search. `links` to directories are followed last: a directory's own name takes precedence."""
 
-    def __init__(self, disk: Disk, format: str | None, refused: Refused | None) -> None:
+    def __init__(self, disk: Disk, format: str | None, refused: Refused | None, elsewhere: Elsewhere | None) -> None:
         self.links: list[tuple[Path, str, str]] = []
         self._disk = disk
         self._format = format
         self._refused = refused
+        self._elsewhere = elsewhere
+        self._device: int | None = None  # that of the first directory
         self._seen: set[str] = set()
         self._closed: set[str] = set()  # directories that are journals, with their contents
 
@@ -103,12 +111,23 @@ class _Search:
         if real in self._seen or is_within:
             return []
         self._seen.add(real)
+        if self._elsewhere is not None and self._is_elsewhere(Path(real)):
+            self._elsewhere(printed(name))
+            return []
         chosen = self._detect(path)
         found = self._journals(chosen, path, location, name)
         if chosen is not None and not chosen.flat:
             self._closed.add(real)
             return found
         return self._look_into(path, location, name, found, only_directories=chosen is not None)
+
+    def _is_elsewhere(self, directory: Path) -> bool:
+        """Whether a directory is on another file system than the first one."""
+        identity = self._disk.identity(directory)
+        device = None if identity is None else identity[0]
+        if self._device is None:
+            self._device = device
+        return device != self._device
 
     def _detect(self, path: Path) -> Format | None:
         try:

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 _TABLE: Final = re.compile(r"(\w+)(?:@(.+))?", re.DOTALL)
 """What may follow the path of a journal and a colon."""
 _MISSING_TABLE: Final = re.compile(r"Table with name (.+) does not exist")
+_NUMBER: Final = re.compile(r"[0-9?$(]")
+OFFSET_HINT: Final = 'offset is a word of SQL: write sequence, or "offset" in double quotes'
 _INTERRUPT_SECONDS: Final = 0.02
 """How often a query that is to end is interrupted."""
 _BEFORE_TABLES: Final = ("from", "join", "describe", "desc", "summarize")
@@ -63,7 +65,7 @@ class Session:
         connection: duckdb.DuckDBPyConnection | None = None,
         on_damage: Callable[[str, Damage], None] | None = None,
     ) -> None:
-        self._duckdb = _duckdb()
+        self._duckdb = import_duckdb("SQL")
         self._mode = check_mode(mode)
         self._on_damage = on_damage
         self.connection: duckdb.DuckDBPyConnection = connection or self._duckdb.connect()
@@ -71,6 +73,7 @@ class Session:
             self.connection.execute("SET TimeZone = 'UTC'")  # as everywhere in Logwright
         self.datasets: dict[str, JournalDataset] = {}
         """The journals of the last query, by their names in it."""
+        self._query = ""
         self._moment = Moment()
         self._worker = ThreadPoolExecutor(1)
 
@@ -78,7 +81,7 @@ class Session:
         """Start a query; see `sql`. Journals are as they are when they are first read."""
         if not query.strip():
             raise WrongUse("the query is empty")
-        query = as_text(query)  # DuckDB takes UTF-8 only; other names are escaped
+        self._query = query = as_text(query)  # DuckDB takes UTF-8 only; other names are escaped
         with self._explaining():
             self._register(query)
             return self.connection.sql(query)
@@ -128,6 +131,8 @@ class Session:
                 return failure
         lines = [line.strip() for line in str(error).partition("\nLINE ")[0].splitlines() if line.strip()]
         text = lines[0] if lines else type(error).__name__
+        if text.startswith("Parser Error") and self._has_bare_offset():
+            return WrongUse(f"{text}; {OFFSET_HINT}")
         missing = _MISSING_TABLE.search(text)
         if "column" in text.lower() and self.datasets:
             columns = (f"{name!r} has {', '.join(found.schema.names)}" for name, found in self.datasets.items())
@@ -135,6 +140,11 @@ class Session:
         if missing is not None:
             return WrongUse(_no_table(missing[1]))
         return WrongUse(" ".join(lines) or text)
+
+    def _has_bare_offset(self) -> bool:
+        """Whether `offset` is in the query without quotes, and not as in LIMIT 3 OFFSET 7."""
+        words = [word.lower() for word in self._words(self._query)]
+        return any(word == "offset" and not _NUMBER.match(after) for word, after in pairwise([*words, ""]))
 
     def _register(self, query: str) -> None:
         """Make a view for each journal that the query names, unless the connection has a table of this name."""
@@ -151,13 +161,10 @@ class Session:
 
     def _named(self, query: str) -> Iterator[str]:
         """The quoted names in the place of a table: after FROM (all of its list), JOIN, DESCRIBE and SUMMARIZE."""
-        data = query.encode()
-        starts = [start for start, _ in self._duckdb.tokenize(query)]
-        texts = [data[a:b].decode(errors="replace").strip() for a, b in pairwise([*starts, len(data)])]
         is_list = [False]
         """At each depth of parentheses, whether a list of tables is under way."""
         before = ""
-        for text in texts:
+        for text in self._words(query):
             word = text.lower()
             if word == "(":
                 is_list.append(False)
@@ -171,6 +178,12 @@ class Session:
                 yield text[1:-1].replace(text[0] * 2, text[0])
             if not text.startswith(("--", "/*")):
                 before = word
+
+    def _words(self, query: str) -> list[str]:
+        """The words, literals and signs of a query."""
+        data = query.encode()
+        starts = [start for start, _ in self._duckdb.tokenize(query)]
+        return [data[a:b].decode(errors="replace").strip() for a, b in pairwise([*starts, len(data)])]
 
     def _journal(self, name: str) -> JournalDataset | None:
         """The dataset that a name in a query stands for; None if it is no journal."""
@@ -218,9 +231,10 @@ def _is_there(path: str) -> bool:
         return False
 
 
-def _duckdb() -> Any:
+def import_duckdb(user: str) -> Any:
+    """DuckDB, for a user that the error names if it is not installed."""
     try:
         import duckdb
     except ImportError:
-        raise WrongUse("SQL needs DuckDB: pip install 'logwright[sql]'") from None
+        raise WrongUse(f"{user} needs DuckDB: pip install 'logwright[sql]'") from None
     return duckdb

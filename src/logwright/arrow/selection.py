@@ -4,7 +4,8 @@
 
 A condition is evaluated by DuckDB over the columns of the table `records` (see `dataset`), on a few MiB of records at a
 time. Values that are decoded have fields: `value.price`, in stores always `o.price`. A field has the type of what it is
-compared with: a number that is not one, a missing field and a value that cannot be decoded are NULL.
+compared with: a number that is not one, a missing field and a value that cannot be decoded are NULL. Whole numbers of
+up to 38 digits compare exactly. In arithmetic, fields are DOUBLE.
 
 Names of journals and files are never a part of the SQL. The connection has no access to files.
 """
@@ -15,7 +16,7 @@ import json
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from copy import copy
+from copy import copy, deepcopy
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -30,6 +31,7 @@ from ..core.read.splits import Split, Times
 from ..errors import DamagedJournal, WrongUse
 from ..values import Decoder, to_json
 from .bounds import Filter
+from .query import OFFSET_HINT, import_duckdb
 from .rows import fill, record_columns, sources_of
 
 _PART_NAMES: Final = ("shard", "queue", "store")
@@ -39,8 +41,12 @@ _ROW: Final = "#row"
 _JSON: Final = "#json"
 _ARITHMETIC: Final = ("+", "-", "*", "/", "//", "%", "**", "^", "abs", "round", "floor", "ceil", "sqrt")
 _LOGICAL: Final = ("CONJUNCTION", "OPERATOR_NOT")
-_NUMERIC: Final = re.compile(r"INT|DECIMAL|NUMERIC|DOUBLE|FLOAT|REAL", re.IGNORECASE)
-_NUMBER_KINDS: Final = "'UBIGINT', 'BIGINT', 'HUGEINT', 'UHUGEINT', 'DOUBLE', 'DECIMAL'"
+_WHOLE: Final = re.compile(r"INT(?!ERVAL)", re.IGNORECASE)
+_NUMERIC: Final = re.compile(r"DECIMAL|NUMERIC|DOUBLE|FLOAT|REAL", re.IGNORECASE)
+_MOST_DIGITS: Final = 38
+"""A whole number of this many digits fits into a HUGEINT."""
+_WHOLE_KINDS: Final = "'UBIGINT', 'BIGINT', 'HUGEINT', 'UHUGEINT'"
+_NUMBER_KINDS: Final = f"{_WHOLE_KINDS}, 'DOUBLE', 'DECIMAL'"
 
 
 class Selection:
@@ -101,7 +107,7 @@ class Selection:
         splits, bounds = self._format.splits, chosen.bounds
         if splits.prunes_numbers:
             start = bounds.start if start is None else max(start, bounds.start or 0)
-            stop = bounds.stop if stop is None or bounds.stop is None else min(stop, bounds.stop)
+            stop = min((limit for limit in (stop, bounds.stop) if limit is not None), default=None)
         if start is not None and stop is not None and start >= stop:
             return []
         times = Times(bounds.earliest_ns, None if reader.scanned_by else bounds.latest_ns)  # copies may be earlier
@@ -272,7 +278,7 @@ class _Condition:
     """A condition of SQL. It is checked when it is made."""
 
     def __init__(self, text: str, schema: pa.Schema, payload: _Payload | None) -> None:
-        self._duckdb = _duckdb()
+        self._duckdb = import_duckdb("--where")
         self._schema = schema
         self._payload = payload
         self._connection = self._duckdb.connect(config={"threads": 1})
@@ -300,6 +306,10 @@ class _Condition:
             return self._connection.sql(self._query).to_arrow_table()
         except self._duckdb.Error as error:
             raise self._wrong(str(error)) from None
+        except RuntimeError as error:
+            if str(error) != "Query interrupted":
+                raise
+            raise KeyboardInterrupt from None  # DuckDB has taken the signal
 
     def _prepared(self, batch: pa.RecordBatch) -> pa.Table:
         """A batch with the numbers of its rows, and with the JSON of its values if fields are needed."""
@@ -314,7 +324,7 @@ class _Condition:
             text = text.removeprefix(known)
         hint = ""
         if 'near "offset"' in text:
-            hint = '; offset is a word of SQL: write sequence, or "offset" in double quotes'
+            hint = f"; {OFFSET_HINT}"
         elif re.search(r"column|table|field", text, re.IGNORECASE):
             hint = f"; the columns are {', '.join(self._schema.names)}"
         return WrongUse(f"--where: {text}{hint}")
@@ -363,8 +373,20 @@ class _Condition:
                 node["column_names"] = [self._fields.setdefault((path, context), f"#{len(self._fields)}")]
             return
         inner = context if kind is None else self._context_in(node)  # an argument has the type of its function
+        if inner == "whole":
+            self._compare_exactly(node)
+            return
         for child in node.values():
             self._type_fields(child, inner)
+
+    def _compare_exactly(self, node: dict[str, Any]) -> None:
+        """Compare fields as whole numbers if they are, otherwise as DOUBLE, which cannot hold all whole numbers."""
+        choices = deepcopy(node), deepcopy(node)
+        for choice, context in zip(choices, ("whole", "number"), strict=True):
+            for child in choice.values():
+                self._type_fields(child, context)
+        node.clear()
+        node.update({"class": "OPERATOR", "type": "OPERATOR_COALESCE", "alias": "", "children": list(choices)})
 
     def _context_in(self, node: dict[str, Any]) -> str:
         """The type that fields below a node have."""
@@ -374,11 +396,15 @@ class _Condition:
         if kind == "FUNCTION" and str(node.get("function_name")).lower() in _ARITHMETIC:
             return "number"
         if kind in ("COMPARISON", "BETWEEN") or type in ("COMPARE_IN", "COMPARE_NOT_IN"):
-            kinds = {self._kind_of(operand) for operand in _operands(node)} - {None}
-            if len(kinds) == 1:
-                return str(kinds.pop())
-            if not kinds and type not in ("COMPARE_EQUAL", "COMPARE_NOTEQUAL"):
+            operands = _operands(node)
+            kinds = {self._kind_of(operand) for operand in operands} - {None}
+            if kinds == {"whole", "number"}:
                 return "number"
+            if len(kinds) == 1:
+                found = str(kinds.pop())
+                return found if found != "whole" or any(map(self._is_field, operands)) else "number"
+            if not kinds and type not in ("COMPARE_EQUAL", "COMPARE_NOTEQUAL"):
+                return "whole"
         return "text"
 
     def _kind_of(self, node: Any) -> str | None:
@@ -386,15 +412,20 @@ class _Condition:
         kind = node.get("class")
         if kind == "CONSTANT":
             literal = node.get("literal") or {"kind": node.get("value", {}).get("type", {}).get("id", "")}
-            return _type_named(str(literal.get("kind", "")))
+            is_huge = len(str(literal.get("text", "")).lstrip("-")) > _MOST_DIGITS
+            found = _type_named(str(literal.get("kind", "")))
+            return "number" if found == "whole" and is_huge else found
         if kind == "CAST":
             return _type_named(json.dumps(node.get("type_expr") or node.get("cast_type")))
         if kind == "FUNCTION" and str(node.get("function_name")).lower() in _ARITHMETIC:
             return "number"
-        if kind == "COLUMN_REF" and not self._path_in(node):
+        if kind == "COLUMN_REF" and not self._is_field(node):
             names = [field for field in self._schema if field.name.lower() == node["column_names"][-1].lower()]
             return _type_named(str(names[0].type)) if names else None
         return None if kind == "COLUMN_REF" else "text"
+
+    def _is_field(self, node: dict[str, Any]) -> bool:
+        return node.get("class") == "COLUMN_REF" and bool(self._path_in(node))
 
     def _path_in(self, node: dict[str, Any]) -> tuple[str, ...]:
         """The path of a field of a value; empty for anything else."""
@@ -434,6 +465,9 @@ def _extracted(path: tuple[str, ...], context: str) -> str:
     kind = f"json_type(\"{_JSON}\", '{pointer}')"
     if context == "number":
         return f"CASE WHEN {kind} IN ({_NUMBER_KINDS}) THEN CAST({text} AS DOUBLE) END"
+    if context == "whole":  # a DOUBLE from 2^53 on is whole, and so is a number of more than 64 bits
+        is_whole = f"{kind} IN ({_WHOLE_KINDS}) OR ({kind} = 'DOUBLE' AND abs(CAST({text} AS DOUBLE)) >= {2**53})"
+        return f"CASE WHEN {is_whole} THEN TRY_CAST({text} AS HUGEINT) END"
     return f"CASE WHEN {kind} = 'BOOLEAN' THEN {text} = 'true' END" if context == "boolean" else text
 
 
@@ -446,7 +480,9 @@ def _type_named(text: str) -> str | None:
         return None
     if "BOOL" in text.upper():
         return "boolean"
-    return "number" if _NUMERIC.search(text) else "text"
+    if _NUMERIC.search(text):
+        return "number"
+    return "whole" if _WHOLE.search(text) else "text"
 
 
 def _operands(node: dict[str, Any]) -> list[Any]:
@@ -463,11 +499,3 @@ def _nodes(node: Any) -> Iterator[dict[str, Any]]:
     elif isinstance(node, list):
         for child in node:
             yield from _nodes(child)
-
-
-def _duckdb() -> Any:
-    try:
-        import duckdb
-    except ImportError:
-        raise WrongUse("--where needs DuckDB: pip install 'logwright[sql]'") from None
-    return duckdb

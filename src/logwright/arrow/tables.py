@@ -14,6 +14,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..core.arrow.columns import without_dictionaries
 from ..core.bytes.outcome import Damage, Mode, check_mode
 from ..core.format import detect, find_format
 from ..core.io.file_names import as_text, printed
@@ -23,7 +24,7 @@ from ..core.read.materializer import Continued, Rows
 from ..core.read.splits import Split
 from ..core.times import nanoseconds_of, parse_time
 from ..errors import DamagedJournal, LogwrightError, UnknownFormat, WrongUse
-from ..location import locate
+from ..location import locate, without_secrets
 from .bounds import Filter
 from .discovery import Journal, find_journals
 from .moment import Moment, Opened
@@ -77,7 +78,7 @@ class JournalTable:
         format: str | None = None,
         moment: Moment | None = None,
     ) -> None:
-        self.location = location
+        self.location = without_secrets(location)
         self.mode: Mode = check_mode(mode)
         self._on_damage = self._log if on_damage is None else on_damage
         self._moment = Moment() if moment is None else moment
@@ -88,7 +89,7 @@ class JournalTable:
         self.name = self._chosen(name)
         self._at = None if at is None else _nanoseconds(at)
         if self._at is not None and self.name != "state":
-            raise WrongUse(f"{location}: only the table state of stores has a time")
+            raise WrongUse(f"{self.location}: only the table state of stores has a time")
         self.schema = self._columns()
 
     def _chosen(self, table: str) -> str:
@@ -197,6 +198,8 @@ class JournalTable:
     def _materialized(self, chosen: Filter) -> Iterator[pa.RecordBatch]:
         """The rows of a table that is made from all records of a part."""
         for opened in self._wanted(chosen):
+            assert opened.format.materials is not None
+            schema = opened.format.materials.schemas[self.name]
             parts: dict[str, list[Split]] = {}
             for split in self._all_splits(opened):
                 if self._has(split.part, chosen):
@@ -204,7 +207,7 @@ class JournalTable:
             for part, splits in parts.items():
                 for rows in self._rows(opened, part, splits):
                     if rows.table == self.name and rows.batch.num_rows:
-                        yield rows.batch
+                        yield without_dictionaries(rows.batch, schema)
 
     def _rows(self, opened: Opened, part: str, splits: list[Split]) -> Iterator[Rows]:
         materials = opened.format.materials

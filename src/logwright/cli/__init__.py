@@ -19,7 +19,6 @@ from typing import Final
 import click
 from click.shell_completion import get_completion_class
 
-from .. import __version__
 from ..core.options import suggest
 from ..errors import DamagedJournal, LogwrightError
 from .arguments import CONTEXT_SETTINGS, DAMAGE_FOUND, GOOD, WRONG_USE, Verb, verb
@@ -47,9 +46,12 @@ VERBS: Final = {
     "clean": "Remove old segments that no consumer needs.",
     "unpark": "Put parked items back into their queue.",
     "serve": "Servers over journals.",
+    "web": "A page over journals, for a browser.",
     "copy": "Copy a journal to a hub, or back.",
     "pipeline": "Journals as tables on Spark, and back.",
     "demo": "Write sample journals, and run the other verbs on them.",
+    "doctor": "What is missing on this machine, and how to get it.",
+    "torture": "Kill writers on a disk, and check what they have acknowledged.",
     "completion": "The completion script of a shell.",
 }
 """The verbs and their descriptions: kept here, so that listing them imports none of them."""
@@ -121,12 +123,18 @@ def _command(name: str) -> click.Command | None:
             from .unpark import command
         case "serve":
             from .serve import command
+        case "web":
+            from .web import command
         case "copy":
             from .serve.hub import copy as command
         case "pipeline":
             from .pipeline import command
         case "demo":
             from .demo import command
+        case "doctor":
+            from .doctor import command
+        case "torture":
+            from .torture import command
         case "completion":
             return completion
         case _:
@@ -134,10 +142,25 @@ def _command(name: str) -> click.Command | None:
     return command
 
 
+def _print_version(context: click.Context, parameter: click.Parameter, is_given: bool) -> None:
+    if is_given and not context.resilient_parsing:
+        from .doctor import print_version
+
+        print_version()
+        context.exit()
+
+
 @click.group(
     cls=Verbs, no_args_is_help=False, subcommand_metavar="VERB [ARGUMENTS]...", context_settings=CONTEXT_SETTINGS
 )
-@click.version_option(__version__, prog_name=PROGRAM, message="%(prog)s %(version)s")
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_print_version,
+    help="Show the version and which kernels are compiled.",
+)
 def commands() -> None:
     """Read, check, repair and convert append-only journals.
 

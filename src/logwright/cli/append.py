@@ -62,7 +62,7 @@ def command(
     a record is an error with its number (exit code 2): the records of the lines before it have been appended.
 
     `dump --json | append` writes the same bytes for each record. Exceptions: heads of files and copies by compaction in
-    versioned, which a store writes itself, are left out; so are ids of segments in appendfile, which are new;
+    versioned, which a store writes itself, are left out; segments of appendfile get new ids, in a new journal from 0;
     an incomplete transaction of yeltsin cannot be appended. Raw lines are for sej, kestrel and appendfile.
     """
     parse_sync(sync)

@@ -20,7 +20,7 @@ from ..core.bytes.outcome import MODES, Damage, Mode
 from ..core.format import FORMATS, Format, Located, Reader, detect, find_format, find_half_done, open_journal
 from ..core.io.disk import REAL_DISK
 from ..core.times import parse_time
-from ..errors import DamagedJournal, WrongUse
+from ..errors import DamagedJournal, LogwrightError, WrongUse
 from ..values import DECODINGS, Decoder
 from .output import describe, is_terminal, place, warn
 
@@ -192,7 +192,7 @@ def opened(path: Path, format_name: str | None) -> Iterator[Reader]:
     with naming_path(path), open_journal(path, format_name) as reader:
         half_done = find_half_done(path)
         if half_done is not None:
-            warn(f"{half_done.log}: {half_done.describe()}; {half_done.ways_on()}")
+            warn(f"{half_done.log}: {half_done.describe()}; {half_done.next_steps()}")
             click.get_current_context().meta[_HALF_DONE] = True
         yield reader
 
@@ -222,6 +222,17 @@ def warn_of_damage(path: Path, reader: Reader, damages: Iterable[Damage], prefix
         warn(prefix + describe(path, damage))
     warn_of_torn_tails(reader)
     return DAMAGE_FOUND if found else GOOD
+
+
+def warn_of_losses(path: Path, reader: Reader) -> None:
+    """Warn that an answer may be another one than before a repair: the account says that records were lost."""
+    try:
+        lost = sum(loss.kind == "lost" for loss in reader.losses())
+    except LogwrightError as error:
+        warn(f"the account of losses cannot be read, so this answer may lack records: {error}")
+    else:
+        if lost:
+            warn(f"records were lost, so this answer may lack them; `logwright verify {path}` lists the losses")
 
 
 def scan_mode(mode: Mode) -> Mode:

@@ -20,6 +20,7 @@ from .arguments import (
     mode_option,
     opened,
     scan_mode,
+    warn_of_losses,
     warn_of_torn_tails,
 )
 from .output import describe, print_json, warn
@@ -68,6 +69,7 @@ def command(path: Path, follow: bool, timeout: float | None, mode: Mode, format_
             if follow:
                 sys.stdout.flush()
         warn_of_torn_tails(reader)
+        warn_of_losses(path, reader)
     return DAMAGE_FOUND if damages else GOOD
 
 

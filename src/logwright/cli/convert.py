@@ -44,7 +44,6 @@ FILES: Final = (PARQUET, *LINES, *DATABASES)
 _ENDINGS: Final = {".parquet": PARQUET, ".jsonl": "jsonl", ".csv": "csv", ".sqlite": "sqlite", ".duckdb": "duckdb"}
 _MESSAGE_FIELDS: Final = ("offset", "timestamp", "type", "key", "value")
 _PARQUET_MAGIC: Final = b"PAR1"
-_TIMES: Final = ("from_time", "to_time")
 
 
 @verb(
@@ -129,24 +128,11 @@ def command(
         raise WrongUse(f"{destination} already exists; nothing was overwritten")
     if target in FILES and not REAL_DISK.is_directory(destination.parent):  # a journal creates its directory
         raise NotFound(f"{destination.parent}: no such directory")
-    chosen: dict[str, Any] = {
-        "from_time": None if since is None else parse_time(since, local=local),
-        "to_time": None if until is None else parse_time(until, local=local),
-    }
-    _check_choice(origin, target, waiting, by_key, since is not None or until is not None)
+    given = {"from_time": since, "to_time": until}
+    times = {name: None if time is None else parse_time(time, local=local) for name, time in given.items()}
     with naming_path(source), progress_bar("converting") as progress:
-        if origin == PARQUET:
-            result = _from_parquet(source, destination, target, progress)
-        elif origin in LINES:
-            result = _from_lines(source, origin, destination, target, progress)
-        elif target in LINES:
-            result = _to_lines(source, origin, destination, target, chosen, mode, progress)
-        elif target in DATABASES:
-            result = _to_database(source, origin, destination, target, chosen, mode, progress)
-        else:
-            chosen.update(mode=scan_mode(mode), format=origin)
-            chosen = {"mode": chosen["mode"], "format": origin} if waiting else {**chosen, "progress": progress}
-            result = _from_journal(source, destination, _Change(origin, target, waiting, by_key, strict), chosen)
+        options = (waiting, by_key, strict, mode, progress)
+        result = _convert(_Conversion(source, origin, destination, target, times, *options))
     for damage in (*result.damages, *result.torn_tails):
         warn(f"left out: {describe(source, damage)}")
     if result.losses:
@@ -159,162 +145,173 @@ def command(
 
 
 @dataclass(frozen=True, slots=True)
-class _Change:
-    """The source, its format, the target format, and the options of a conversion."""
+class _Conversion:
+    """The source and the destination with their formats, the range of times, and the options of a conversion."""
 
+    source: Path
     origin: str
+    destination: Path
     target: str
+    times: dict[str, Any]
     waiting: bool
     by_key: bool
     strict: bool
+    mode: Mode
+    progress: Progress | None
+
+    @property
+    def has_range(self) -> bool:
+        return any(time is not None for time in self.times.values())
+
+    def check(self) -> None:
+        """Raise `WrongUse` for options that do not go together."""
+        if self.origin in FILES and (self.has_range or self.waiting or self.by_key):
+            what = "Parquet" if self.origin == PARQUET else "a file"
+            raise WrongUse(f"these options select records of a journal; they do not work on {what}")
+        if self.origin in FILES and self.target in FILES and (self.origin, self.target) != (PARQUET, PARQUET):
+            raise WrongUse(f"{self.origin} can only become a journal: --to {', '.join(FORMATS)}")
+        if self.waiting and self.target in (*LINES, *DATABASES):
+            what = f"a database has the table items, and {self.target} has not"
+            raise WrongUse(f"--waiting is for Parquet and journals; {what}")
+        if self.waiting and self.has_range:
+            raise WrongUse("--waiting selects the items that wait now: it excludes --since and --until")
+        if self.by_key and (self.target != "kestrel" or self.origin == "kestrel"):
+            raise WrongUse("--by-key makes queues of messages: it needs --to kestrel, and a source that is not kestrel")
+
+    @property
+    def selection(self) -> dict[str, Any]:
+        """The options of `arrow.batches`, or of `arrow.items` if only items that wait are converted."""
+        common = {"mode": scan_mode(self.mode), "format": self.origin}
+        return common if self.waiting else {**common, **self.times, "progress": self.progress}
 
 
-def _check_choice(origin: str, target: str, waiting: bool, by_key: bool, has_range: bool) -> None:
-    if origin in FILES and (has_range or waiting or by_key):
-        what = "Parquet" if origin == PARQUET else "a file"
-        raise WrongUse(f"these options select records of a journal; they do not work on {what}")
-    if origin in FILES and target in FILES and (origin, target) != (PARQUET, PARQUET):
-        raise WrongUse(f"{origin} can only become a journal: --to {', '.join(FORMATS)}")
-    if waiting and target in (*LINES, *DATABASES):
-        raise WrongUse(f"--waiting is for Parquet and journals; a database has the table items, and {target} has not")
-    if waiting and has_range:
-        raise WrongUse("--waiting selects the items that wait now: it excludes --since and --until")
-    if by_key and (target != "kestrel" or origin == "kestrel"):
-        raise WrongUse("--by-key makes queues of messages: it needs --to kestrel, and a source that is not kestrel")
+def _convert(job: _Conversion) -> Converted:
+    job.check()
+    if job.origin == PARQUET:
+        return _from_parquet(job)
+    if job.origin in LINES:
+        return _from_lines(job)
+    if job.target in LINES:
+        return _to_lines(job)
+    return _to_database(job) if job.target in DATABASES else _from_journal(job)
 
 
-def _from_journal(source: Path, destination: Path, change: _Change, chosen: dict[str, Any]) -> Converted:
+def _from_journal(job: _Conversion) -> Converted:
     from .. import arrow
 
-    if change.target == PARQUET:
-        return arrow.to_parquet(source, destination, waiting=change.waiting, **chosen)
-    found = (arrow.items if change.waiting else arrow.batches)(source, **chosen)
+    if job.target == PARQUET:
+        return arrow.to_parquet(job.source, job.destination, waiting=job.waiting, **job.selection)
+    found = (arrow.items if job.waiting else arrow.batches)(job.source, **job.selection)
     left_out: Counter[str] = Counter()
     rows = 0
 
     def fill(writer: Any) -> list[Loss]:
         nonlocal rows
         for batch in found:
-            taken = batch if change.origin == change.target else _as_messages(change, batch)
-            if change.origin != change.target:
-                left_out.update(arrow.left_out(change.target, taken))
+            taken = batch if job.origin == job.target else _as_messages(job, batch)
+            if job.origin != job.target:
+                left_out.update(arrow.left_out(job.target, taken))
             arrow.append(writer, taken)
             rows += taken.num_rows
-        if change.strict:
-            _refuse(source, change, left_out, found.rows - rows)
-        same_numbers = change.origin == change.target and _has_times(change.target)
+        if job.strict:
+            _refuse(job, left_out, found.rows - rows)
+        same_numbers = job.origin == job.target and _has_times(job.target)
         return inherited(found.losses, found.damages, same_numbers=same_numbers)
 
-    size = _write_journal(destination, change.target, fill)
+    size = _write_journal(job, fill)
     if rows < found.rows:
-        warn(f"left out: {found.rows - rows} records without a value, which {change.target} cannot store")
+        warn(f"left out: {found.rows - rows} records without a value, which {job.target} cannot store")
     for what, count in left_out.items():
         if count:
-            warn(f"left out: the {what} of {count} records, which {change.target} cannot store")
+            warn(f"left out: the {what} of {count} records, which {job.target} cannot store")
     return arrow.Converted(rows, size, found.damages, found.torn_tails, found.losses)
 
 
-def _as_messages(change: _Change, batch: Any) -> Any:
+def _as_messages(job: _Conversion, batch: Any) -> Any:
     from .. import arrow
 
-    messages = arrow.as_messages(change.origin, batch)
-    items = find_format(change.target).items
-    return items.named_by_key(messages) if change.by_key and items is not None else messages
+    messages = arrow.as_messages(job.origin, batch)
+    items = find_format(job.target).items
+    return items.named_by_key(messages) if job.by_key and items is not None else messages
 
 
-def _refuse(source: Path, change: _Change, left_out: Counter[str], without_value: int) -> None:
+def _refuse(job: _Conversion, left_out: Counter[str], without_value: int) -> None:
     """Raise `WrongUse` if something would be left out."""
     lost = [f"the {what} of {count} records" for what, count in left_out.items() if count]
     if without_value:
         lost.append(f"{without_value} records without a value")
     if lost:
-        raise WrongUse(f"{source}: {change.target} cannot store {', '.join(lost)}")
+        raise WrongUse(f"{job.source}: {job.target} cannot store {', '.join(lost)}")
 
 
-def _from_parquet(source: Path, destination: Path, target: str, progress: Progress | None) -> Converted:
+def _from_parquet(job: _Conversion) -> Converted:
     from .. import arrow
 
-    if target == PARQUET:
-        raise WrongUse(f"{source} is Parquet already")
+    if job.target == PARQUET:
+        raise WrongUse(f"{job.source} is Parquet already")
     rows = 0
-
-    losses = arrow.parquet_losses(source)
+    losses = arrow.parquet_losses(job.source)
 
     def fill(writer: Any) -> list[Loss]:
         nonlocal rows
-        rows = arrow.from_parquet(source, writer, progress=progress)
-        return inherited(losses, (), same_numbers=_has_times(target))
+        rows = arrow.from_parquet(job.source, writer, progress=job.progress)
+        return inherited(losses, (), same_numbers=_has_times(job.target))
 
-    size = _write_journal(destination, target, fill)
+    size = _write_journal(job, fill)
     return arrow.Converted(rows, size, losses=losses)
 
 
-def _from_lines(source: Path, origin: str, destination: Path, target: str, progress: Progress | None) -> Converted:
+def _from_lines(job: _Conversion) -> Converted:
     """JSON lines or CSV to a journal."""
     from .. import arrow
     from ..arrow.exports import read_rows
     from ..arrow.json_rows import JsonRows
 
-    rows = JsonRows(find_format(target))
+    rows = JsonRows(find_format(job.target))
 
     def fill(writer: Any) -> list[Loss]:
-        for _ in read_rows(source, origin, rows, progress):
+        for _ in read_rows(job.source, job.origin, rows, job.progress):
             try:
                 for batch in rows.take_with_parts():
                     writer.append_batch(batch)
             except WrongUse as error:
-                raise WrongUse(f"{source}: {error}") from None
+                raise WrongUse(f"{job.source}: {error}") from None
         return []
 
-    size = _write_journal(destination, target, fill)
+    size = _write_journal(job, fill)
     if rows.skipped:
         warn(f"left out: {rows.skipped} heads of files or copies of earlier changes, which a store writes itself")
     return arrow.Converted(rows.records, size)
 
 
-def _to_lines(
-    source: Path,
-    origin: str,
-    destination: Path,
-    target: str,
-    chosen: dict[str, Any],
-    mode: Mode,
-    progress: Progress | None,
-) -> Converted:
+def _to_lines(job: _Conversion) -> Converted:
     """A journal to JSON lines or CSV."""
     from .. import arrow
     from ..arrow.exports import csv_columns, write_lines
 
     damages: list[Damage] = []
-    with find_format(origin).open(source) as reader:
-        first, end = (None if chosen[name] is None else reader.find_time(chosen[name]) for name in _TIMES)
+    format = find_format(job.origin)
+    with format.open(job.source) as reader:
+        first, end = (None if time is None else reader.find_time(time) for time in job.times.values())
 
         def records() -> Iterator[dict[str, Any]]:
-            for item in reader.scan(first, end, mode=scan_mode(mode), progress=progress):
+            for item in reader.scan(first, end, mode=scan_mode(job.mode), progress=job.progress):
                 if isinstance(item, Damage):
                     damages.append(item)
                     continue
                 fields = reader.as_json(item)
-                if target == "jsonl" or "initialized" not in fields:
+                if job.target == "jsonl" or "initialized" not in fields:
                     yield fields
 
         part_name = reader.part_name if reader.has_parts else None
-        names = csv_columns(find_format(origin), reader.row_fields or _MESSAGE_FIELDS, part_name)
-        rows = write_lines(destination, target, find_format(origin), records(), names)
+        names = csv_columns(format, reader.row_fields or _MESSAGE_FIELDS, part_name)
+        rows = write_lines(job.destination, job.target, format, records(), names)
         torn = list(reader.all_torn_tails())
         found = [damage for damage in damages if damage.kind != "torn_tail"]
-        return arrow.Converted(rows, REAL_DISK.file_size(destination), found, torn)
+        return arrow.Converted(rows, REAL_DISK.file_size(job.destination), found, torn)
 
 
-def _to_database(
-    source: Path,
-    origin: str,
-    destination: Path,
-    target: str,
-    chosen: dict[str, Any],
-    mode: Mode,
-    progress: Progress | None,
-) -> Converted:
+def _to_database(job: _Conversion) -> Converted:
     """A journal to a database, with the other tables of its format."""
     from .. import arrow
     from ..arrow.dataset import dataset
@@ -322,25 +319,25 @@ def _to_database(
     from ..arrow.rows import fill, record_columns, sources_of
     from ..arrow.tables import table_names
 
-    format = find_format(origin)
-    schema = record_columns(origin)
-    with format.open(source) as reader:
-        names = sources_of(schema.names, origin, sharded=reader.has_parts)
-        found = arrow.batches(reader, names, mode=scan_mode(mode), progress=progress, **chosen)
+    mode: Mode = "failfast" if job.mode == "failfast" else "dropmalformed"
+    schema = record_columns(job.origin)
+    with find_format(job.origin).open(job.source) as reader:
+        names = sources_of(schema.names, job.origin, sharded=reader.has_parts)
+        found = arrow.batches(reader, names, mode=scan_mode(job.mode), progress=job.progress, **job.times)
 
         def tables() -> Iterator[tuple[str, Any, Any]]:
-            yield "records", schema, (fill(schema, batch, origin, "") for batch in found)
-            others = {} if any(chosen.values()) else table_names(origin)
+            yield "records", schema, (fill(schema, batch, job.origin, "") for batch in found)
+            others = {} if job.has_range else table_names(job.origin)
             names = {
                 long: min((short for short in others if others[short] == long), key=len) for long in others.values()
             }
             for long, short in names.items():
                 if long not in ("records", "damage"):
-                    other = dataset(source, long, mode="dropmalformed" if mode != "failfast" else mode, format=origin)
+                    other = dataset(job.source, long, mode=mode, format=job.origin)
                     yield short, other.schema, other.scanner().to_batches()
 
-        rows = write_database(destination, target, tables())
-        size = REAL_DISK.file_size(destination)
+        rows = write_database(job.destination, job.target, tables())
+        size = REAL_DISK.file_size(job.destination)
         return arrow.Converted(rows["records"], size, found.damages, found.torn_tails)
 
 
@@ -349,24 +346,24 @@ def _has_times(format: str) -> bool:
     return find_format(format).states is not None
 
 
-def _write_journal(destination: Path, target: str, fill: Callable[[Any], list[Loss]]) -> int:
+def _write_journal(job: _Conversion, fill: Callable[[Any], list[Loss]]) -> int:
     """Write a journal under a temporary name, rename it when it is complete, and return its size.
 
     `fill` returns the losses that the new journal inherits.
     """
-    format = find_format(target)
-    partial = destination.with_name(f".{destination.name}.partial")
+    format = find_format(job.target)
+    partial = job.destination.with_name(f".{job.destination.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:
-        with format.open_target(partial, destination.name) as writer:
+        with format.open_target(partial, job.destination.name) as writer:
             losses = fill(writer)
         add_losses(REAL_DISK, partial, losses)
-        REAL_DISK.rename(partial, destination)
+        REAL_DISK.rename(partial, job.destination)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
-    REAL_DISK.sync_directory(destination.parent)
-    with format.open(destination) as reader:
+    REAL_DISK.sync_directory(job.destination.parent)
+    with format.open(job.destination) as reader:
         return reader.summary().bytes
 
 

@@ -258,7 +258,7 @@ class Table:
             return
         if not self._has_header:
             self._print_header([row])
-        style = getattr(row, "style", "")
+        style = row.style if isinstance(row, _Row) else ""
         text = self._aligned(row)
         sys.stdout.write((styled(text, style, sys.stdout) if style else text) + "\n")
 

@@ -12,7 +12,16 @@ import click
 
 from ..core.bytes.outcome import Damage
 from ..core.times import shown_time
-from .arguments import DAMAGE_FOUND, chosen_format, find_point, journal_verb, local_option, opened, warn_of_damage
+from .arguments import (
+    DAMAGE_FOUND,
+    chosen_format,
+    find_point,
+    journal_verb,
+    local_option,
+    opened,
+    warn_of_damage,
+    warn_of_losses,
+)
 from .consumers import stored_offsets
 from .output import (
     GREEN,
@@ -75,6 +84,8 @@ def state(path: Path, at: str | None, local: bool, format_name: str | None, as_j
                 reader.count(None, point, progress=progress, on_damage=damages.append)
             print_json(found) if as_json else _print_state(found)
         code = warn_of_damage(path, reader, damages)
+        if point is None or not reader.states_by_time:  # the state at a time is refused if it depends on what is lost
+            warn_of_losses(path, reader)
         return code if _warn_of_unread_offsets(path, format_name, reader) else DAMAGE_FOUND
 
 

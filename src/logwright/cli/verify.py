@@ -10,9 +10,10 @@ import click
 
 from ..core.format import detect
 from ..core.read.report import Problem, Report
+from ..core.repair.losses import listed
 from ..errors import DamagedJournal, LogwrightError, NotFound, StorageFailed, UnknownFormat
 from .arguments import DAMAGE_FOUND, GOOD, WRONG_USE, journal_verb, opened
-from .output import RED, Column, Table, format_size, print_json, print_line, progress_bar
+from .output import RED, Column, Table, format_size, print_json, print_line, progress_bar, warn
 
 if TYPE_CHECKING:
     from ..arrow.discovery import Journal
@@ -39,6 +40,7 @@ def command(path: Path, strict: bool, format_name: str | None, as_json: bool) ->
     If PATH is a directory that is no journal itself, all journals below it are checked: a line for each, with its first
     problem, and a sum. What cannot be read does not stop the rest: a file is a problem of its journal, a directory
     makes the exit code 2. In JSON there is an object for each, with `journal`, and `error` if it cannot be read.
+    Directories on other file systems, such as /proc, are left out, and a warning names them.
     """
     if format_name is None and _is_tree(path):
         return _verify_tree(path, strict, as_json)
@@ -113,7 +115,12 @@ def _verify_tree(path: Path, strict: bool, as_json: bool) -> int:
     from ..arrow.discovery import list_journals
 
     unreadable: list[tuple[str, str, LogwrightError]] = []
-    journals = list_journals(str(path), None, lambda name, error: unreadable.append((name, "", error)))
+    elsewhere: list[str] = []
+    journals = list_journals(
+        str(path), None, lambda name, error: unreadable.append((name, "", error)), elsewhere.append
+    )
+    if elsewhere:
+        warn(f"{path}: left out, because they are on other file systems: {listed(elsewhere, len(elsewhere))}")
     if not journals and not unreadable:
         detect(path)  # which says that this is no journal
     code, total = GOOD, _Sum()

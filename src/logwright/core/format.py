@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol, TypedDict, Unpack, overload
 
 from ..errors import LogwrightError, NotFound, UnknownFormat, WrongUse
 from .bytes.outcome import Damage, Mode, RecordsOnly, Span
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from .read.columns import Columns
     from .read.materializer import Materials
     from .read.splits import Splits
+
+
+ResetTarget = int | Literal["first", "last"] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,6 +294,22 @@ class Cleaning(Protocol):
     def as_json(self) -> dict[str, Any]: ...
 
 
+class CleaningRules(TypedDict, total=False):
+    """Which files are removed when a journal is cleaned."""
+
+    max_age_seconds: float | None
+    max_bytes: int | None
+    keep_segments: int
+    ignore_consumers: Collection[str]
+
+
+class ResetOptions(TypedDict, total=False):
+    """Where a consumer is moved, if not to an offset, and whether it is created."""
+
+    time: int | None
+    create: bool
+
+
 class Consumers(ABC):
     """The consumers of journals: their offsets, and the files that all of them have passed."""
 
@@ -307,40 +326,17 @@ class Consumers(ABC):
         """The offset that a consumer has committed; None before its first commit."""
 
     @abstractmethod
-    def plan_reset(
-        self,
-        directory: Path,
-        name: str,
-        to: int | Literal["first", "last"] | None = None,
-        *,
-        time: int | None = None,
-        create: bool = False,
-    ) -> int:
+    def plan_reset(self, directory: Path, name: str, to: ResetTarget = None, **options: Unpack[ResetOptions]) -> int:
         """The offset that `reset` would move a consumer to."""
 
     @abstractmethod
     def reset(
-        self,
-        directories: Sequence[Path],
-        name: str,
-        to: int | Literal["first", "last"] | None = None,
-        *,
-        time: int | None = None,
-        create: bool = False,
+        self, directories: Sequence[Path], name: str, to: ResetTarget = None, **options: Unpack[ResetOptions]
     ) -> list[int]:
         """Move a consumer in all of these journals, or in none; the new offset in each."""
 
     @abstractmethod
-    def clean(
-        self,
-        directory: Path,
-        *,
-        only_plan: bool,
-        max_age_seconds: float | None = None,
-        max_bytes: int | None = None,
-        keep_segments: int = 1,
-        ignore_consumers: Collection[str] = (),
-    ) -> Cleaning:
+    def clean(self, directory: Path, *, only_plan: bool, **rules: Unpack[CleaningRules]) -> Cleaning:
         """Remove old files that every consumer has passed, or return which would be removed."""
 
 
@@ -590,7 +586,7 @@ def half_done_damage(path: Path, *, disk: Disk = REAL_DISK, format: str | None =
     if half_done is None:
         return None
     log = half_done.log.relative_to(half_done.home).as_posix()
-    return Damage(log, 0, 0, f"{half_done.describe()}; {half_done.ways_on()}", "repair")
+    return Damage(log, 0, 0, f"{half_done.describe()}; {half_done.next_steps()}", "repair")
 
 
 def detect(path: Path | str, *, disk: Disk = REAL_DISK) -> Format:

@@ -29,9 +29,9 @@ from .files.queues import QueuesReader, QueuesWriter
 from .files.reader import Reader
 from .files.scanner import Scanner
 from .files.writer import Writer
+from .format import looks_like, open_reader, recover
 from .model.aio import AsyncQueue
 from .model.items import Item
-from .model.journal import looks_like, open_reader, recover
 from .model.limits import Limits
 from .model.parking import unpark
 from .model.queue import Queue

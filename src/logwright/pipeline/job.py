@@ -8,9 +8,11 @@ names, and are removed.
 from __future__ import annotations
 
 import base64
+import gc
 import pickle
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from pyarrow import fs
@@ -120,7 +122,19 @@ class IngestReader(DataSourceReader):
         """Do the work of a task; the only row says what was done."""
         assert isinstance(partition, IngestPart)
         assignment: Assignment = _unpacked(self.assignment)
-        yield (pickle.dumps(perform(assignment, partition.work)),)
+        done = perform(assignment, partition.work)
+        _freeze()
+        yield (pickle.dumps(done),)
+
+
+@cache
+def _freeze() -> None:
+    """Leave what this worker has loaded out of garbage collection, which Spark does after every task.
+
+    It would take longer than a small task.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def _unpacked(text: str) -> Any:

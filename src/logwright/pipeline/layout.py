@@ -24,7 +24,8 @@ from .task import LiveFile
 MOST_SMALL: Final = 8
 MOST_LIVE: Final = 6
 LARGE_BYTES: Final = 64 << 20
-"""Files of this size are not merged."""
+LARGE_ROWS: Final = 1 << 17
+"""Files with as many bytes or rows are not merged: readers gain nothing, however well the rows were compressed."""
 
 Places: TypeAlias = tuple[tuple[Place, int], ...]
 PathOf: TypeAlias = Callable[[TableFile], str]
@@ -51,6 +52,10 @@ class _Piece:
     @property
     def bytes(self) -> int:
         return self.file.bytes
+
+    @property
+    def is_small(self) -> bool:
+        return self.file.bytes < LARGE_BYTES and self.file.rows < LARGE_ROWS
 
 
 class Layout:
@@ -142,7 +147,7 @@ class Layout:
                 if (file.name in self._live) == is_live:
                     groups.setdefault(_key(file), []).append(_Piece(file, False, self._live.get(file.name, ())))
             for pieces in groups.values():
-                small = [piece for piece in pieces if piece.bytes < LARGE_BYTES]
+                small = [piece for piece in pieces if piece.is_small]
                 self._settle(change, pieces, small if len(small) > 1 else [], is_live=is_live)
         return change
 
@@ -197,7 +202,7 @@ def _smallest(pieces: Sequence[_Piece]) -> list[_Piece]:
 
     A file without rows goes with the next merge, or at once if there is any other.
     """
-    small = sorted((piece for piece in pieces if piece.bytes < LARGE_BYTES), key=lambda piece: piece.bytes)
+    small = sorted((piece for piece in pieces if piece.is_small), key=lambda piece: piece.bytes)
     if len(small) <= MOST_SMALL:
         empty = [piece for piece in pieces if not piece.file.rows]
         return empty if len(empty) < len(pieces) else empty[1:]

@@ -7,9 +7,10 @@ file is written one row group at a time, to any file system of pyarrow. The publ
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from itertools import accumulate
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
@@ -20,6 +21,7 @@ import pyarrow.dataset
 import pyarrow.parquet as pq
 from pyarrow import fs
 
+from ..core.arrow.columns import NAMES, zeros
 from ..errors import StorageFailed
 from .publish import TableFile, part_name
 from .tables import partition_column
@@ -38,7 +40,6 @@ COMPRESSIONS: Final = {
 """The names in Spark, and those in Arrow."""
 ROW_GROUP_BYTES: Final = 32 << 20
 
-_NAMES: Final = pa.dictionary(pa.int32(), pa.string())
 _REPEATING: Final = frozenset(
     (
         *("format", "journal", "file", "op", "queue", "store", "shard", "kind", "state", "outcome", "part", "status"),
@@ -72,7 +73,7 @@ def written(schema: pa.Schema) -> pa.Schema:
     """A schema with dictionaries for the columns that have few distinct texts."""
     return pa.schema(
         [
-            pa.field(each.name, _NAMES if each.name in _REPEATING and each.type == pa.string() else each.type)
+            pa.field(each.name, NAMES if each.name in _REPEATING and each.type == pa.string() else each.type)
             for each in schema
         ]
     )
@@ -91,35 +92,12 @@ def _fitted(column: pa.Array, kind: pa.DataType) -> pa.Array:
     return column.dictionary_encode().cast(kind) if pa.types.is_dictionary(kind) else column.cast(kind)
 
 
-def repeated(value: str | None, rows: int) -> pa.DictionaryArray:
-    """The same text, or null, in all rows."""
-    return pa.DictionaryArray.from_arrays(_zeros(rows), pa.array([value], pa.string()))
-
-
-def named(values: Sequence[str], counts: Sequence[int]) -> pa.DictionaryArray:
-    """Texts, each in the next `count` rows."""
-    ends = pa.array(accumulate(counts), pa.int32())
-    runs = pa.RunEndEncodedArray.from_arrays(ends, pa.array(range(len(values)), pa.int32()))
-    return pa.DictionaryArray.from_arrays(pc.run_end_decode(runs), pa.array(values, pa.string()))
-
-
-_no_places = pa.array([], pa.int32())
-
-
-def _zeros(count: int) -> pa.Array:
-    """`count` zeros; batches share the memory."""
-    global _no_places
-    if len(_no_places) < count:
-        _no_places = pa.repeat(pa.scalar(0, pa.int32()), count)
-    return _no_places.slice(0, count)
-
-
 def distinct(data: pa.Array) -> tuple[pa.Array, pa.Array]:
     """The distinct values of a column, and the index of each row's value. Fast if there is only one value."""
     if len(data) and pa.types.is_integer(data.type) and not data.null_count:
         least_and_most = pc.min_max(data)
         if least_and_most["min"] == least_and_most["max"]:
-            return data.slice(0, 1), _zeros(len(data))
+            return data.slice(0, 1), zeros(len(data))
     encoded = data if pa.types.is_dictionary(data.type) else data.dictionary_encode("encode")
     return encoded.dictionary, encoded.indices
 
@@ -145,11 +123,39 @@ class Target:
         return written(pa.schema([each for each in self.schema if each.name not in self.partition_by]))
 
 
-class ParquetFile:
-    """A data file, created with its first rows."""
+class Background:
+    """Writes one row group at a time in another thread, while the caller makes the next rows."""
 
-    def __init__(self, target: Target, partition: Mapping[str, str | None]) -> None:
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(1)
+        self._running: Future[None] | None = None
+
+    def begin(self, work: Callable[[], None]) -> None:
+        """Begin some work after the work before it has ended; raises the error of that."""
+        self.wait()
+        self._running = self._pool.submit(work)
+
+    def wait(self) -> None:
+        """Wait until the work has ended; raises its error."""
+        running, self._running = self._running, None
+        if running is not None:
+            running.result()
+
+    def __enter__(self) -> Background:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._pool.shutdown()
+
+
+class ParquetFile:
+    """A data file, created with its first rows. Row groups are written in the background, if there is one."""
+
+    def __init__(
+        self, target: Target, partition: Mapping[str, str | None], background: Background | None = None
+    ) -> None:
         self._target = target
+        self._background = background
         self._partition = dict(partition)
         folders = [f"{name}={_NULL if value is None else quote(value, safe='')}" for name, value in partition.items()]
         self._name = "/".join((*folders, part_name(target.batch)))  # each attempt of a task has its own name
@@ -174,14 +180,19 @@ class ParquetFile:
 
     def write(self) -> None:
         """Write the waiting rows as one row group."""
+        rows, self._waiting, self.waiting_bytes = self._waiting, [], 0
+        if self._background is None:
+            self._write(rows)
+        else:
+            self._background.begin(partial(self._write, rows))
+
+    def _write(self, rows: list[pa.RecordBatch]) -> None:
         with _translated("write", self._path):
             if self._writer is None:
                 self._open()
-            table = pa.Table.from_batches(self._waiting, self._schema).unify_dictionaries()
+            table = pa.Table.from_batches(rows, self._schema).unify_dictionaries()
             if table.num_rows:
                 self._writer.write_table(table, row_group_size=table.num_rows)
-        self._waiting = []
-        self.waiting_bytes = 0
 
     def _open(self) -> None:
         names = self._schema.names
@@ -211,8 +222,10 @@ class ParquetFile:
 
     def finish(self) -> TableFile:
         """Complete the file."""
+        self._wait()
         if self._waiting or self._writer is None:
             self.write()
+            self._wait()
         with _translated("write", self._path):
             self._writer.close()
             self._sink.close()
@@ -221,12 +234,18 @@ class ParquetFile:
 
     def discard(self) -> None:
         """Close and remove the file."""
+        with contextlib.suppress(Exception):
+            self._wait()
         for opened in (self._writer, self._sink):
             with contextlib.suppress(Exception):  # the file is removed anyway
                 if opened is not None:
                     opened.close()
         with contextlib.suppress(OSError):
             self._target.filesystem.delete_file(self._path)
+
+    def _wait(self) -> None:
+        if self._background is not None:
+            self._background.wait()
 
 
 def _is_number(kind: pa.DataType) -> bool:
@@ -239,8 +258,9 @@ class TableSink:
     The rows that wait in memory are limited for all partitions together.
     """
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, background: Background | None = None) -> None:
         self._target = target
+        self._background = background
         self._files: dict[tuple[str | None, ...], ParquetFile] = {}
 
     def add(self, rows: pa.RecordBatch) -> None:
@@ -268,7 +288,8 @@ class TableSink:
 
     def _file(self, values: tuple[str | None, ...]) -> ParquetFile:
         if values not in self._files:
-            self._files[values] = ParquetFile(self._target, dict(zip(self._target.partition_by, values, strict=True)))
+            partition = dict(zip(self._target.partition_by, values, strict=True))
+            self._files[values] = ParquetFile(self._target, partition, self._background)
         return self._files[values]
 
     @property

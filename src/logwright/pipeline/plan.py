@@ -52,6 +52,8 @@ KnownLoss: TypeAlias = tuple[str, str, str]
 """Format and name of a journal, and a loss from its account as JSON."""
 
 _NO_SPLIT: Final = 1 << 62
+_REPLAY_COST: Final = 6
+"""How much longer a byte takes in a part that is replayed, about: such tasks begin first, so that all end together."""
 
 T = TypeVar("T")
 
@@ -99,9 +101,11 @@ class Work:
 def works_of(
     units: Iterable[Unit], target_bytes: int, unreadable: Sequence[Unreadable], losses: Sequence[KnownLoss]
 ) -> list[Work]:
-    """Units in tasks of about `target_bytes`, the largest first; many small ones share a task."""
+    """Units in tasks of about `target_bytes`, the longest first; many small ones share a task."""
     groups = pack(units, target_bytes, lambda unit: unit.bytes)
-    groups.sort(key=lambda group: -sum(unit.bytes for unit in group))
+    groups.sort(
+        key=lambda group: -sum(unit.bytes * (_REPLAY_COST if _is_ordered(unit.journal) else 1) for unit in group)
+    )
     works = [Work(tuple(group)) for group in groups or [[]]]
     return [replace(works[0], unreadable=tuple(unreadable), losses=tuple(losses)), *works[1:]]
 
@@ -270,6 +274,8 @@ class PipelineStream(JournalStream):
         """The ends of parts that were read."""
         self._standings: dict[Place, Standing] | None = None
         self._chosen: list[Journal] | None = None
+        self.journals: list[Journal] = []
+        """The journals of the last look."""
 
     def begin_with(self, journals: list[Journal], seen: Seen) -> None:
         """Take what a search for journals has just found for the first look."""
@@ -326,7 +332,7 @@ class PipelineStream(JournalStream):
         if chosen is None:
             self.seen = Seen()
             chosen = chosen_journals(self.settings, self.seen.unreadable)
-        seen = self.seen
+        seen, self.journals = self.seen, chosen
         for journal in chosen:
             changed = self._changed(journal)
             if changed is not None and not changed:

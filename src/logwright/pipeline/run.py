@@ -27,7 +27,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -74,7 +74,7 @@ from .report.figures import ExpectationFigures, TableFigures, gather
 from .report.page import write_report
 from .report.summary import DamageSummary
 from .settings import JournalRule, Settings, TableRule
-from .stamps import OWN
+from .stamps import OWN, Tree, tree_of
 from .state import State, Totals
 from .tables import COUNTED, QUARANTINE, STATE, TABLES, schema_of
 from .task import Assignment, Counts, Done, Found, add_counts
@@ -86,6 +86,9 @@ SparkMaker: TypeAlias = Callable[[], "SparkSession"]
 
 POLL_SECONDS: Final = 1.0
 """The pause between two looks of a run with `follow`."""
+_IDLE_PAUSE: Final = 20
+"""The pause is at least this many times as long as it took to see that no file has changed: so this costs little,
+however many files there are."""
 REFRESH_SECONDS: Final = 30.0
 """The greatest age of the lists of files and consumers while nothing else is new."""
 
@@ -295,6 +298,45 @@ class _Complete:
             self.at, self._next = time_and_ends[0], None
 
 
+class _Idle:
+    """Knows when a run that follows need not look at the journals: after a look that found nothing new, until a file
+    or directory below their root changes, or live rows change by time.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._tree: Tree | None = None
+        """The files before the last look, if it found nothing new."""
+        self._journals: Sequence[Journal] = []
+        self._looked_ns = 0
+
+    def begin(self, journals: Sequence[Journal]) -> None:
+        """A look begins; the last one found these journals."""
+        self._looked_ns = time.time_ns()
+        self._tree = self._taken(journals) if self._settings.follow else None
+
+    def may_rest(self, journals: Sequence[Journal]) -> bool:
+        """Whether this is the last look before a rest if it finds nothing new. It found these journals."""
+        return self._tree is not None and journals == self._journals
+
+    def end(self, journals: Sequence[Journal], *, is_new: bool) -> None:
+        """A look has ended, and found these journals."""
+        if is_new or not self.may_rest(journals):
+            self._tree = None
+        self._journals = journals
+
+    def is_unchanged(self, parts: Iterable[PartState]) -> bool:
+        """Whether a look would find nothing new."""
+        if self._tree is None:
+            return False
+        now_ns = time.time_ns()
+        is_due = any(part.due_ns is not None and self._looked_ns < part.due_ns <= now_ns for part in parts)
+        return not is_due and self._taken(self._journals) == self._tree
+
+    def _taken(self, journals: Sequence[Journal]) -> Tree | None:
+        return tree_of(self._settings.journals, journals, self._settings.out)
+
+
 class _Run:
     """One run, of one batch or of many."""
 
@@ -365,11 +407,19 @@ class _Run:
         if not self._settings.follow:
             stream.note_target()
         attempts = 0
+        idle = _Idle(self._settings)
+        planned = _Planned(())
         while not stop.is_set():
             began, before = time.monotonic(), state
+            if idle.is_unchanged(state.parts.values()):
+                self._observe(planned, {}, None)
+                self._wait(stop, began, max(POLL_SECONDS, _IDLE_PAUSE * (time.monotonic() - began)))
+                self._looked_at = time.time()
+                continue
+            idle.begin(stream.journals)
             planned, state = self._look(stream, state)
             is_new = bool(planned.units or planned.unreadable or planned.losses) or planned.end != state.offsets
-            is_old = time.monotonic() - self._published_at >= REFRESH_SECONDS
+            is_old = time.monotonic() - self._published_at >= REFRESH_SECONDS or idle.may_rest(stream.journals)
             if is_new or not state.tables or not self._settings.follow or is_old:
                 listing = self._listed(stream.seen)
                 state = self._with_stamps(state, planned, stream.seen)
@@ -397,14 +447,18 @@ class _Run:
                 self._observe(planned, {}, None)
             stream.look_again()
             if self._settings.follow:
-                self._wait(stop, began, is_new=is_new)
+                idle.end(stream.journals, is_new=is_new)
+                self._wait(stop, began, 0.0 if is_new else POLL_SECONDS)
             self._looked_at = time.time()
         self.result.notes += self._tails
 
-    def _wait(self, stop: threading.Event, began: float, *, is_new: bool) -> None:
-        """Wait until the journals are to be looked at again, after a look that began at some time."""
+    def _wait(self, stop: threading.Event, began: float, pause: float) -> None:
+        """Wait until the journals are to be looked at again, after a look that began at some time.
+
+        The pause is for runs without an interval.
+        """
         interval = self._settings.interval_seconds
-        seconds = interval - (time.monotonic() - began) if interval is not None else 0.0 if is_new else POLL_SECONDS
+        seconds = pause if interval is None else interval - (time.monotonic() - began)
         if seconds > 0:
             report_step(self._progress, "waiting for more")
             stop.wait(seconds)

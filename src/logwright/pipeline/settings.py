@@ -55,7 +55,7 @@ COLUMN_TYPES: Final = ("string", "bigint", "double", "boolean", "timestamp")
 ACTIONS: Final = ("warn", "quarantine", "fail")
 DECODERS: Final = ("json", "msgpack", "bonjson", "avro", "text")
 BATCH_BYTES: Final = 1 << 30
-SPLIT_BYTES: Final = 32 << 20
+SPLIT_BYTES: Final = 64 << 20
 LOCAL_BYTES: Final = 16 << 20
 MOST_INTERVAL_SECONDS: Final = 86_400
 

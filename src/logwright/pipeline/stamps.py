@@ -6,6 +6,7 @@ has nothing new. A part with a file that was written within the last two seconds
 without another time.
 
     stamps_of(journal)      {part: stamp}; OWN has the files of no part: offsets, indexes, accounts of losses
+    tree_of(root, journals) what changes whenever anything at or below a directory does; for runs that follow
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 from ..arrow.discovery import Journal
 from ..core.format import Format, find_format
@@ -53,7 +54,57 @@ def stamps_of(journal: Journal) -> dict[str, str] | None:
     return {part: "" if part in recent else _digest(each) for part, each in places.items()}
 
 
-def _beginning(path: Path, size: int) -> bytes:
+Tree: TypeAlias = list[tuple[object, ...]]
+
+
+def tree_of(root: str, journals: Iterable[Journal], left_out: str) -> Tree | None:
+    """The names, sizes and times of all files and directories below a directory; `left_out` is skipped.
+
+    None if a change may leave no trace: as for `stamps_of`, and if anything was written within the last two seconds.
+    """
+    mapped: dict[str, int] = {}
+    for journal in journals:
+        mapped_bytes = find_format(journal.format).mapped_bytes
+        if mapped_bytes is None:
+            return None
+        if mapped_bytes:
+            mapped[str(locate(journal.location)[1])] = mapped_bytes
+    disk, path = locate(root)
+    if not is_local(disk):
+        return None
+    found: Tree = []
+    recent_ns = time.time_ns() - _RECENT_NS
+    waiting = [(str(path), 0)]
+    try:
+        while waiting:
+            directory, outer = waiting.pop()
+            size = mapped.get(directory, outer)
+            status = os.stat(directory)
+            found.append((directory, status.st_mtime_ns, status.st_ctime_ns, status.st_ino))
+            with os.scandir(directory) as entries:
+                for entry in entries:
+                    if entry.is_symlink():
+                        return None
+                    if entry.path == left_out:
+                        continue
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append((entry.path, size))
+                        continue
+                    of_file = entry.stat(follow_symlinks=False)
+                    read = mapped.get(entry.path, size)
+                    beginning = _beginning(entry.path, read) if read else b""
+                    times = (of_file.st_mtime_ns, of_file.st_ctime_ns)
+                    if max(times) > recent_ns:
+                        return None
+                    found.append((entry.path, *times, of_file.st_size, of_file.st_ino, beginning))
+            if max(status.st_mtime_ns, status.st_ctime_ns) > recent_ns:
+                return None
+    except OSError:
+        return None
+    return found
+
+
+def _beginning(path: Path | str, size: int) -> bytes:
     file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         return os.read(file, size)

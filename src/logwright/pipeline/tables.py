@@ -234,20 +234,25 @@ COUNTED: Final[Mapping[str, tuple[Sequence[str], Sequence[str]]]] = {
 """What the report counts of the tables of one journal: rows by some columns, and the sums of others."""
 
 
+def _is_constant(column: pa.Array) -> bool:
+    return pa.types.is_dictionary(column.type) and len(column.dictionary) == 1 and not column.null_count
+
+
 def count(table: str, rows: pa.Table | pa.RecordBatch) -> dict[tuple[str, ...], list[int]]:
     """The numbers of rows by the columns in `COUNTED`, each followed by the sums of the others."""
     place, sums = COUNTED[table]
-    if isinstance(rows, pa.RecordBatch):
-        rows = pa.Table.from_batches([rows])
     if "is_first" in sums:
         rows = rows.append_column("is_first", pc.equal(rows["version"], 1))
     chosen = rows.select([*place, *sums])
     for name in sums:
         if pa.types.is_boolean(chosen.schema.field(name).type):
             chosen = chosen.set_column(chosen.schema.get_field_index(name), name, chosen[name].cast(pa.int64()))
-    if not place:
-        return {(): [chosen.num_rows, *(pc.sum(chosen[name]).as_py() or 0 for name in sums)]} if rows.num_rows else {}
+    if not place or (isinstance(rows, pa.RecordBatch) and all(_is_constant(rows.column(name)) for name in place)):
+        key = tuple(rows.column(name)[0].as_py() for name in place) if rows.num_rows else ()
+        return {key: [chosen.num_rows, *(pc.sum(chosen[name]).as_py() or 0 for name in sums)]} if rows.num_rows else {}
     wanted: list[tuple[list[str] | str, str]] = [([], "count_all"), *((name, "sum") for name in sums)]
+    if isinstance(chosen, pa.RecordBatch):
+        chosen = pa.Table.from_batches([chosen])
     found = chosen.group_by(list(place), use_threads=False).aggregate(wanted)
     names = ["count_all", *(f"{name}_sum" for name in sums)]
     places = zip(*(found[name].to_pylist() for name in place), strict=True)

@@ -16,27 +16,29 @@ import json
 import tempfile
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, TypeAlias, TypeVar, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..arrow.discovery import Journal, open_journal
 from ..arrow.rows import file_of, naming
+from ..core.arrow.columns import constant, numbered
 from ..core.bytes.outcome import Damage
 from ..core.format import find_format
 from ..core.io.file_names import as_text, printed
 from ..core.read.columns import Collector, Columns
-from ..core.read.materializer import Continued, Materializer, Rows
+from ..core.read.materializer import Continued, Materializer, Materials, Rows
 from ..core.read.splits import Split
 from ..core.repair.losses import Loss
 from ..errors import NotFound, StorageFailed
 from .decoding import Chosen, RuleAndSchema, rule_of, with_decoded
 from .expectations import Checker
-from .parquet import Source, TableSink, Target, distinct, named, repeated, rows_of, written
+from .parquet import Background, Source, TableSink, Target, distinct, rows_of, written
 from .plan import Place, Range, Unit, Work
 from .publish import TableFile
 from .report.summary import DamageSummary
@@ -49,10 +51,13 @@ _BATCH_BYTES: Final = 4 << 20
 """How much is decoded at once: about the size of the processor's cache."""
 _CHUNK_BYTES: Final = 4 << 20
 _FEW_ROWS: Final = 32
+_SMALL_BYTES: Final = 64 << 10
+"""Parts with less than this are materialized together."""
 _MOST_IN_MEMORY: Final = 64 << 20
 _WRITTEN_EVENTS: Final = written(EVENTS)
 _SUMMARIZED: Final = ("format", "journal", "file", "position", "size", "kind", "reason")
 
+T = TypeVar("T")
 Counts: TypeAlias = dict[tuple[str, ...], list[int]]
 """Numbers by their place in a journal; see `tables.COUNTED`."""
 
@@ -156,7 +161,7 @@ def perform(
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="logwright-")))
         checker = stack.enter_context(Checker(assignment.settings.expectations))
-        task = _Task(assignment, scratch, checker, opened or {})
+        task = _Task(assignment, scratch, checker, opened or {}, stack.enter_context(Background()))
         try:
             for unreadable in work.unreadable:
                 task.report_unreadable(*unreadable)
@@ -173,10 +178,18 @@ def perform(
 class _Task:
     """Writes the rows of units. `_is_live` says whether rows are live at the moment."""
 
-    def __init__(self, assignment: Assignment, scratch: Path, checker: Checker, readers: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        assignment: Assignment,
+        scratch: Path,
+        checker: Checker,
+        readers: Mapping[str, Any],
+        background: Background,
+    ) -> None:
         self._assignment = assignment
         self._checker = checker
         self._readers = readers
+        self._background = background
         self._settings = assignment.settings
         self._scratch = scratch
         self._sinks: dict[tuple[str, bool], TableSink] = {}
@@ -188,7 +201,8 @@ class _Task:
         self._live_damage = DamageSummary()
         self._minutes: dict[tuple[str, str, int | None], list[int]] = {}
         """Records and bytes by format, journal and minute."""
-        self._waiting: _Waiting | None = None
+        self._waiting: dict[str, _Waiting] = {}
+        """What is collected of each format."""
 
     # --- units --------------------------------------------------------------------------------------------------------
 
@@ -196,7 +210,7 @@ class _Task:
         """Write the rows of a unit; how many records it has that are new."""
         materials = find_format(unit.journal.format).materials
         assert materials is not None
-        if not materials.is_ordered:
+        if not materials.is_ordered or self._is_small(unit, materials):
             return self._take_together(unit)
         known = self._found(unit.journal.format, unit.journal.name).records
         before = {table: sink.rows for (table, is_live), sink in self._sinks.items() if is_live}
@@ -205,7 +219,8 @@ class _Task:
             saved = None
             if unit.saved is not None:
                 saved = stack.enter_context(_loaded(filesystem, unit.saved, self._scratch))
-            continued = Continued(unit.part, saved, self._scratch, self._assignment.moment_ns)
+            has_records = materials.record_table in self._assignment.targets
+            continued = Continued(unit.part, saved, self._scratch, self._assignment.moment_ns, has_records)
             materializer = stack.enter_context(materials.materializer(continued))
             counts: dict[str, Counts] = {}
             for each in unit.ranges:
@@ -226,12 +241,21 @@ class _Task:
         self._note_places(unit, before)
         return self._found(unit.journal.format, unit.journal.name).records - known
 
+    def _is_small(self, unit: Unit, materials: Materials) -> bool:
+        """Whether the rows of a unit are made together with those of other units: it is whole, and begins anew."""
+        is_alone = self._assignment.is_increment or unit.saved is not None or not unit.is_whole
+        return materials.is_joining and not is_alone and unit.bytes <= _SMALL_BYTES
+
     def _feed(self, unit: Unit, each: Range, materializer: Materializer, counts: dict[str, Counts] | None) -> None:
         """Read a range, and write its events and the rows that its records close."""
         self._is_new = each.is_new
         origin = _Origin.of(unit.journal)
         for split in each.splits:
-            for batch in self._batches(unit.journal, split):
+            batches = self._batches(unit.journal, split)
+            for batch in batches if split.bytes < _BATCH_BYTES else _ahead(batches):
+                if isinstance(batch, Damaged):
+                    self._report(unit.journal, batch)
+                    continue
                 self._write_events(origin, batch, counts)
                 self._write(origin, materializer.add(batch), counts)
         self._is_new = True
@@ -239,29 +263,54 @@ class _Task:
     def _take_together(self, unit: Unit) -> int:
         """Add the records of a unit to the batch that waits; a batch that is full is written."""
         rule = rule_of(self._assignment.rules, unit.journal.name)
-        waiting = self._waiting
-        if waiting is None or (waiting.format, waiting.part, waiting.rule) != (unit.journal.format, unit.part, rule):
-            self._write_waiting()
-            waiting = self._waiting = _Waiting(unit.journal.format, unit.part, rule, self._scratch)
+        materials = find_format(unit.journal.format).materials
+        assert materials is not None
+        part = "" if materials.is_ordered else unit.part
+        format = unit.journal.format
+        waiting = self._waiting.get(format)
+        if waiting is None or (waiting.part, waiting.rule) != (part, rule):
+            self._write_waiting(waiting)
+            waiting = self._waiting[format] = _Waiting(format, part, rule, materials, self._scratch)
         records = 0
         for split in (split for each in unit.ranges for split in each.splits):
             for chunk in self._chunks(unit.journal, split):
+                if isinstance(chunk, Damaged):
+                    self._report(unit.journal, chunk)
+                    continue
                 records += chunk.count
-                waiting.runs.append((unit.journal.name, chunk.count))
-                for batch in waiting.collector.add(chunk, split.part):
-                    self._write_together(waiting, batch)
+                waiting.batches += waiting.collector.add(chunk, split.part)
+                if not materials.is_ordered:
+                    waiting.runs.append((unit.journal.name, chunk.count))
+                    self._write_together(waiting)
+        if materials.is_ordered:
+            waiting.add_part(unit.journal.name, records)
+            if waiting.batches:
+                self._write_waiting(waiting)
         return records
 
-    def _write_waiting(self) -> None:
+    def _write_waiting(self, waiting: _Waiting | None) -> None:
         """Write the records that wait for a batch to be full."""
-        if self._waiting is not None:
-            for batch in self._waiting.collector.finish():
-                self._write_together(self._waiting, batch)
+        if waiting is not None:
+            waiting.batches += waiting.collector.finish()
+            self._write_together(waiting)
 
-    def _write_together(self, waiting: _Waiting, batch: pa.RecordBatch) -> None:
-        origin = waiting.origin(batch.num_rows)
-        self._write_events(origin, batch, None)
-        self._write(origin, waiting.materializer.add(batch), None)
+    def _write_together(self, waiting: _Waiting) -> None:
+        """Write the batches that are full. Those of small parts are joined, such that all records of a part are."""
+        batches, waiting.batches = waiting.batches, []
+        if waiting.materials.is_ordered and batches:
+            table = pa.Table.from_batches(batches).unify_dictionaries().combine_chunks()
+            (batch,) = table.to_batches()
+            names, journals, counts = waiting.take_parts()
+            moment_ns = self._assignment.moment_ns
+            self._write_events(_Origin.of_parts(waiting.format, names, journals, numbered(counts)), batch, None)
+            for rows in waiting.materials.joined(batch, counts, self._assignment.now_ns, moment_ns):
+                origin = _Origin.of_parts(waiting.format, names, journals, rows.parts)
+                self._write(origin, [Rows(rows.table, rows.batch)], None)
+            return
+        for batch in batches:
+            origin = waiting.origin(batch.num_rows)
+            self._write_events(origin, batch, None)
+            self._write(origin, waiting.materializer.add(batch), None)
 
     def _write(self, origin: _Origin, rows: Iterable[Rows], counts: dict[str, Counts] | None) -> None:
         """Write rows of a materializer. Without `counts` they are final, and counted with their journal."""
@@ -270,7 +319,8 @@ class _Task:
             if is_wanted:
                 batch = self._checked(table, self._with_journal(origin, table, batch), counts)
             if table in COUNTED:
-                add_counts(self._counts(origin.names[0], table, counts), count(table, batch))
+                for journal, rows_of_it in origin.divided(batch):
+                    add_counts(self._counts(journal, table, counts), count(table, rows_of_it))
             if is_wanted:
                 self._sink(table).add(batch)
 
@@ -314,15 +364,18 @@ class _Task:
 
     # --- records ------------------------------------------------------------------------------------------------------
 
-    def _batches(self, journal: Journal, split: Split) -> Iterator[pa.RecordBatch]:
-        """The records of a split; damage is reported."""
+    def _batches(self, journal: Journal, split: Split) -> Iterator[pa.RecordBatch | Damaged]:
+        """The records of a split, and damage."""
         collector = _collector(journal.format)
         for chunk in self._chunks(journal, split):
-            yield from collector.add(chunk, split.part)
+            if isinstance(chunk, Damaged):
+                yield chunk
+            else:
+                yield from collector.add(chunk, split.part)
         yield from collector.finish()
 
     def _chunks(self, journal: Journal, split: Split) -> Iterator[Any]:
-        """The chunks of a split for a collector; damage is reported."""
+        """The chunks of a split for a collector, and damage."""
         mode = self._settings.mode_of(journal.name)
         if self._opened is None or self._opened[0] != journal:
             self._opened = (journal, self._readers.get(journal.name) or open_journal(journal))
@@ -333,14 +386,14 @@ class _Task:
                         yield item
                     elif item.kind != "lost":  # losses are reported from the account of the journal
                         file = file_of(journal.format, split.part, item.file)
-                        self._report(journal, Damaged(file, item.start, item.size, item.kind, item.reason))
+                        yield Damaged(file, item.start, item.size, item.kind, item.reason)
         except (StorageFailed, NotFound) as error:
             # A full run reports the split as unreadable; an incremental run fails and is tried again.
             if mode == "failfast" or self._assignment.is_increment:
                 raise
             if mode == "permissive":
                 file = file_of(journal.format, split.part, split.file)
-                self._report(journal, Damaged(file, split.position, split.bytes, UNREADABLE, str(error)))
+                yield Damaged(file, split.position, split.bytes, UNREADABLE, str(error))
 
     def _write_events(self, origin: _Origin, batch: pa.RecordBatch, counts: dict[str, Counts] | None) -> None:
         """Write the events of records, and count them."""
@@ -394,7 +447,7 @@ class _Task:
     def _sink(self, table: str) -> TableSink:
         key = (table, self._is_live)
         if key not in self._sinks:
-            self._sinks[key] = TableSink(self._assignment.targets[table])
+            self._sinks[key] = TableSink(self._assignment.targets[table], self._background)
         return self._sinks[key]
 
     def _note_places(self, unit: Unit, before: Mapping[str, Mapping[tuple[str | None, ...], int]]) -> None:
@@ -407,7 +460,8 @@ class _Task:
 
     def finish(self) -> Done:
         """Complete the files, and return the files and counts."""
-        self._write_waiting()
+        for waiting in self._waiting.values():
+            self._write_waiting(waiting)
         for (table, is_live), sink in self._sinks.items():
             for partition, file in sink.finish().items():
                 if is_live:
@@ -425,35 +479,69 @@ class _Task:
 
 @dataclass(frozen=True, slots=True)
 class _Origin:
-    """The journals that the rows of a batch are of: their names, and how many consecutive rows each has.
+    """The journals that the rows of a batch are of: their names, and which of them is that of each row.
 
-    All rows are of one journal if there are no counts.
+    All rows are of one journal if there are no indices.
     """
 
     format: str
     names: Sequence[str]
-    counts: Sequence[int] = ()
+    indices: pa.Array | None = None
 
     @classmethod
     def of(cls, journal: Journal) -> _Origin:
         return cls(journal.format, [journal.name])
 
+    @classmethod
+    def of_parts(cls, format: str, names: Sequence[str], journals: pa.Array, parts: pa.Array) -> _Origin:
+        """The journals of rows that are of these parts; `journals` has the journal of each part."""
+        return cls(format, names, journals.take(parts) if len(names) > 1 else None)
+
     def column(self, rows: int) -> pa.DictionaryArray:
         """The column `journal`."""
-        return named(self.names, self.counts) if self.counts else repeated(self.names[0], rows)
+        if self.indices is None:
+            return constant(self.names[0], rows)
+        return pa.DictionaryArray.from_arrays(self.indices, pa.array(self.names, pa.string()))
+
+    def divided(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """The rows of each journal, which must be consecutive."""
+        if self.indices is None or not batch.num_rows:
+            yield self.names[0], batch
+            return
+        names = batch.column("journal") if "journal" in batch.schema.names else self.column(batch.num_rows)
+        runs = pc.run_end_encode(names.indices)
+        start = 0
+        for index, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
+            yield names.dictionary[index].as_py(), batch.slice(start, end - start)
+            start = end
 
 
 class _Waiting:
-    """Records of journals that wait until they make a batch. The journals share a format and a rule for decoding."""
+    """Records of journals that wait until they make a batch. The journals share a format and a rule for decoding.
 
-    def __init__(self, format: str, part: str, rule: RuleAndSchema | None, scratch: Path) -> None:
-        materials = find_format(format).materials
-        assert materials is not None
-        self.format, self.part, self.rule = format, part, rule
+    If the format is ordered, these are whole parts, which may be of any journals.
+    """
+
+    def __init__(self, format: str, part: str, rule: RuleAndSchema | None, materials: Materials, scratch: Path) -> None:
+        self.format, self.part, self.rule, self.materials = format, part, rule, materials
         self.collector = _collector(format)
+        self.batches: list[pa.RecordBatch] = []
+        """Batches that are full."""
         self.materializer = materials.materializer(Continued(part, None, scratch))
         self.runs: deque[tuple[str, int]] = deque()
         """The journals of the records that were collected, in their order."""
+
+    def add_part(self, journal: str, records: int) -> None:
+        if records:
+            self.runs.append((journal, records))
+
+    def take_parts(self) -> tuple[list[str], pa.Array, list[int]]:
+        """The parts that were collected: the names of journals, which of them each part is of, and its records."""
+        names = {name: number for number, name in enumerate(dict.fromkeys(name for name, _ in self.runs))}
+        journals = pa.array([names[name] for name, _ in self.runs], pa.int32())
+        counts = [count for _, count in self.runs]
+        self.runs.clear()
+        return list(names), journals, counts
 
     def origin(self, rows: int) -> _Origin:
         """The journals of the first of these records, which are in a batch now."""
@@ -470,7 +558,17 @@ class _Waiting:
             else:
                 names.append(name)
                 counts.append(taken)
-        return _Origin(self.format, names, counts if len(names) > 1 else ())
+        return _Origin(self.format, names, numbered(counts) if len(names) > 1 else None)
+
+
+def _ahead(items: Iterator[T]) -> Iterator[T]:
+    """The items of an iterator. Each is made in another thread while the caller works on the one before it."""
+    end = object()
+    with ThreadPoolExecutor(1) as pool:
+        coming: Future[Any] = pool.submit(next, items, end)
+        while (item := coming.result()) is not end:
+            coming = pool.submit(next, items, end)
+            yield item
 
 
 def _collector(format: str) -> Collector:
@@ -490,6 +588,11 @@ def _counted(origin: _Origin, sizes: pa.Array, times: pa.Array | None) -> Iterat
     is_timed = times is not None and times.null_count < len(times)
     if len(origin.names) == 1 and not is_timed:
         yield origin.names[0], None, len(sizes), pc.sum(sizes).as_py() or 0
+    elif len(origin.names) == 1 and times is not None and (minute := _only_minute(times)) is not None:
+        timed = pc.sum(sizes.filter(times.is_valid()) if times.null_count else sizes).as_py()
+        yield origin.names[0], minute, len(times) - times.null_count, timed
+        if times.null_count:
+            yield origin.names[0], None, times.null_count, pc.sum(sizes).as_py() - timed
     elif len(origin.names) == 1 and times is not None and len(sizes) <= _FEW_ROWS:
         # starting an aggregation costs more than this
         for at, size in zip(times.cast(pa.int64()).to_pylist(), sizes.to_pylist(), strict=True):
@@ -502,6 +605,12 @@ def _counted(origin: _Origin, sizes: pa.Array, times: pa.Array | None) -> Iterat
         names = ("journal", "minute", "count_all", "size_sum")
         for journal, minute, records, size in zip(*(table[name].to_pylist() for name in names), strict=True):
             yield origin.names[journal], minute, records, size
+
+
+def _only_minute(times: pa.Array) -> int | None:
+    """The minute that all times are in; None if there are several."""
+    first, last = (bound.cast(pa.int64()).as_py() // MINUTE_US * MINUTE_US for bound in pc.min_max(times).values())
+    return first if first == last else None
 
 
 def _activity_of(minutes: Mapping[tuple[str, str, int | None], list[int]]) -> pa.RecordBatch:
@@ -533,7 +642,7 @@ def events_of(batch: pa.RecordBatch, origin: _Origin) -> pa.RecordBatch:
     arrays = []
     for column in _WRITTEN_EVENTS:
         if column.name == "format":
-            arrays.append(repeated(origin.format, batch.num_rows))
+            arrays.append(constant(origin.format, batch.num_rows))
         elif column.name == "journal":
             arrays.append(origin.column(batch.num_rows))
         elif pa.types.is_dictionary(column.type):

@@ -29,9 +29,9 @@ from .files.reader import Reader
 from .files.scanner import Scanner
 from .files.shard import Shard, ShardedReader, find_shards, parse_shard_name, shard_name, stable_hash
 from .files.writer import Writer
+from .format import Recovery, looks_like, open_reader, recover
 from .model.aio import AsyncConsumer, AsyncScanner, AsyncWriter
 from .model.consumer import Consumer
-from .model.journal import Recovery, looks_like, open_reader, recover
 from .model.offset import Offset, list_offsets, read_offset, reset
 from .model.retention import Plan, clean
 from .model.shard_scanner import ShardedScanner

@@ -45,7 +45,8 @@ class Paths:
         found = self._search(format, refused, may_be_missing=False)
         if not found:
             kind = format or "any known format"
-            raise UnknownFormat(f"{', '.join(self.given)}: no journal of {kind} is at or below this path")
+            given = ", ".join(map(without_secrets, self.given))
+            raise UnknownFormat(f"{given}: no journal of {kind} is at or below this path")
         return found
 
     def list_journals(self, format: str | None, refused: Refused) -> list[Journal]:
@@ -106,9 +107,19 @@ def _directory_of_spark() -> str:
 def _fixed_part(path: str) -> str:
     """The path itself if it has no wildcards or exists as it is written; otherwise the directory above the first."""
     wild = _WILD_IN_URI.search(path.partition("?")[0]) if "://" in path else _WILD.search(path)
-    if wild is None or is_there(*locate(path)):
-        return path
-    return path[: wild.start()].rpartition("/")[0] or "/"
+    fixed = path if wild is None else path[: wild.start()].rpartition("/")[0] or "/"
+    if fixed.endswith(":/"):
+        raise WrongUse(f"{without_secrets(path)}: the name of a bucket cannot have wildcards")
+    return path if wild is None or _exists(path) else fixed
+
+
+def _exists(path: str) -> bool:
+    try:
+        return is_there(*locate(path))
+    except WrongUse:
+        if "://" in path:  # braces and brackets are not valid in a URI
+            return False
+        raise
 
 
 def _expanded(path: str, may_be_missing: bool) -> list[str]:
@@ -122,11 +133,11 @@ def _expanded(path: str, may_be_missing: bool) -> list[str]:
         options = question + options
     disk, directory = locate(fixed + options)
     if may_be_missing and not is_there(disk, directory):
-        raise NotFound(f"{fixed}: no such file or directory")
+        raise NotFound(f"{without_secrets(fixed)}: no such file or directory")
     patterns = [pattern.strip("/").split("/") for pattern in _alternatives(rest)]
     below = sorted({name for pattern in patterns for name in _matching(disk, directory, pattern)})
     if not below and not may_be_missing:
-        raise NotFound(f"{path}: no such file or directory; no path matches these wildcards")
+        raise NotFound(f"{without_secrets(path)}: no such file or directory; no path matches these wildcards")
     return [f"{fixed.rstrip('/')}/{name}{options}" for name in below]
 
 

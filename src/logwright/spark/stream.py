@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -40,9 +40,9 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from ..arrow.discovery import Journal, open_journal
-from ..core.format import find_format
+from ..core.format import find_format, find_half_done
 from ..core.read.splits import Split, Splits, pack
-from ..errors import HistoryUnavailable, NotFound, WrongUse
+from ..errors import DamagedJournal, HistoryUnavailable, NotFound, WrongUse
 from .options import byte_size, flag, time_ns, whole_number
 from .reader import BaseReader, Part
 
@@ -203,7 +203,7 @@ class JournalStream(BaseReader, DataSourceStreamReader, SupportsTriggerAvailable
             _given_offset(self.starting_offsets)
         self._target: dict[Place, tuple[int, str]] | None = None
         self._turn = 0
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
 
     # --- what there is ------------------------------------------------------------------------------------------------
 
@@ -216,6 +216,7 @@ class JournalStream(BaseReader, DataSourceStreamReader, SupportsTriggerAvailable
                 extents = find_format(journal.format).splits.extent(reader)
             except NotFound:  # removed in the meantime
                 continue
+            _refuse_half_repaired(reader, extents)
             for part, (first, following) in extents.items():
                 found[journal.name, part] = Standing(journal, reader, part, first, following)
         return found
@@ -316,8 +317,8 @@ class JournalStream(BaseReader, DataSourceStreamReader, SupportsTriggerAvailable
     def _lose(self, what: str) -> None:
         if self.fail_on_data_loss:
             raise HistoryUnavailable(f"{what}. To continue without them, set failOnDataLoss to false")
-        if what not in self._told:
-            self._told.add(what)
+        if what not in self._logged:
+            self._logged.add(what)
             _LOG.warning("%s; the stream continues without them", what)
 
     def _end(self, place: Place, standing: Standing) -> int:
@@ -441,6 +442,15 @@ def retrying(look: Callable[[], T]) -> T:
         except NotFound as error:
             _LOG.info("%s; trying again", error)
     return look()
+
+
+def _refuse_half_repaired(reader: Any, parts: Iterable[str]) -> None:
+    """Raise `DamagedJournal` in every mode if a repair was interrupted: the next records would get other numbers."""
+    shards = [path for part in parts if part and reader.disk.is_directory(path := reader.path / part)]
+    for path in (reader.path, *shards):
+        half_done = find_half_done(path, disk=reader.disk)
+        if half_done is not None:
+            raise DamagedJournal(half_done.log, 0, f"{half_done.describe()}; {half_done.next_steps()}")
 
 
 def _found_times(standings: Mapping[Place, Standing], timestamp_ns: int) -> dict[Place, int]:

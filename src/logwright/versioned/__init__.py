@@ -26,8 +26,8 @@ from .files.archive_stream import ArchiveLimits
 from .files.reader import Reader
 from .files.scanner import Scanner
 from .files.stores import StoresReader
+from .format import looks_like, open_reader, recover
 from .model.aio import AsyncVersionedKVStore
-from .model.journal import looks_like, open_reader, recover
 from .model.recovery import RecoveredState, VersionedRecovery
 from .model.retention import Retention
 from .model.store import VersionedKVStore

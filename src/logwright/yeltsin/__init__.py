@@ -10,23 +10,22 @@
     with yeltsin.Reader("t.jrnl") as reader:                        # reads what is there, needs no lock
         for transaction in reader:
             print(transaction.outcome, transaction.operations)
-        print(reader.pages().pages)                                 # what they say of the pages
+        print(reader.pages().pages)                                 # the known bytes of each page
 
     with yeltsin.TransactionJournal("u.jrnl", sync="always") as journal:   # for a storage of your own
         offset = journal.append([yeltsin.Modify(30, 0, b"old", b"new")])   # on the disk when it returns
-        journal.complete(offset)                                           # it is in the storage now
+        journal.complete(offset)                                           # once your storage has it
 
 `JournalsReader` reads all journals of a directory. Loading this package loads neither pyarrow nor pyspark.
 """
 
 from ..core.io.durability import ALWAYS, NONE, Sync, interval
 from .bytes.records import Allocate, Modify, Operation, Remove, Transaction
-from .files.journals import JournalsReader
-from .files.reader import Reader
+from .files.reader import JournalsReader, Reader
 from .files.scanner import Scanner
 from .files.writer import TransactionJournal, Writer
+from .format import Recovery, looks_like, open_reader, recover
 from .model.database import Database
-from .model.journal import Recovery, looks_like, open_reader, recover
 from .model.replay import PagesState, Ranges
 from .model.table import Table
 

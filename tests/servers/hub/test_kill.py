@@ -17,8 +17,8 @@ import pytest
 from logwright.sej import Reader
 from logwright.servers.hub import Access
 from logwright.servers.hub.client import HubClient
+from logwright.servers.hub.scheduler import Scheduler
 from logwright.servers.hub.sender import Sender
-from logwright.servers.hub.turns import Turns
 from tests.servers.hub import killed_hub
 from tests.servers.hub.support import DEADLINE_SECONDS, in_loop, unlike, write_journal
 from tests.support.counts import COUNTS
@@ -57,9 +57,9 @@ async def send_while_killing(hub: HubProcess, source: Path, copy: Path, kills: i
     """Send a journal, and kill the hub every few answers; the number of retries of the client."""
     answered = asyncio.Event()
     async with HubClient(Access.load(hub.address), "web") as client:
-        turns = Turns(in_flight=8)
+        scheduler = Scheduler(in_flight=8)
         sender = Sender(
-            client, source, "orders", turns, request_bytes=1500, progress=lambda done, total: answered.set()
+            client, source, "orders", scheduler, request_bytes=1500, progress=lambda done, total: answered.set()
         )
         sending = asyncio.ensure_future(sender.run())
         for _ in range(kills):
@@ -72,7 +72,7 @@ async def send_while_killing(hub: HubProcess, source: Path, copy: Path, kills: i
             COUNTS.add("kill -9", 1, "hub")
             await asyncio.to_thread(hub.start)
         sent = await sending
-        turns.close()
+        scheduler.close()
     assert sent.next_offset == Reader(source).next
     return sent.failures
 

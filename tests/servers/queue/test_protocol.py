@@ -61,7 +61,7 @@ def hold(client: Client, conversation: Conversation, say: Callable[[Client, byte
 
 
 def test_page_has_the_tables() -> None:
-    assert len(CONVERSATIONS) == 6
+    assert len(CONVERSATIONS) == 7
     assert sum(map(len, CONVERSATIONS)) > 80
 
 

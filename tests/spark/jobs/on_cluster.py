@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from serving import serve
 
@@ -63,8 +64,7 @@ def write(source: str, target: str, split: str, bit: int, marker: str = "") -> N
 def pausing(target: str, marker: str) -> Callable[[Iterable[Any]], Iterator[Any]]:
     """A step whose second task, at the first attempt, waits to be killed once the following sink has begun to stage.
 
-    By then it has returned enough rows for some of them to have left the buffers in between. The marker names the
-    process to kill: the executor, whose child is Spark's daemon, whose child is this process.
+    By then it has returned enough rows for some of them to have left the buffers in between.
     """
 
     def step(rows: Iterable[Any]) -> Iterator[Any]:
@@ -77,21 +77,51 @@ def pausing(target: str, marker: str) -> Callable[[Iterable[Any]], Iterator[Any]
         for number, row in enumerate(rows):
             if waiting and number == PAUSE_BEFORE_ROW:
                 wait_until(lambda: any(staging.glob("*.000001-*.staged")))
-                status = Path(f"/proc/{os.getppid()}/stat").read_text()
-                Path(marker + ".new").write_text(status.rpartition(")")[2].split()[1])
-                Path(marker + ".new").rename(marker)
-                wait_until(lambda: False)
+                wait_to_be_killed(marker)
             yield row
         assert not waiting, "there were too few rows"
 
-    def wait_until(condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + SECONDS
-        while not condition():
-            if time.monotonic() > deadline:
-                raise TimeoutError("nothing has happened")
-            time.sleep(0.05)
-
     return step
+
+
+def wait_to_be_killed(marker: str) -> None:
+    """Wait, and name the process to kill in the marker: this process is the child of a child of the executor."""
+    status = Path(f"/proc/{os.getppid()}/stat").read_text()
+    Path(marker + ".new").write_text(status.rpartition(")")[2].split()[1])
+    Path(marker + ".new").rename(marker)
+    wait_until(lambda: False)
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + SECONDS
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError("nothing has happened")
+        time.sleep(0.05)
+
+
+def pipeline(journals: str, out: str, marker: str) -> int:
+    """Run the pipeline; the number of records. The first attempt of a task waits after it has written its files."""
+    from logwright.pipeline import Settings, job
+    from logwright.pipeline.run import run
+
+    class PausingReader(job.IngestReader):
+        def read(self, partition: Any) -> Iterator[tuple[bytes]]:
+            from pyspark import TaskContext
+
+            context = TaskContext.get()
+            assert context is not None
+            for row in super().read(partition):
+                if context.partitionId() == 1 and context.attemptNumber() == 0:
+                    wait_to_be_killed(marker)
+                yield row
+
+    class PausingSource(job.IngestSource):
+        def reader(self, schema: Any) -> PausingReader:
+            return PausingReader(self.options["assignment"], self.options["works"])
+
+    with mock.patch.object(job, "IngestSource", PausingSource):
+        return run(Settings(journals, out, split_bytes=2000, local_bytes=1), spark).records
 
 
 if __name__ == "__main__":
@@ -103,5 +133,5 @@ if __name__ == "__main__":
         spark_sql_session_timeZone="UTC",
         **json.loads(settings),
     )
-    serve({"where": where, "read": read, "stream": stream, "write": write})
+    serve({"where": where, "read": read, "stream": stream, "write": write, "pipeline": pipeline})
     spark.stop()

@@ -304,7 +304,7 @@ def pieces(buffer, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count):
     return found, Run(buffer, start, position, count - following)
 
 
-def turns(buffer, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count):
+def checkpoints(buffer, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count):
     cdef View view = View(buffer)
     cdef Py_ssize_t position = start
     cdef Py_ssize_t at = start
@@ -536,8 +536,8 @@ cdef int c_gather(
     return answer
 
 
-cdef class Gatherer(ColumnBuilder):
-    """The records of many ranges as the columns of one batch; see codec.Gatherer."""
+cdef class BatchBuilder(ColumnBuilder):
+    """The records of many ranges as the columns of one batch; see codec.BatchBuilder."""
 
     cdef Room _room
 
@@ -589,9 +589,9 @@ def columns(
     check_count(start, stop, count, HEAD_BYTES)
     if c_count_data(view.data, &at, stop, count, &data_bytes) < 0:
         raise not_walked(at)
-    gatherer = Gatherer(want, count, data_bytes)
-    gatherer.add(buffer, start, stop, count, segment, base)
-    return gatherer.take()
+    builder = BatchBuilder(want, count, data_bytes)
+    builder.add(buffer, start, stop, count, segment, base)
+    return builder.take()
 
 
 # --- building what will be written ----------------------------------------------------------------------------------

@@ -220,7 +220,7 @@ def pieces(buffer: Buffer, start: int, stop: int, count: int) -> tuple[list[tupl
 
     For each checkpoint: the data before it, `checked`, `current`; and then the data after the last one.
     """
-    rows, positions, checked, current = turns(buffer, start, stop, count)
+    rows, positions, checked, current = checkpoints(buffer, start, stop, count)
     found: list[tuple[Run, int, int]] = []
     following = 0
     for row, position, *pair in zip(rows, positions, checked, current, strict=True):
@@ -229,7 +229,9 @@ def pieces(buffer: Buffer, start: int, stop: int, count: int) -> tuple[list[tupl
     return found, Run(buffer, start, spans(buffer, start, stop, count - following)[-1], count - following)
 
 
-def turns(buffer: Buffer, start: int, stop: int, count: int) -> tuple[array[int], array[int], array[int], array[int]]:
+def checkpoints(
+    buffer: Buffer, start: int, stop: int, count: int
+) -> tuple[array[int], array[int], array[int], array[int]]:
     """The checkpoints among the `count` records of a walked range, for a replay.
 
     For each: the number of records before it, its position, `checked`, `current`.
@@ -369,7 +371,7 @@ _LAYOUT: Final = (
 )
 
 
-class Gatherer(ColumnBuilder[Columns]):
+class BatchBuilder(ColumnBuilder[Columns]):
     """Collects the records of many walked ranges as the columns of one batch.
 
     It has a fixed capacity of rows and of bytes of data; `add` takes what fits, `take` returns the columns. `allocate`
@@ -418,9 +420,9 @@ def columns(
 ) -> Columns:
     """The `count` records of a walked range as columns; `base` is where the buffer begins in its file."""
     data_bytes = sum(map(len, payloads(buffer, start, stop, count)))
-    gatherer = Gatherer(want, count, data_bytes)
-    gatherer.add(buffer, start, stop, count, segment, base)
-    return gatherer.take()
+    builder = BatchBuilder(want, count, data_bytes)
+    builder.add(buffer, start, stop, count, segment, base)
+    return builder.take()
 
 
 # --- building what will be written ----------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ else:
     from . import _kernel
 
 AppendBuffer = _kernel.AppendBuffer
-Gatherer = _kernel.Gatherer
+BatchBuilder = _kernel.BatchBuilder
 Run = _kernel.Run
 check_columns = _kernel.check_columns
 columns = _kernel.columns
@@ -24,5 +24,5 @@ payloads = _kernel.payloads
 pieces = _kernel.pieces
 records = _kernel.records
 spans = _kernel.spans
-turns = _kernel.turns
+checkpoints = _kernel.checkpoints
 walk = _kernel.walk

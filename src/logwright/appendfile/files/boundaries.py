@@ -151,7 +151,7 @@ class Seen:
     is_exact: bool = True
 
     def note(self, chunk: Chunk) -> None:
-        rows, _, checked, current = chunk.turns()
+        rows, _, checked, current = chunk.checkpoints()
         following = 0
         for row, *pair in zip(rows, checked, current, strict=True):
             if row > following:

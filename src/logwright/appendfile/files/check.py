@@ -54,7 +54,7 @@ class _Order:
 
     def note(self, item: Chunk) -> None:
         """Note the last checkpoint of a chunk."""
-        _, _, checked, current = item.turns()
+        _, _, checked, current = item.checkpoints()
         if checked:
             self.pair, self.is_exact, self.is_known = (checked[-1], current[-1]), True, True
 
@@ -209,7 +209,7 @@ def _named_items(reader: Reader, source: JournalFile, file: File) -> Iterator[Ch
 
 def _note(reader: Reader, look: _Survey, item: Chunk) -> None:
     starts = item.starts()
-    _, _, checked, current = item.turns()
+    _, _, checked, current = item.checkpoints()
     if checked:
         look.pair = (checked[-1], current[-1])
     look.records += item.count

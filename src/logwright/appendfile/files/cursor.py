@@ -101,11 +101,6 @@ class Chunk(FileChunk):
     """
 
     source: JournalFile
-    data: memoryview
-    start: int
-    stop: int
-    position: int
-    count: int
     pair: tuple[int, int] | None
 
     @property
@@ -121,11 +116,11 @@ class Chunk(FileChunk):
     def has_data(self) -> bool:
         """Whether there is data among the records."""
         only_checkpoints = self.stop - self.start == self.count * CHECKPOINT_BYTES  # or data of the same size
-        return not only_checkpoints or len(self.turns()[0]) < self.count
+        return not only_checkpoints or len(self.checkpoints()[0]) < self.count
 
-    def turns(self) -> tuple[array[int], array[int], array[int], array[int]]:
-        """The checkpoints among the records: see `codec.turns`. Positions are those in the buffer."""
-        return kernel.turns(self.data, self.start, self.stop, self.count)
+    def checkpoints(self) -> tuple[array[int], array[int], array[int], array[int]]:
+        """The checkpoints among the records: see `codec.checkpoints`. Positions are those in the buffer."""
+        return kernel.checkpoints(self.data, self.start, self.stop, self.count)
 
     def _part(self, starts: Any, first: int, last: int) -> Self | None:
         part = FileChunk._part(self, starts, first, last)
@@ -235,7 +230,7 @@ class Cursor:
             self.pair, self._most = PAIR.unpack_from(room, HEADER_BYTES), 1
         if self.pair != (pair[0], pair[1]):
             self.pair, self._most, self._is_confirmed = (pair[0], pair[1]), 1, True
-        elif self._most > 1 and len(chunk.turns()[0]):
+        elif self._most > 1 and len(chunk.checkpoints()[0]):
             self._most = 1
         self.position += end
         return chunk
@@ -257,7 +252,7 @@ class Cursor:
             return self.limit() == 0 and not self.source.is_newest and not self.source.ends_last
         return have >= HEADER_BYTES and room[0] != CHECKPOINT
 
-    def go_on(self, position: int, pair: tuple[int, int] | None, most: int = MAX_CHECKPOINTS) -> None:
+    def continue_at(self, position: int, pair: tuple[int, int] | None, most: int = MAX_CHECKPOINTS) -> None:
         """Continue after damage. `most` is how much larger the ids of the next checkpoint may be than `pair`."""
         self.position = self.begin = position
         self._reach = _FIRST_BYTES
@@ -296,7 +291,7 @@ class Cursor:
         while position < size:
             window = self.file.read_at(position, min(reach, size - position))
             stop, count, ending, _ = kernel.walk(window, 0, len(window), 0, -1, True)
-            _, turned, checked, current = kernel.turns(window, 0, stop, count)
+            _, turned, checked, current = kernel.checkpoints(window, 0, stop, count)
             if turned:
                 is_proven = self.segment <= current[0] <= self.segment + 1
                 if self.pair is not None and self._most == 1:
@@ -409,6 +404,10 @@ def find_way(cursor: Cursor) -> Way:
     search = cursor.following - begin
     if last is not None and data[last] == DATA and cursor.following == at:
         search = last + HEADER_BYTES
+    elif last is not None and cursor.following == at and cursor.refused is None and checkpoint is not None:
+        # The ids before may have lost bytes, so that the next record begins in them. At the end of the file a place in
+        # them would only make the records that lead there ambiguous, and they must not be cut off.
+        search = at - begin - HEADER_BYTES + 1
     start, count = kernel.find_chain(data, search, end - begin, *likely)
     if checkpoint is None and count == 0 and last is not None and cursor.refused is None:
         # The record before may have lost bytes, so that the next one begins in its header or at its end.
@@ -426,7 +425,7 @@ def find_way(cursor: Cursor) -> Way:
         start, count = end - begin, 0
     if checkpoint is None and count == 0 and not kind and (by_size := _way_by_size(cursor, size)) is not None:
         return by_size._replace(last=None if last is None else begin + last)
-    turned = kernel.turns(data, start, end - begin, count)[1]
+    turned = kernel.checkpoints(data, start, end - begin, count)[1]
     first = begin + turned[0] if turned else checkpoint
     is_whole = cursor.refused is not None and begin + start == at + CHECKPOINT_BYTES
     return Way(begin + start, count, end, first, None if last is None else begin + last, kind, is_whole)
@@ -553,7 +552,7 @@ def walk_to_checkpoint(file: File, start: int, size: int) -> tuple[int, int, tup
     while position < size:
         window = file.read_at(position, min(reach, size - position))
         stop, count, ending, _ = kernel.walk(window, 0, len(window), 0, -1, True)
-        rows, turned, checked, current = kernel.turns(window, 0, stop, count)
+        rows, turned, checked, current = kernel.checkpoints(window, 0, stop, count)
         if turned:
             return position + turned[0], records + rows[0], (checked[0], current[0])
         is_at_end = position + len(window) == size or reach == MAX_RECORD_BYTES > stop == 0
@@ -583,7 +582,7 @@ def take_way(cursor: Cursor, way: Way) -> tuple[Damage, bool]:
     damage = Damage(cursor.source.name, start, resumed, cursor.reason, way.kind or _kind(cursor, way))
     if resumed < way.end or way.checkpoint is not None:
         pair = cursor.pair if resumed == way.start and way.kind != "gap" else None
-        cursor.go_on(resumed, pair, 2 if way.is_whole else MAX_CHECKPOINTS)
+        cursor.continue_at(resumed, pair, 2 if way.is_whole else MAX_CHECKPOINTS)
         return damage, True
     cursor.position = way.end
     return damage, False

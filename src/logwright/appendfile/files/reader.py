@@ -19,12 +19,13 @@ from ...core.format import Located
 from ...core.io.disk import REAL_DISK, Disk, File
 from ...core.read.chunk_reader import FilesReader
 from ...core.read.chunk_reader import located as located_in
-from ...core.read.report import Progress, Report, Summary
+from ...core.read.report import Progress
 from ...errors import HistoryUnavailable, NotFound, WrongUse
 from ..bytes import kernel
 from ..bytes.layout import LOCK_NAME, file_name, parse_name
 from ..bytes.records import Record
 from ..model.replay import Segment, Segments, difference
+from . import check
 from .boundaries import GenerationEnd, lost_end
 from .cursor import Chunk, Cursor, judge
 from .files import POSITION_BITS, Files, JournalFile, Listing, list_files, note_losses, wrong_names
@@ -45,15 +46,8 @@ class Reader(FilesReader[Chunk, JournalFile, Record]):
     part_name = "journal"
     row_fields = ROW_FIELDS
 
-    def summarize(self) -> Summary:
-        from .check import summarize
-
-        return summarize(self)
-
-    def verify(self, *, progress: Progress | None = None) -> Report:
-        from .check import verify
-
-        return verify(self, progress=progress)
+    summarize = check.summarize
+    verify = check.verify
 
     def __init__(self, path: Path | str, *, disk: Disk = REAL_DISK) -> None:
         self.path = Path(path)
@@ -136,7 +130,7 @@ class Reader(FilesReader[Chunk, JournalFile, Record]):
             self._begin_file(files, source, parts, "dropmalformed")
             for item in self.file_chunks(source, files.file(source), None, None, "permissive"):
                 if not isinstance(item, Damage):
-                    for pair in zip(*item.turns()[2:], strict=True):
+                    for pair in zip(*item.checkpoints()[2:], strict=True):
                         parts.turn(*pair)
                 elif item.kind != "torn_tail":
                     parts.lose()

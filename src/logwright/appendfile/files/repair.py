@@ -117,7 +117,7 @@ class _Salvage(PiecesSalvage):
         cursor = self.ids.cursor(self.file, self.reader.disk)
         while True:
             while (chunk := cursor.read()) is not None:
-                pairs += map(Pair, *chunk.turns()[2:])
+                pairs += map(Pair, *chunk.checkpoints()[2:])
             if cursor.ending == codec.CLEAN:
                 self.pieces.append(Span(start, self._lose_end(cursor.begin, pairs[-1])))
                 return
@@ -143,10 +143,10 @@ class _Salvage(PiecesSalvage):
             restored = self._restored_from(pairs[-1], way) if stopped == 0 else None
             if restored is not None:
                 end, goes_on, is_one, least = restored, restored < self.size, False, 0
-                cursor.go_on(end, pairs[-1])
+                cursor.continue_at(end, pairs[-1])
             elif stopped == 0 and pairs[-1] is None and way.start < way.end:
                 end, goes_on, is_one, least = way.end, way.checkpoint is not None, False, 0
-                cursor.go_on(end, None)
+                cursor.continue_at(end, None)
             elif way.start < stopped and way.last is not None:
                 stopped, end, suspect, goes_on = way.last, way.start, None, True
                 is_one, least = False, 1
@@ -155,7 +155,7 @@ class _Salvage(PiecesSalvage):
                     if stopped == 0:
                         pairs[-1], least = pairs[-1] or removed, 0
                         self._restore_head(pairs[-1] or removed)
-                cursor.go_on(end, pairs[-1])
+                cursor.continue_at(end, pairs[-1])
             elif damage.kind != "torn_tail" and not way.is_whole:
                 whole, before = self._without_zeros(begin, stopped)
                 if whole < stopped:
@@ -281,9 +281,9 @@ class _Salvage(PiecesSalvage):
         after = self._pair_after() if checkpoint is None else self._pair_at(checkpoint)
         if before is not None and after is not None and before.steps_to(after) > MAX_CHECKPOINTS:
             after = None  # these ids are wrong
-        turns = 0 if before is None or after is None else before.steps_to(after)
-        least = max(least, turns - 1)
-        last = before if turns <= (checkpoint is not None) else after
+        checkpoints = 0 if before is None or after is None else before.steps_to(after)
+        least = max(least, checkpoints - 1)
+        last = before if checkpoints <= (checkpoint is not None) else after
         what, fields = self._described(self.source.file_id, before, last if before else after, suspect)
         if most is not None and most < least:
             most = None
@@ -440,7 +440,7 @@ def _contents(disk: Disk, source: JournalFile) -> _Contents | None:
         cursor = Cursor(file, source, CHECKPOINT_BYTES, pair=hint, end=size)
         last = Pair(*hint)
         while (chunk := cursor.read()) is not None:
-            *_, checked, current = chunk.turns()
+            *_, checked, current = chunk.checkpoints()
             if checked:
                 last = Pair(checked[-1], current[-1])
         return _Contents(size, Pair(*hint), last) if cursor.ending == codec.CLEAN else None

@@ -101,7 +101,7 @@ class _Journal:
                 yield from self._read_held(files, choice)
                 before: JournalFile | None = None
                 for _, source, _ in self._reader.files_between(files, self._number, None):
-                    yield from self._tell_gap(before, source, mode)
+                    yield from self._report_gap(before, source, mode)
                     if self._number <= source.first_number:
                         yield from self._reader.report_names(source, mode)
                     file = files.file(source)
@@ -135,7 +135,7 @@ class _Journal:
         yield from self._given(source, chunks, choice)
         self._number = source.first_number + (1 << POSITION_BITS)
 
-    def _tell_gap(self, before: JournalFile | None, source: JournalFile, mode: Mode) -> Iterator[Damage]:
+    def _report_gap(self, before: JournalFile | None, source: JournalFile, mode: Mode) -> Iterator[Damage]:
         """Report a gap if files between the preceding file and this one were removed before they were read."""
         if source.first_number <= self._number:
             return

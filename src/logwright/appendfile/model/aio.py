@@ -91,10 +91,10 @@ class Appended:
     def close(self) -> None:
         """Nothing is held."""
 
-    def _step(self, go_on: Callable[[Generator[Any, Any, None]], Any]) -> Any:
+    def _step(self, resume: Callable[[Generator[Any, Any, None]], Any]) -> Any:
         task = asyncio.current_task()
         steps = self._steps.pop(task, None) or self.__await__()
-        found = go_on(steps)
+        found = resume(steps)
         self._steps[task] = steps  # unless it has ended, which raises
         return found
 
@@ -436,7 +436,7 @@ class AsyncRecovery(AsyncIterator[Segment]):
     def _after_step(self, _: asyncio.Future[None]) -> None:
         if self._ended and not self._shut:
             self._shut = True
-            self._thread.submit(self._recovery.let_go)  # no one waits for that
+            self._thread.submit(self._recovery.free_old_files)  # no one waits for that
             self._thread.shutdown(wait=False)
 
     async def aclose(self) -> None:
@@ -448,4 +448,4 @@ class AsyncRecovery(AsyncIterator[Segment]):
 
     def _leave(self) -> None:
         self._thread.shutdown()
-        self._recovery.let_go()
+        self._recovery.free_old_files()

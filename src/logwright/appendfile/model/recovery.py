@@ -75,14 +75,14 @@ class Recovery(Iterator[Segment]):
                 return segment
             found = self.step()
             if found is None:
-                self.let_go()
+                self.free_old_files()
                 raise StopIteration
             self._ready = iter(found)
 
     def step(self) -> list[Segment] | None:
         """The segments that the next part of a file completes, perhaps none; None at the end.
 
-        The caller calls `let_go` then. After an error the old files stay, and each call raises it again.
+        The caller calls `free_old_files` then. After an error the old files stay, and each call raises it again.
         """
         if self._error is not None:
             raise self._error
@@ -92,7 +92,7 @@ class Recovery(Iterator[Segment]):
             self._error = error
             raise
 
-    def let_go(self) -> None:
+    def free_old_files(self) -> None:
         """Let the system have the space of the old files, which may take it as long as all of the walk."""
         while self._held:
             with contextlib.suppress(LogwrightError):  # they are gone all the same
@@ -104,7 +104,7 @@ class Recovery(Iterator[Segment]):
         try:
             self._finish()
         except BaseException:
-            self.let_go()
+            self.free_old_files()
             raise
 
     def _each_of(self, files: list[JournalFile]) -> Iterator[list[Segment]]:
@@ -153,7 +153,7 @@ class Recovery(Iterator[Segment]):
         try:
             gap = self._lost_end(cursor, parts) if start == 0 else None
             if gap is not None:
-                self._tell(gap)
+                self._report(gap)
                 parts.lose()
             while cursor.position - start < _STEP_BYTES:
                 chunk = cursor.read()
@@ -165,7 +165,7 @@ class Recovery(Iterator[Segment]):
                 damage, goes_on = judge(cursor)
                 if damage is None:
                     return False
-                self._tell(damage)
+                self._report(damage)
                 parts.lose()
                 if not goes_on:
                     return False
@@ -179,7 +179,7 @@ class Recovery(Iterator[Segment]):
             return self._earlier.lost_end(cursor.file, cursor.source)
         return lost_end(cursor.file, cursor.source, parts.pair, is_exact=parts.is_exact)
 
-    def _tell(self, damage: Damage) -> None:
+    def _report(self, damage: Damage) -> None:
         if damage.kind == "torn_tail":
             logger.warning("%s: left out", damage)
         elif self.mode == "failfast":
@@ -201,7 +201,7 @@ class Recovery(Iterator[Segment]):
         forget_done(writer.disk, writer.directory)
 
     def _hold(self) -> None:
-        """Hold the old files open: then removing them takes away their names, and `let_go` the rest."""
+        """Hold the old files open: then removing them takes away their names, and `free_old_files` the rest."""
         writer = self._writer
         with contextlib.suppress(LogwrightError):  # nothing depends on it
             if writer.disk.free_bytes(writer.directory) >= _ROOM_BYTES:

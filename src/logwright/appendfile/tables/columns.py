@@ -153,7 +153,7 @@ _OF_FILES: Final[dict[str, Callable[[Chunk], Any]]] = {
 """Columns that all records of a file have in common."""
 
 
-class Collector(GatheringCollector[Chunk, kernel.Gatherer]):
+class Collector(GatheringCollector[Chunk, kernel.BatchBuilder]):
     """Makes record batches of about `batch_bytes` out of chunks."""
 
     def __init__(
@@ -164,9 +164,9 @@ class Collector(GatheringCollector[Chunk, kernel.Gatherer]):
         self._losses: list[tuple[Lost, int]] = []
         """The segments that have lost records in the file of rows that were gathered, and how many rows those are."""
 
-    def _gather(self, gatherer: kernel.Gatherer, chunk: Chunk, position: int, left: int) -> tuple[int, int]:
+    def _gather(self, builder: kernel.BatchBuilder, chunk: Chunk, position: int, left: int) -> tuple[int, int]:
         segment = chunk.segment if position == chunk.start else self._segment
-        position, added, self._segment = gatherer.add(chunk.data, position, chunk.stop, left, segment, chunk.base)
+        position, added, self._segment = builder.add(chunk.data, position, chunk.stop, left, segment, chunk.base)
         self._losses.append((chunk.source.lost + chunk.source.damaged, added))
         return position, added
 
@@ -179,14 +179,16 @@ class Collector(GatheringCollector[Chunk, kernel.Gatherer]):
             given = {**given, "lost": _lost(columns, losses)}
         return to_batch(columns, self.schema, given)
 
-    def _begin(self, chunk: Chunk, position: int, left: int) -> kernel.Gatherer:
+    def _begin(self, chunk: Chunk, position: int, left: int) -> kernel.BatchBuilder:
         if not self._want & codec.PAYLOADS:
-            return kernel.Gatherer(self._want, self._rows_of(0), 0, allocate)
+            return kernel.BatchBuilder(self._want, self._rows_of(0), 0, allocate)
         sampled = min(left, SAMPLE_ROWS)
         sample = kernel.columns(chunk.data, position, chunk.stop, sampled, 0, codec.PAYLOADS)
         data_bytes = (0 if sample.data is None else len(sample.data)) / sampled
         rows = self._rows_of(data_bytes)
-        return kernel.Gatherer(self._want, rows, self._most_bytes(rows, data_bytes, chunk.stop - position), allocate)
+        return kernel.BatchBuilder(
+            self._want, rows, self._most_bytes(rows, data_bytes, chunk.stop - position), allocate
+        )
 
 
 # --- batches to columns -----------------------------------------------------------------------------------------------

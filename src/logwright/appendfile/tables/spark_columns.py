@@ -13,17 +13,18 @@ aside by a recovery. It is null beyond 63 bits.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar, Final
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import PurePosixPath
+from typing import Any, ClassVar, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...core.arrow.columns import bytes_of, left_out, signed
 from ...core.arrow.spark_columns import OwnColumns, details, number_detail, sizes
-from ...core.read.columns import BATCH_BYTES
 from ...errors import WrongUse
 from ..bytes.codec import Columns
+from ..bytes.layout import RECOVERY_DIRECTORY, parse_boundary
 from . import columns
 from .columns import from_arrow
 
@@ -53,6 +54,8 @@ _WRITTEN: Final = ("data",)
 class RecordColumns(OwnColumns):
     """The columns of data and checkpoints."""
 
+    make_schema = columns.schema
+    make_collector = columns.Collector
     typed = TYPED
     key = "segment"
     contents = ("data",)
@@ -62,18 +65,11 @@ class RecordColumns(OwnColumns):
         "data": pa.binary(),
         "checked": pa.uint64(),
         "current": pa.uint64(),
+        "generation": pa.uint64(),
     }
-    json_ignored = ("segment", "generation")
+    json_ignored = ("segment",)
     own = _OWN
     made_from = _SOURCES
-
-    def schema(self, names: Sequence[str] | None = None, *, sharded: bool = False) -> pa.Schema:
-        return columns.schema(names, sharded=sharded)
-
-    def collector(
-        self, names: Sequence[str] | None = None, *, sharded: bool = False, batch_bytes: int = BATCH_BYTES
-    ) -> columns.Collector:
-        return columns.Collector(names, sharded=sharded, batch_bytes=batch_bytes)
 
     def column(self, batch: pa.RecordBatch, name: str) -> pa.Array | None:
         """One column for Spark out of a batch of `columns.py`; None for what a record does not have."""
@@ -95,14 +91,23 @@ class RecordColumns(OwnColumns):
     def check(self, batch: pa.RecordBatch) -> None:
         columns.from_arrow(batch)
 
-    def as_messages(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        return columns.as_messages(batch)
+    def json_rows(self) -> Callable[[Mapping[str, Any]], Sequence[Mapping[str, Any]]]:
+        """With the generation, by the file: records that wait for a recovery are of another one than the current."""
+        return lambda fields: [{**fields, "generation": _generation(fields["file"])} if "file" in fields else fields]
+
+    as_messages = staticmethod(columns.as_messages)
 
     def left_out(self, messages: pa.RecordBatch) -> dict[str, int]:
         return left_out(messages, "key", "type", "time", "expiry")
 
 
 COLUMNS: Final = RecordColumns()
+
+
+def _generation(file: Any) -> int | None:
+    """The generation of the records of a file; None for the current one."""
+    directory, _, boundary = PurePosixPath(str(file)).parent.as_posix().rpartition("/")
+    return parse_boundary(boundary) if directory == RECOVERY_DIRECTORY else None
 
 
 def _detail(batch: pa.RecordBatch) -> pa.Array:

@@ -23,10 +23,10 @@ from ..arguments import Decorated, options
 from ..output import format_size, inform, print_json, print_line, warn
 
 
-def security_options(default_port: int) -> Callable[[Decorated], Decorated]:
+def security_options(default_port: int, *, metrics: bool = True) -> Callable[[Decorated], Decorated]:
     """`--listen --tls-certificate --tls-key --client-authority --tokens --insecure --metrics`; see `protection_of`."""
     file = click.Path(path_type=Path)
-    return options(
+    given: list[Callable[[Any], Any]] = [
         click.option(
             "--listen",
             metavar="HOST:PORT",
@@ -53,10 +53,11 @@ def security_options(default_port: int) -> Callable[[Decorated], Decorated]:
             is_flag=True,
             help="Allow an address beyond loopback without TLS or without tokens and certificates.",
         ),
-        click.option(
-            "--metrics", metavar="HOST:PORT", help="Serve Prometheus metrics there: GET /metrics, plain HTTP."
-        ),
-    )
+    ]
+    if metrics:
+        about = "Serve Prometheus metrics there: GET /metrics, plain HTTP."
+        given.append(click.option("--metrics", metavar="HOST:PORT", help=about))
+    return options(*given)
 
 
 def protection_of(

@@ -26,7 +26,7 @@ _OTHER_FILES: Final = 400
 """File descriptors besides those of clients and queues, such as clients in a TLS handshake."""
 _OF_ALL_QUEUES: Final = (
     *("max_items", "max_bytes", "discard_old_when_full", "max_age", "max_memory_bytes"),
-    *("expire_to", "max_attempts"),
+    *("expire_to", "max_attempts", "retry_delay", "max_retry_delay", "id_window", "max_ids"),
 )
 
 
@@ -76,6 +76,22 @@ _queue_options = options(
     click.option(
         "--max-attempts", metavar="N", type=int, help="Move an item that was put back this often to QUEUE_parked."
     ),
+    click.option(
+        "--retry-delay",
+        metavar="SECONDS",
+        type=float,
+        help="How long an item that was put back waits; twice as long after each further attempt.",
+    ),
+    click.option(
+        "--max-retry-delay", metavar="SECONDS", type=float, help="The longest of these delays.  [default: 3600]"
+    ),
+    click.option(
+        "--id-window",
+        metavar="SECONDS",
+        type=float,
+        help="How long a set with an id that was used adds nothing.  [default: 3600]",
+    ),
+    click.option("--max-ids", metavar="N", type=int, help="The most ids that are remembered.  [default: 100000]"),
     click.option(
         "--queues",
         "named",

@@ -58,10 +58,10 @@ def _opened(source: Source, format: str | None, disk: Disk) -> tuple[Any, Format
 
 
 class Batches(Iterator[pa.RecordBatch]):
-    """The record batches of a journal, one after the other, and what was met on the way.
+    """The record batches of a journal in order, and what was found while reading.
 
     `damages` is what was skipped in the mode `permissive`, `torn_tails` the incomplete ends that crashes left, `losses`
-    what the journal was known to have lost before, `rows` how many rows were given out so far.
+    what the journal was known to have lost before, `rows` the number of rows returned so far.
     """
 
     def __init__(self, schema: pa.Schema, losses: Sequence[Loss] = ()) -> None:
@@ -78,7 +78,7 @@ class Batches(Iterator[pa.RecordBatch]):
         return batch
 
     def close(self) -> None:
-        """Close the files, without going to the end."""
+        """Close the files before the end."""
         close = getattr(self._batches, "close", None)
         if close is not None:
             close()
@@ -103,8 +103,8 @@ def batches(
     """The records of a journal as record batches of about `batch_bytes`; `columns` are names, in the order wanted.
 
     `start` <= number < `stop` chooses records by their number, which for sej is the offset. `from_time` and `to_time`
-    (nanoseconds since the epoch) choose a stretch of the journal: from the first record that is not earlier than the
-    one, up to the first that is not earlier than the other. Below a sharded root both hold in each shard.
+    (nanoseconds since the epoch) choose a range of the journal: from the first record that is not earlier than
+    `from_time` up to the first that is not earlier than `to_time`. Below a sharded root both hold in each shard.
     """
     check_mode(mode)
     reader, found = _opened(source, format, disk)

@@ -2,7 +2,7 @@
 
 To read, a format declares its columns (`chosen_schema`), makes arrays of decoded buffers (`fixed_array`,
 `binary_array`), and batches of chunks of any size (`GatheringCollector`, or `JoiningCollector` if its kernel has no
-gatherer). To write, it takes columns from Arrow data (`column_of`, `bytes_of`, `numbers_of`, `times_of`, `kinds_of`),
+builder). To write, it takes columns from Arrow data (`column_of`, `bytes_of`, `numbers_of`, `times_of`, `kinds_of`),
 in windows (`fitting`).
 
 Buffers are shared with Arrow without copying if the types fit. A batch holds less than 2 GiB of bytes in a column,
@@ -13,13 +13,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...errors import TooLarge, WrongUse
+from ..bytes.compiled import COMPILED
 from ..io.file_names import printed
+
+if TYPE_CHECKING or not COMPILED:
+    from ..bytes import division as _division
+else:
+    from ..bytes import _division
 
 MAX_BATCH_BYTES: Final = 1 << 30
 MAX_COLUMN_BYTES: Final = 2**31 - 1
@@ -131,6 +137,39 @@ def repeated(runs: list[tuple[Any, int]], kind: pa.DataType = NAMES) -> pa.Array
     return pa.DictionaryArray.from_arrays(indices, pa.array(map(printed, places), pa.string()))
 
 
+def without_dictionaries(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Rows in the types of a schema that differs from theirs at most in dictionaries of texts."""
+    columns = [each.cast(pa.string()) if pa.types.is_dictionary(each.type) else each for each in rows.columns]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def constant(value: str | None, rows: int) -> pa.DictionaryArray:
+    """The same text, or null, in all rows."""
+    if value is None:
+        return pa.nulls(rows, NAMES)  # dictionaries that contain null cannot be unified
+    return pa.DictionaryArray.from_arrays(zeros(rows), pa.array([value], pa.string()))
+
+
+_zeros = pa.array([], pa.int32())
+
+
+def zeros(count: int) -> pa.Array:
+    """`count` zeros; batches share the memory."""
+    global _zeros
+    if len(_zeros) < count:
+        _zeros = pa.repeat(pa.scalar(0, pa.int32()), count)
+    return _zeros.slice(0, count)
+
+
+def numbered(counts: Sequence[int]) -> pa.Array:
+    """The numbers 0, 1, …: each n in the next `counts[n]` rows."""
+    filled = [number for number, count in enumerate(counts) if count]  # a run of no rows is no run to Arrow
+    if not filled:
+        return pa.array([], pa.int32())
+    ends = pa.array(accumulate(counts[number] for number in filled), pa.int32())
+    return pc.run_end_decode(pa.RunEndEncodedArray.from_arrays(ends, pa.array(filled, pa.int32())))
+
+
 # --- chunks to batches ------------------------------------------------------------------------------------------------
 
 
@@ -151,7 +190,7 @@ class Chunk(Protocol):
     def file(self) -> str: ...
 
 
-class Gatherer(Protocol):
+class BatchBuilder(Protocol):
     """The object of a kernel that collects the records of one batch."""
 
     count: int
@@ -161,14 +200,14 @@ class Gatherer(Protocol):
 
 A = TypeVar("A")
 C = TypeVar("C", bound=Chunk)
-G = TypeVar("G", bound=Gatherer)
+G = TypeVar("G", bound=BatchBuilder)
 
 
 class GatheringCollector(Generic[C, G]):
     """Makes record batches of about `batch_bytes` from chunks of any size, copying bytes once.
 
     `want` says what the kernel decodes for a column, `row_bytes` the least number of bytes of a row in it. The columns
-    in `common` have one item for all records of a chunk. A subclass has `_begin`, which makes a gatherer, `_gather`,
+    in `common` have one item for all records of a chunk. A subclass has `_begin`, which makes a builder, `_gather`,
     which adds to it, `_common_item` and `_to_batch`.
     """
 
@@ -187,16 +226,16 @@ class GatheringCollector(Generic[C, G]):
             self._want |= want.get(name, 0)
         self._row_bytes = sum(row_bytes[name] for name in schema.names)
         self._batch_bytes = batch_bytes
-        self._gatherer: G | None = None
+        self._builder: G | None = None
         self._runs: dict[str, list[tuple[Any, int]]] = {name: [] for name in schema.names if name in common}
 
     # --- implemented by a format ------------------------------------------------------------------------------------
 
     def _begin(self, chunk: C, position: int, left: int) -> G:
-        """A gatherer whose size is estimated from the next records. A wrong estimate only makes a smaller batch."""
+        """A builder whose size is estimated from the next records. A wrong estimate only makes a smaller batch."""
         raise NotImplementedError
 
-    def _gather(self, gatherer: G, chunk: C, position: int, left: int) -> tuple[int, int]:
+    def _gather(self, builder: G, chunk: C, position: int, left: int) -> tuple[int, int]:
         """Add the records from a position on, as many as fit. Returns the position of the rest and the number added."""
         raise NotImplementedError
 
@@ -214,9 +253,9 @@ class GatheringCollector(Generic[C, G]):
         """Take the records of a chunk; the batches that became full."""
         position, left = chunk.start, chunk.count
         while left:
-            if self._gatherer is None:
-                self._gatherer = self._begin(chunk, position, left)
-            position, added = self._gather(self._gatherer, chunk, position, left)
+            if self._builder is None:
+                self._builder = self._begin(chunk, position, left)
+            position, added = self._gather(self._builder, chunk, position, left)
             left -= added
             for name, runs in self._runs.items():
                 if added:
@@ -226,13 +265,13 @@ class GatheringCollector(Generic[C, G]):
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         """The last batch, if any rows are left."""
-        gatherer, self._gatherer = self._gatherer, None
-        if gatherer is None or not gatherer.count:
+        builder, self._builder = self._builder, None
+        if builder is None or not builder.count:
             return
         given = {name: repeated(runs, self.schema.field(name).type) for name, runs in self._runs.items()}
         for runs in self._runs.values():
             runs.clear()
-        yield self._to_batch(gatherer.take(), given)
+        yield self._to_batch(builder.take(), given)
 
     def _rows_of(self, item_bytes: float) -> int:
         """The number of rows in a batch if each has `item_bytes` besides its fixed columns."""
@@ -454,6 +493,11 @@ def times_of(name: str, array: pa.Array, unit: str) -> pa.Array:
 
 def floored(exact: pa.Array, factor: int) -> pa.Array:
     """Integers divided by a factor and rounded down, also negative ones."""
+    if COMPILED and factor == 1000 and exact.offset == 0:
+        validity, numbers = exact.buffers()
+        result = pa.allocate_buffer(len(exact) * 8)
+        _division.floor_thousandths(b"" if numbers is None else numbers, result, len(exact))
+        return pa.Array.from_buffers(pa.int64(), len(exact), [validity, result])
     rounded = pc.divide(exact, factor)
     if not len(exact) or (pc.min(exact).as_py() or 0) >= 0:
         return rounded

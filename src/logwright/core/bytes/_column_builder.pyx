@@ -1,10 +1,10 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""ColumnBuilder: the base of every kernel's Gatherer, which puts records into the columns of one batch: see column_builder.py.
+"""ColumnBuilder: the base of every kernel's BatchBuilder, which puts records into the columns of one batch: see column_builder.py.
 
 A kernel has a struct of pointers, one for each column, NULL for those that were not requested, and a loop over records
 that releases the GIL:
 
-    cdef class Gatherer(ColumnBuilder):
+    cdef class BatchBuilder(ColumnBuilder):
         def __init__(self, want, rows, data_bytes, allocate=bytearray):
             self._begin(Columns(0), rows, {"data": data_bytes}, allocate)
             self._room.kinds = <uint8_t *>self._numbers(want & KINDS, "kinds", 1)

@@ -1,4 +1,4 @@
-"""ColumnBuilder: the base of every codec's Gatherer, which appends records to the columns of one batch.
+"""ColumnBuilder: the base of every codec's BatchBuilder, which appends records to the columns of one batch.
 
 Columns are plain buffers in native byte order, which Arrow uses without copying. A format declares them once, as
 `Numbers` and `Bytes`. Records of walked ranges are added row by row until one does not fit. `_column_builder.pyx` is

@@ -4,16 +4,17 @@ Where a format has no record numbers of its own, the number of a record is that 
 position in the file. The number of a file is the one in the name of the preceding file, 0 for the first: so a record
 keeps its number when the newest file is renamed, and when older files are removed.
 
-The dataclasses of a format derive from both classes and have the fields that are named here.
+The dataclasses of a format derive from both classes: its files have the fields of `NumberedFile`, and its chunks add
+fields to those of `FileChunk`.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, Protocol, Self, TypeAlias, cast
+from typing import Any, Final, Protocol, Self, TypeAlias
 
 from ..bytes.outcome import Damage
 
@@ -68,13 +69,12 @@ class NumberedFile:
         return self.timestamp is None
 
 
+@dataclass(slots=True)
 class FileChunk:
     """Whole records: `data[start:stop]` holds `count` of them, from `position` in the file on.
 
     A format adds fields, and `starts`. The buffer is valid until the reader is asked for the next chunk.
     """
-
-    __slots__ = ()
 
     source: Any
     data: Any
@@ -132,5 +132,4 @@ class FileChunk:
         if first >= last:
             return None
         begin, end = starts[first] - self.base, starts[last] - self.base
-        place = {"start": begin, "stop": end, "position": starts[first], "count": last - first}
-        return cast(Self, replace(cast(Any, self), **place))
+        return replace(self, start=begin, stop=end, position=starts[first], count=last - first)

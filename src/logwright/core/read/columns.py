@@ -53,15 +53,18 @@ class Columns(ABC):
         """A function that returns the rows of each record of `dump --json` in turn; none if it need not be written."""
         return lambda fields: [fields]
 
-    @abstractmethod
+    make_schema: ClassVar[Callable[..., pa.Schema]]
+    make_collector: ClassVar[Callable[..., Collector]]
+
     def schema(self, names: Sequence[str] | None = None, *, sharded: bool = False) -> pa.Schema:
         """The Arrow schema of these columns, in this order; of the default columns without names."""
+        return type(self).make_schema(names, sharded=sharded)
 
-    @abstractmethod
     def collector(
         self, names: Sequence[str] | None = None, *, sharded: bool = False, batch_bytes: int = BATCH_BYTES
     ) -> Collector:
         """Makes batches of these columns, of about `batch_bytes` each."""
+        return type(self).make_collector(names, sharded=sharded, batch_bytes=batch_bytes)
 
     @abstractmethod
     def sources(self, names: Sequence[str], *, sharded: bool) -> list[str]:

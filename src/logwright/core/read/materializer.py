@@ -23,10 +23,18 @@ if TYPE_CHECKING:
 
 
 class Rows(NamedTuple):
-    """Rows of a table, in the columns of its schema."""
+    """Rows of a table, in the columns of its schema. Texts may be dictionaries."""
 
     table: str
     batch: pa.RecordBatch
+
+
+class PartRows(NamedTuple):
+    """Rows of a table that are of several parts; `parts` has the number of the part of each row, in their order."""
+
+    table: str
+    batch: pa.RecordBatch
+    parts: pa.Array
 
 
 class Materializer(ABC):
@@ -68,12 +76,14 @@ class Continued:
     """Where a materializer continues: the state that was saved, and the directory for temporary files.
 
     `moment_ns` is the time of tables that show the state at a fixed time; None for the state after all records.
+    Without `has_records` the rows of the record table are not made.
     """
 
     part: str
     saved: pa.NativeFile | None
     scratch: Path
     moment_ns: int | None = None
+    has_records: bool = True
 
 
 class Materials(ABC):
@@ -98,3 +108,14 @@ class Materials(ABC):
     @abstractmethod
     def materializer(self, continued: Continued) -> Materializer:
         """Open a materializer for a part, at its beginning or where an earlier one was saved."""
+
+    @property
+    def is_joining(self) -> bool:
+        """Whether `joined` makes the tables of many small parts at once, which costs less than one at a time."""
+        return False
+
+    def joined(
+        self, batch: pa.RecordBatch, counts: Sequence[int], now_ns: int, moment_ns: int | None
+    ) -> Iterator[PartRows]:
+        """All rows of several parts, closed and live. The next `counts[n]` records are all records of part n."""
+        raise NotImplementedError

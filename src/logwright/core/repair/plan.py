@@ -217,7 +217,7 @@ class Repair:
         what = "undoing a repair" if self.state == UNDOING else "a repair"
         return f"{what} was interrupted after {self.done} of {len(self.entries)} steps"
 
-    def ways_on(self) -> str:
+    def next_steps(self) -> str:
         """The commands that finish it."""
         undo = f"`logwright repair {self.home} --undo`"
         if self.state == UNDOING:
@@ -227,7 +227,7 @@ class Repair:
     def with_file_away(self) -> DamagedJournal:
         """The error for a journal that cannot be opened, because the repair has moved a file away."""
         return DamagedJournal(
-            self.log, 0, f"{self.describe()}, and a file of the journal is missing until then; {self.ways_on()}"
+            self.log, 0, f"{self.describe()}, and a file of the journal is missing until then; {self.next_steps()}"
         )
 
     def as_json(self) -> dict[str, Any]:

@@ -1,16 +1,16 @@
-"""Appending: what every writer of a journal does apart from its bytes.
+"""Appending: the parts of a writer that are the same for all formats.
 
-A writer gathers records in a buffer and gives them to the system (`flush`), then to the disk (`sync`), when its policy
-or its caller says so. What is the same for all formats is here: the policies, threads that share a sync, the background
-thread of `interval`, a failure that is final, a fork that must not write, and the order of closing.
+A writer collects records in a buffer, writes them (`flush`) and makes them durable (`sync`) as its policy or its caller
+requires. This module has the policies, threads that share a sync, the background thread of `interval`, final failures,
+forks that must not write, and the order of closing.
 
 A failed write or sync is final: the kernel may drop what it could not write and report success the next time. So the
-writer takes nothing more (`Poisoned`), and what was acknowledged before stays. The failure is raised where it happens,
-or, when it happened in the background, by the next call or by `close`.
+writer accepts nothing more (`Poisoned`), and what was acknowledged before stays. The failure is raised where it
+happens. If it happened in the background, the next call or `close` raises it.
 
-A call that is interrupted, by an exception that a signal handler raises inside it, is done or not done. Where it could
-be neither, the writer is poisoned as well: what was appended and not yet flushed may be lost. The next call says so, or
-`close`. What only makes durable what was written may be interrupted and done again.
+A signal handler may raise an exception inside a call. An interrupted call has been done completely or not at all. If
+neither is certain, the writer is poisoned as well: what was appended and not yet flushed may be lost, and the next call
+or `close` raises that. A sync can be interrupted and repeated.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _writers: weakref.WeakSet[Appending] = weakref.WeakSet()
 
 
 class Gate(Protocol):
-    """What refuses the appends of a writer: the writer, or the buffer that it owns.
+    """The object that refuses the appends of a writer: the writer itself, or the buffer that it owns.
 
-    It is set as an attribute, which nothing can interrupt; a call, as that of a property, can be.
+    `refusing` is a plain attribute, because setting it cannot be interrupted; calling a property could be.
     """
 
     refusing: bool
@@ -45,18 +45,18 @@ class Appending(Closing):
     """The base of a writer.
 
     A subclass calls `_prepare` before anything can fail and `_start` when it is open. It has `_write_out`, which writes
-    what has gathered to the files; `_to_sync`, which gives what makes that durable; and `_release`, which closes files
-    and gives the lock back. While `refusing` is set, every append calls `_refuse`.
+    the buffer to the files; `_to_sync`, which returns a function that makes that durable; and `_release`, which closes
+    the files and releases the lock. While `refusing` is set, every append calls `_refuse`.
     """
 
     refusing: bool
     _held_lock: Lock | None = None
     """The journal's lock, if the caller has it: a publisher."""
     _resumes = False
-    """Whether `_write_out` can be called again after an interrupt, and writes then what it has not written."""
+    """Whether `_write_out` can be called again after an interrupt to write the rest."""
 
     _sync_resumes = True
-    """The same for what makes it durable: by default that is a sync of the file, and the next one does it all."""
+    """The same for the function of `_to_sync`: by default it syncs the file, which can be repeated."""
 
     def _prepare(self, path: Path, sync: SyncLike) -> None:
         self._name = path
@@ -96,28 +96,30 @@ class Appending(Closing):
     # --- what a subclass has ----------------------------------------------------------------------------------------
 
     def _write_out(self) -> None:
-        """Write what has gathered. `_writing` is held."""
+        """Write the buffer. `_writing` is held."""
         raise NotImplementedError
 
     def _to_sync(self) -> Callable[[], None]:
-        """What makes durable everything that was written by now; called with `_writing`, done with `_syncing` held."""
+        """A function that makes durable what was written so far. Called with `_writing` held, and the function with
+        `_syncing`.
+        """
         raise NotImplementedError
 
     def _release(self) -> None:
-        """Close the files, and give the lock back last."""
+        """Close the files, then release the lock."""
         raise NotImplementedError
 
     # --- writing ----------------------------------------------------------------------------------------------------
 
     def _attend(self) -> None:
-        """The buffer has something that should be written."""
+        """The buffer is full: write it, or sync it if that is the policy."""
         if self._always:
             self._group.wait()
-        elif not self._closed:  # else `close` is writing it
+        elif not self._closed:  # otherwise `close` is writing it
             self.flush()
 
     def flush(self) -> None:
-        """Give everything appended so far to the operating system."""
+        """Write everything appended so far to the operating system."""
         self._check_process()
         with self._writing:
             if self.refusing:
@@ -148,23 +150,23 @@ class Appending(Closing):
         try:
             self.sync()
         except BaseException:
-            self._failure_raised = False  # no caller saw it: the next call, or close, raises it
+            self._failure_raised = False  # no caller saw it: the next call or `close` raises it
             raise
 
     def _check_process(self) -> None:
-        """Refuse in a forked child: it shares the file and the lock with its parent, and would write over it."""
+        """Refuse in a forked child: it shares the file and the lock with its parent, and would overwrite it."""
         if os.getpid() != self._process:
             raise WrongUse(f"{self._name}: this writer belongs to another process; open one after the fork")
 
-    def _be_in_child(self) -> None:
-        """In a forked child: the threads that held these locks are not there, and would never give them back."""
+    def _reset_after_fork(self) -> None:
+        """In a forked child, replace the locks: the threads that held them do not exist here."""
         self._writing = threading.Lock()
         self._syncing = threading.Lock()
         self._group = GroupCommit(self.sync)
         self._interval = None
 
     def _write_gathered(self) -> None:
-        """Write what has gathered. `_writing` is held."""
+        """Write the buffer. `_writing` is held."""
         try:
             self._or_poison(self._write_out, resumes=self._resumes)
         except BaseException as error:
@@ -173,9 +175,9 @@ class Appending(Closing):
             raise
 
     def _or_poison(self, action: Callable[[], None], *, resumes: bool = False) -> None:
-        """Do something to the files; whatever fails, fails this writer for good.
+        """Do something to the files; any failure poisons this writer.
 
-        So does an interrupt, unless the action `resumes` where it was when it is called again.
+        So does an interrupt, unless the action `resumes` when it is called again.
         """
         try:
             action()
@@ -185,9 +187,9 @@ class Appending(Closing):
             raise
 
     def _poison(self, error: BaseException, *, loses: bool = False) -> None:
-        """Take nothing more from now on; this error is being raised.
+        """Accept nothing more from now on; this error is being raised.
 
-        If it `loses` what was appended and is not written, an interrupt does not say so: the next call or `close` does.
+        If it `loses` records that were not written, an interrupt does not say so: the next call or `close` raises that.
         """
         self._failure = error
         self._failure_raised = not loses or is_failure(error)
@@ -204,20 +206,20 @@ class Appending(Closing):
     def close(self) -> None:
         """Flush, sync, and release the lock. A second call does nothing, unless the first one was interrupted.
 
-        Appends from now on raise `Closed`. `Poisoned` where a call, this one or an earlier one, was interrupted
-        half-way and nothing has said so yet.
+        Appends from now on raise `Closed`. `Poisoned` if this call or an earlier one was interrupted half-way and that
+        was not raised yet.
         """
         with self._writing:
             if self._is_released:
                 self._report_failure()
                 return
-            self._closed = self._gate.refusing = True  # what is in the buffer now is all that will ever be
+            self._closed = self._gate.refusing = True  # no more records are added to the buffer
         self._end_sync()
         try:
             if not self._is_finished:
                 self._finish()
         except BaseException as error:
-            self._is_finished = is_failure(error) or self._failure is not None  # there is nothing more to be done
+            self._is_finished = is_failure(error) or self._failure is not None  # nothing more can be done
             raise
         finally:
             if self._is_finished:
@@ -238,7 +240,7 @@ class Appending(Closing):
 
 
 class GatheringBuffer(Gate, Protocol):
-    """What a `WriteBuffer` is to the writer that owns it."""
+    """The interface of a `WriteBuffer` for the writer that owns it."""
 
     attend: Callable[[], object]
     refuse: Callable[[], object]
@@ -248,10 +250,10 @@ class GatheringBuffer(Gate, Protocol):
 
 
 class Buffering(Appending):
-    """The base of a writer that owns a buffer of its format, which says when it must be written and whether it refuses.
+    """The base of a writer that owns a buffer of its format.
 
-    The buffer's methods are bound to the writer where they are called for every record: a method of the writer that
-    calls them would take as long as they do.
+    The buffer's methods are bound to the writer where they are called for every record: a wrapping method would take as
+    long as they do.
     """
 
     _buffer: GatheringBuffer
@@ -277,7 +279,7 @@ def _reason(failure: BaseException) -> str:
 
 def _after_fork() -> None:
     for writer in _writers:
-        writer._be_in_child()
+        writer._reset_after_fork()
 
 
 if hasattr(os, "register_at_fork"):

@@ -290,7 +290,7 @@ cdef Py_ssize_t c_turns(
     return row
 
 
-def turns(buffer, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count, int dialect, int64_t base=0):
+def effects(buffer, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count, int dialect, int64_t base=0):
     cdef View view = View(buffer)
     cdef Py_ssize_t at = start
     cdef Py_ssize_t done
@@ -472,8 +472,8 @@ cdef int c_gather(
     return answer
 
 
-cdef class Gatherer(ColumnBuilder):
-    """Collects the operations of many ranges as the columns of one batch; see codec.Gatherer."""
+cdef class BatchBuilder(ColumnBuilder):
+    """Collects the operations of many ranges as the columns of one batch; see codec.BatchBuilder."""
 
     cdef Room _room
 
@@ -535,9 +535,9 @@ def columns(
         if has_data(kind):
             data_bytes += size - head_bytes(kind)
         position += size
-    gatherer = Gatherer(want, count, data_bytes)
-    gatherer.add(buffer, start, stop, count, dialect, base)
-    return gatherer.take()
+    builder = BatchBuilder(want, count, data_bytes)
+    builder.add(buffer, start, stop, count, dialect, base)
+    return builder.take()
 
 
 # --- building what will be written ----------------------------------------------------------------------------------
@@ -592,13 +592,13 @@ cdef class AppendBuffer(WriteBuffer):
 
     cdef public int64_t position
     cdef public int dialect
-    cdef public object meet_other_dialect
+    cdef public object on_other_dialect
 
     def __init__(self, int64_t position, Py_ssize_t attention_bytes, int dialect=DOCUMENTED):
         WriteBuffer.__init__(self, attention_bytes)
         self.position = position
         self.dialect = dialect
-        self.meet_other_dialect = refuse_kestrel2
+        self.on_other_dialect = refuse_kestrel2
 
     cdef int64_t _count(self, int64_t size) noexcept:
         """Count `size` bytes that were added; returns the position of the operation."""
@@ -629,7 +629,7 @@ cdef class AppendBuffer(WriteBuffer):
         added_ms = now_ms() if added is None else as_time(added, False)
         expires_ms = 0 if expires is None else as_time(expires, True)
         if kind == CONTINUE and self.dialect != KESTREL2:
-            self.meet_other_dialect(kind)
+            self.on_other_dialect(kind)
         try:
             if isinstance(data, bytes):
                 source = <const unsigned char *>PyBytes_AS_STRING(data)
@@ -661,7 +661,7 @@ cdef class AppendBuffer(WriteBuffer):
             self.refuse()
         id_ = as_xid(xid)
         if kind == REMOVE_TENTATIVE_XID and self.dialect != KESTREL2:
-            self.meet_other_dialect(kind)
+            self.on_other_dialect(kind)
         if self.refusing:
             self.refuse()
         out = room_for(self, 5)

@@ -266,7 +266,7 @@ def operations(buffer: Buffer, start: int, stop: int, count: int, dialect: int) 
     return [_operation(buffer, starts[row], starts[row + 1], dialect) for row in range(count)]
 
 
-def turns(
+def effects(
     buffer: Buffer, start: int, stop: int, count: int, dialect: int, base: int = 0
 ) -> tuple[bytes, array[int], array[int]]:
     """What a replay needs of the `count` operations of a walked range: kinds, ids, positions.
@@ -281,7 +281,7 @@ def turns(
 
 
 def turn_at(buffer: Buffer, position: int, dialect: int) -> tuple[int, int]:
-    """The kind and the id of one walked operation, as in `turns`. The buffer must have its head."""
+    """The kind and the id of one walked operation, as in `effects`. The buffer must have its head."""
     kind = kind_of(buffer[position], dialect)
     at = position + 5 if kind == STATE_DUMP else position + 1
     return kind, XID.unpack_from(buffer, at)[0] if kind in _WITH_XID else 0
@@ -379,7 +379,7 @@ _LAYOUT: Final = (
 )
 
 
-class Gatherer(ColumnBuilder[Columns]):
+class BatchBuilder(ColumnBuilder[Columns]):
     """Collects the operations of many walked ranges as the columns of one batch.
 
     It holds a fixed number of rows and bytes of data; `add` adds what fits, `take` returns the columns. `allocate`
@@ -426,9 +426,9 @@ def columns(
     """The `count` operations of a walked range as columns; `base` is where the buffer begins in its file."""
     starts = spans(buffer, start, stop, count, dialect)
     data_bytes = sum(_data_bytes(buffer, starts[row], starts[row + 1], dialect) for row in range(count))
-    gatherer = Gatherer(want, count, data_bytes)
-    gatherer.add(buffer, start, stop, count, dialect, base)
-    return gatherer.take()
+    builder = BatchBuilder(want, count, data_bytes)
+    builder.add(buffer, start, stop, count, dialect, base)
+    return builder.take()
 
 
 def _data_bytes(buffer: Buffer, start: int, end: int, dialect: int) -> int:
@@ -443,7 +443,7 @@ class AppendBuffer(WriteBuffer):
     """Encoded operations that are to be written to a file.
 
     Each method adds one operation; `take` returns what is buffered. `position` is where the next operation will be in
-    the file. `meet_other_dialect` is called for an operation of kestrel2 while the buffer is not in that dialect: it
+    the file. `on_other_dialect` is called for an operation of kestrel2 while the buffer is not in that dialect: it
     changes the dialect, or raises.
     """
 
@@ -451,7 +451,7 @@ class AppendBuffer(WriteBuffer):
         super().__init__(attention_bytes)
         self.position = position
         self.dialect = dialect
-        self.meet_other_dialect: Callable[[int], object] = refuse_kestrel2
+        self.on_other_dialect: Callable[[int], object] = refuse_kestrel2
 
     def addx(self, data: Buffer, expires: int | None = None, added: int | None = None) -> int:
         """Add an item at the tail, by default now; returns the position of the operation. Times are milliseconds."""
@@ -523,7 +523,7 @@ class AppendBuffer(WriteBuffer):
 
     def _check_kind(self, kind: int) -> None:
         if kind in (CONTINUE, REMOVE_TENTATIVE_XID) and self.dialect != KESTREL2:
-            self.meet_other_dialect(kind)
+            self.on_other_dialect(kind)
 
     def _append(self, data: bytes) -> int:
         if self.refusing:

@@ -12,12 +12,12 @@ else:
     from . import _kernel
 
 AppendBuffer = _kernel.AppendBuffer
-Gatherer = _kernel.Gatherer
+BatchBuilder = _kernel.BatchBuilder
 columns = _kernel.columns
 copy_adds = _kernel.copy_adds
 find_add = _kernel.find_add
 operations = _kernel.operations
 pack = _kernel.pack
 spans = _kernel.spans
-turns = _kernel.turns
+effects = _kernel.effects
 walk = _kernel.walk

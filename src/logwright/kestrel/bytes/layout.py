@@ -28,6 +28,8 @@ The files of the queue `cars` in its directory:
     .logwright/cars.packed  ours: the files that the latest pack replaces
     .logwright/cars.rotated ours: the rotated files
     .logwright/cut/     ours: copies of bytes that were cut
+    cars~delayed        ours: a queue of the items of `cars` that were put with a delay; each expires when it is due
+    .logwright/ledger/cars  ours: a queue of notes: ids that were put, items that are retried later (see `delays.py`)
 """
 
 from __future__ import annotations
@@ -84,6 +86,8 @@ LOCK_SUFFIX: Final = ".lck"
 NOTE_SUFFIX: Final = ".packed"
 ROTATED_SUFFIX: Final = ".rotated"
 PARKED_SUFFIX: Final = "_parked"
+DELAYED_SUFFIX: Final = "~delayed"
+LEDGER_DIRECTORY: Final = f"{HOME_DIRECTORY}/ledger"
 
 MAX_NAME_BYTES: Final = 255 - len(".99999999999999999999.pack")
 """The longest name of a queue: the names of its files must not be too long for a file system."""
@@ -122,6 +126,13 @@ def is_queue_name(name: object) -> bool:
     return True
 
 
+def check_journal_name(name: str) -> None:
+    """Raise `WrongUse` if no queue of ours has this name: neither a queue, nor the delayed items of one."""
+    check_queue_name(name.removesuffix(DELAYED_SUFFIX))
+    if len(name.encode("utf-8", "surrogateescape")) > MAX_NAME_BYTES:
+        raise WrongUse(f"{name[:40]!r}… is too long for a queue name: the limit is {MAX_NAME_BYTES} bytes")
+
+
 PLACEHOLDER_ADDED: Final = 0
 PLACEHOLDER_EXPIRES: Final = 1
 """The times in milliseconds of an item that a repair writes in place of a lost one: it has expired."""
@@ -148,6 +159,16 @@ def rotated_name(queue: str, timestamp_ms: int) -> str:
 def parked_name(queue: str) -> str:
     """The queue that failed items of a queue are parked in, unless `park` names another one."""
     return f"{queue.replace('+', '-')}{PARKED_SUFFIX}"  # with a + it would be a child, and receive every item
+
+
+def delayed_name(queue: str) -> str:
+    """The queue that holds the delayed items of a queue. No user's queue has a `~` in its name."""
+    return f"{queue}{DELAYED_SUFFIX}"
+
+
+def ledger_name(queue: str) -> str:
+    """The path of a queue's ledger, relative to its directory."""
+    return f"{LEDGER_DIRECTORY}/{queue}"
 
 
 def lock_name(queue: str) -> str:

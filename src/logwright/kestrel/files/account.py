@@ -81,6 +81,8 @@ class _Ledger:
         self._files, self._positions = array("i"), array("q")
         self.is_noting = False
         self.finished = 0
+        self.taken: set[int] = set()
+        """The placeholders, by their positions, that were removed or reserved, even if they were put back."""
         self.latest: deque[_Item] = deque(maxlen=MOST_PLACES)
 
     def begin_file(self, file: int) -> None:
@@ -92,7 +94,9 @@ class _Ledger:
             if EVENTS[what] == "added":
                 self._files.append(self._file)
                 self._positions.append(positions[row])
-            elif self.is_noting and EVENTS[what] in ("removed", "finished") and self._positions[number] >= 0:
+            elif self._positions[number] < 0:
+                self.taken.add(self._positions[number])
+            elif self.is_noting and EVENTS[what] in ("removed", "finished"):
                 self.finished += 1
                 self.latest.append(self._item(number))
 
@@ -155,14 +159,13 @@ class Account:
         if self.placed:
             self._find_room()
             ledger = self._replay()
-            left = [item.position for item in ledger.items() if item.position < 0]
-            opened = {item.position for item in ledger.open() if item.position < 0}
+            waiting = {_gap_of(item.position) for item in ledger.items()}
+            opened = {_gap_of(item.position) for item in ledger.open()}
             for number, placed in enumerate(self.placed):
-                unused = sum(_gap_of(position) == number for position in left)
-                placed.used = placed.room - unused
-                if placed.used == 0:
+                placed.used = sum(_gap_of(position) == number for position in ledger.taken)
+                if number in waiting or not placed.used:
                     placed.state = "waiting"
-                elif any(_gap_of(position) == number for position in opened):
+                elif number in opened:
                     placed.state = "reserved"
             losses = [self._loss(placed) for placed in self.placed]
             unsure = [number for number, placed in enumerate(self.placed) if not placed.is_exact]
@@ -185,7 +188,7 @@ class Account:
                     room = 1 if placed.gap.is_one_item else placed.gap.most_bytes // least
                     placed.room = min(room, takes)
                 for chunk in salvage.chunks(salvage.stretches[number]):
-                    kinds = chunk.turns()[0]
+                    kinds = chunk.effects()[0]
                     takes += sum(kinds.count(kind) for kind in _TAKES)
 
     def _replay(self) -> _Ledger:
@@ -196,7 +199,7 @@ class Account:
             ledger.is_noting = ledger.is_noting or any(one.missing for one in salvage.gaps)
             for number, stretch in enumerate(salvage.stretches):
                 for chunk in salvage.chunks(stretch):
-                    ledger.add(*chunk.turns())
+                    ledger.add(*chunk.effects())
                 if number < len(salvage.gaps):
                     placed = self.placed[gap]
                     ledger.is_noting = ledger.is_noting or not placed.is_exact
@@ -314,6 +317,8 @@ def _restored(salvage: FileSalvage) -> Loss:
     name = salvage.source.name
     fields: dict[str, Any] = {"item": {"place": f"{name}@{fix.start}"}, "old": fix.old.hex(), "new": fix.new.hex()}
     what = f"the {fix.field} of the item at {fix.start}"
+    if fix.field == "size":
+        what += ", whose time may be damaged"
     if salvage.suspect is not None:
         fields["suspect"] = f"{name}@{salvage.suspect}"
         what += f"; the item before it, at {salvage.suspect}, may have damaged data"

@@ -24,7 +24,7 @@ from ..bytes import codec, kernel
 from ..bytes.layout import TEMPORARY, UNDECIDED, parse_name
 from ..model.replay import ANOMALIES, Replay
 from .cursor import Chunk
-from .files import BAD_PACKS, JournalFile, Listing, OpenFiles, known_dead, lost_files
+from .files import BAD_PACKS, JournalFile, Listing, OpenFiles, known_dead
 from .note import blocked_notes
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class _FileCheck(FileCheck):
             if isinstance(item, Damage):
                 self._note_damage(item, file.size())
             else:
-                self._replay.add(*item.turns(), item.end)
+                self._replay.add(*item.effects(), item.end)
                 self.report.records += item.count
             self.position = item.end
 
@@ -100,7 +100,7 @@ def _check_names(reader: Reader, report: Report) -> None:
     """What is stored beside the files that count."""
     odd = report.odd_file
     listing = reader.listing()
-    for lost in lost_files(reader.disk, reader.directory, reader.queue):
+    for lost in reader.lost_files():
         report.problems.append(Problem(lost.name, lost.size or 0, lost.kind, f"{lost.reason}; {lost.consequence}"))
     for name, reason in blocked_notes(reader.disk, reader.directory, reader.queue).items():
         report.problems.append(Problem(name, 0, "unreadable", reason))

@@ -58,6 +58,8 @@ from .files import JournalFile
 
 MOST_DOUBTED: Final = 2
 """How many operations without a time next to bad bytes are not believed."""
+LOOK_BACK: Final = 8
+"""How many operations before bad bytes are looked at: the head of an item whose opcode has changed reads like some."""
 _SEARCH_BYTES: Final = 1 << 20
 _TAIL_BYTES: Final = 4096
 _AHEAD_BYTES: Final = 1 << 16
@@ -88,7 +90,7 @@ def judge(cursor: Cursor) -> tuple[Damage | None, bool]:
     if cursor.ending == codec.CLEAN:
         return None, False
     start, end = cursor.position, cursor.seen_size()
-    last = cursor.last_start()
+    last = cursor.last_starts(LOOK_BACK)
     following = find_next(cursor.file, cursor.source, start, end, cursor.dialect)
     cursor.position = end if following is None else following
     is_torn = following is None and cursor.source.is_newest and _can_be_torn(cursor, start)
@@ -102,16 +104,33 @@ def _can_be_torn(cursor: Cursor, start: int) -> bool:
     return start > 0 or cursor.ending == codec.INCOMPLETE
 
 
-def _has_begun(cursor: Cursor, last: int, start: int, end: int) -> bool:
-    """Whether an item that begins within the operation before bad bytes is whole and leads to the end of the file.
+def _has_begun(cursor: Cursor, last: list[int], start: int, end: int) -> bool:
+    """Whether an item that begins within the last operations before bad bytes leads to the end of the file.
 
-    That operation, at `last`, has lost some of its bytes, and has swallowed the first ones of the item instead. It may
-    be a removal or an id that is a part of the item.
+    One of these operations has lost some of its bytes, and has swallowed the first ones of the item instead. Or the
+    opcode of the item has changed, and its head was read as other operations.
     """
     file, dialect = cursor.file, KESTREL2 if cursor.dialect == UNDECIDED else cursor.dialect
-    low = max(0, min(last + 1, start - XID.size))
+    if begun_at(file, cursor.source, last, start, dialect) is not None:
+        return True
+    low = max(0, min([start - XID.size, *(first + 1 for first in last)]))
     swallowed = takewhile(lambda position: position < start, items_between(file, low, end, dialect))
     return any(leads_to_end(file, cursor.source, at, end, dialect) for at in islice(swallowed, _MOST_TRIES))
+
+
+def begun_at(file: File, source: JournalFile, last: list[int], stopped: int, dialect: int) -> int | None:
+    """The first of the last operations before bad bytes that is the beginning of an item with another opcode.
+
+    It has the size and the times of an item, and operations follow where that ends.
+    """
+    end = file.size()
+    for position in last:
+        head = file.read_at(position, LONGEST_HEAD_BYTES)
+        if codec.kind_of(head[0], dialect) not in DATA_HEAD_BYTES and is_like_an_item(file, position):
+            own = own_end(file, source, position, end, dialect)
+            if own is not None and own > stopped:
+                return position
+    return None
 
 
 def find_next(file: File, source: JournalFile, start: int, end: int, dialect: int) -> int | None:
@@ -120,7 +139,7 @@ def find_next(file: File, source: JournalFile, start: int, end: int, dialect: in
     The answer is `end` where operations follow, and none of them is believed.
     """
     dialect = KESTREL2 if dialect == UNDECIDED else dialect
-    own = own_end(file, start, end, dialect)
+    own = own_end(file, source, start, end, dialect)
     if own is not None:
         return own
     item = next_item(file, source, start, end, dialect)
@@ -131,7 +150,7 @@ def find_next(file: File, source: JournalFile, start: int, end: int, dialect: in
 # --- by the size of the damaged operation ---------------------------------------------------------------------------
 
 
-def own_end(file: File, start: int, end: int, dialect: int) -> int | None:
+def own_end(file: File, source: JournalFile, start: int, end: int, dialect: int) -> int | None:
     """Where the damaged operation at `start` ends by its own size, if operations follow there; None if none do."""
     head = file.read_at(start, LONGEST_HEAD_BYTES)
     found = set()
@@ -143,11 +162,22 @@ def own_end(file: File, start: int, end: int, dialect: int) -> int | None:
         if size < LEAST_SIZE[ADDX] or stop > end:
             continue
         timed = has_times(head, times_at)
-        if size_at > 1 and head[4:5] != _LAST_OF_XID:
+        if size_at > 1 and not is_possible_xid(head):
             continue
-        if (stop == end and timed) or reads_on(file, stop, end, dialect, 0 if timed else _XID_BITS):
+        if not ((stop == end and timed) or reads_on(file, stop, end, dialect, 0 if timed else _XID_BITS)):
+            continue
+        if timed or not holds_operations(file, source, start, stop, dialect):
             found.add(stop)
     return found.pop() if len(found) == 1 else None
+
+
+def holds_operations(file: File, source: JournalFile, start: int, stop: int, dialect: int) -> bool:
+    """Whether an item within a range is whole, and operations lead from it exactly to the end of the range.
+
+    A wrong size of an item leads to an operation by chance, after those that it has passed.
+    """
+    within = islice(items_between(file, start + 1, stop, dialect), _MOST_TRIES)
+    return any(leads_to_end(file, source, at, stop, dialect) for at in within)
 
 
 def reads_on(file: File, start: int, end: int, dialect: int, least_bits: int = 0) -> bool:
@@ -167,9 +197,14 @@ def is_like_an_item(file: File, position: int) -> bool:
     return any(has_times(head, times_at) for _, times_at in _LAYOUTS)
 
 
+def is_possible_xid(head: bytes) -> bool:
+    """Whether the id of an operation can be one."""
+    return bool(0 < XID.unpack_from(head, 1)[0] < _MOST_XID)
+
+
 def has_times(head: bytes, at: int) -> bool:
     """Whether the times of an item are at a place, after an id that can be one."""
-    if len(head) < at + 16 or (at > ADDX_HEAD.size - 16 and not 0 < XID.unpack_from(head, 1)[0] < _MOST_XID):
+    if len(head) < at + 16 or (at > ADDX_HEAD.size - 16 and not is_possible_xid(head)):
         return False
     added, expires = (int.from_bytes(head[first : first + 8], "little", signed=True) for first in (at, at + 8))
     return codec.is_plausible(added, expires)
@@ -207,7 +242,7 @@ def items_between(file: File, start: int, end: int, dialect: int, *, anytime: bo
         room = end - position
         at = kernel.find_add(window, 0, len(window), room, dialect, anytime)
         while at >= 0:
-            if window[at] == ADDX or 0 < XID.unpack_from(window, at + 1)[0] < _MOST_XID:
+            if window[at] == ADDX or is_possible_xid(window[at : at + XID.size + 1]):
                 yield position + at
             at = kernel.find_add(window, at + 1, len(window), room, dialect, anytime)
         if len(window) < LONGEST_HEAD_BYTES or position + len(window) >= end:

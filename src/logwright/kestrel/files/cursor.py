@@ -1,15 +1,16 @@
-"""Going through one file of a queue.
+"""Reading one file of a queue.
 
-A `Cursor` hands out chunks: a buffer and a range of it that holds only whole operations. Objects, columns, counts and
-replays are all made from chunks, so there is one place that judges what is valid. Files are read into a buffer that is
-used again and again, never mapped: a map of a file that another process cuts short ends this one with SIGBUS.
+A `Cursor` returns chunks: a buffer and a range of it that holds only whole operations. Objects, columns, counts and
+replays are all made from chunks, so validity is decided in one place. Files are read into a reused buffer and never
+mapped: if another process truncates a mapped file, this process gets SIGBUS.
 
-What follows bad bytes is found by `continuation.py`.
+`continuation.py` finds where reading continues after bad bytes.
 """
 
 from __future__ import annotations
 
 from array import array
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -44,11 +45,6 @@ class Chunk(FileChunk):
     """
 
     source: JournalFile
-    data: memoryview
-    start: int
-    stop: int
-    position: int
-    count: int
     dialect: int
     latest_added: int
     hollow: bool = False
@@ -61,12 +57,12 @@ class Chunk(FileChunk):
         spans = kernel.spans(self.data, self.start, self.stop, self.count, self.dialect)
         return [base + start for start in spans]
 
-    def turns(self) -> tuple[bytes, array[int], array[int]]:
-        """What a replay needs of the operations: see `codec.turns`. Positions are those in the file."""
+    def effects(self) -> tuple[bytes, array[int], array[int]]:
+        """What a replay needs of the operations: see `codec.effects`. Positions are those in the file."""
         if self.hollow:
             kind, number = codec.turn_at(self.data, self.start, self.dialect)
             return bytes([kind]), array("i", [number]), array("q", [self.position])
-        return kernel.turns(self.data, self.start, self.stop, self.count, self.dialect, self.base)
+        return kernel.effects(self.data, self.start, self.stop, self.count, self.dialect, self.base)
 
 
 class Cursor:
@@ -135,14 +131,14 @@ class Cursor:
         self.position += size
         return chunk
 
-    def last_start(self) -> int:
-        """Where the last operation before the current position begins; that position if there is none."""
+    def last_starts(self, most: int) -> list[int]:
+        """The positions of the last operations before the current position, at most this many."""
         start = self._chunk_start or 0  # if none was read, the operations before it are found from the first one on
         before = Cursor(self.file, self.source, start, dialect=self.dialect, settle=self._settle, end=self.position)
-        last = self.position
+        last: deque[int] = deque(maxlen=most)
         while (chunk := before.read(load=False)) is not None:
-            last = int(chunk.starts()[-2])
-        return last
+            last.extend(chunk.starts()[:-1][-most:])
+        return list(last)
 
     def seen_size(self) -> int:
         """How large the file was when `read` came to its end: a writer may be adding to it at this moment."""

@@ -227,7 +227,7 @@ def _read_on(disk: Disk, files: list[JournalFile], number: int, position: int, d
 
 def _contradiction(file: File, chunk: Chunk) -> int | None:
     """The position of a STATE_DUMP that does not read like one; None when there is none."""
-    kinds, _, positions = chunk.turns()
+    kinds, _, positions = chunk.effects()
     size_of_file = file.size()
     row = kinds.find(STATE_DUMP)
     while row >= 0:

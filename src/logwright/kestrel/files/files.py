@@ -28,7 +28,7 @@ from ...core.read.chunk import NumberedFile
 from ...core.read.snapshot import Snapshot
 from ...errors import NotFound
 from ..bytes.layout import PACK_SUFFIX, TEMPORARY, parse_name, rotated_name, rotated_note_name
-from .note import contradicted, noted_queues, pack_note, rotated_files
+from .note import contradicted, noted_queues, number_of, pack_note, rotated_files
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +79,10 @@ class Listing:
         return max((file.timestamp for file in self.files if file.timestamp is not None), default=0)
 
 
-def list_files(disk: Disk, directory: Path, queue: str) -> Listing:
-    """The files of one queue."""
-    listing = arrange(directory, queue, list_beginning(disk, directory, queue))
+def list_files(disk: Disk, directory: Path, queue: str, without: str = "") -> Listing:
+    """The files of one queue, as if the file `without` were not there."""
+    names = [name for name in list_beginning(disk, directory, queue) if name != without]
+    listing = arrange(directory, queue, names)
     pack = listing.pack
     if pack is not None and listing.dead and pack.flaw is None:
         listing.files[0] = replace(pack, flaw=_flaw_of_pack(disk, directory, listing, pack))
@@ -161,8 +162,8 @@ class Lost(NamedTuple):
         return reason
 
 
-def lost_files(disk: Disk, directory: Path, queue: str) -> list[Lost]:
-    """The files of a queue that are missing or have another size than the note says.
+def lost_files(disk: Disk, directory: Path, queue: str, without: str = "") -> list[Lost]:
+    """The files of a queue that are missing or have another size than the note says, as if `without` were not there.
 
     A writer may rotate or pack the queue meanwhile. So the note must be the same before and after the files are listed.
     """
@@ -170,7 +171,7 @@ def lost_files(disk: Disk, directory: Path, queue: str) -> list[Lost]:
         noted = rotated_files(disk, directory, queue)
         if not noted:
             return []
-        listing = list_files(disk, directory, queue)
+        listing = list_files(disk, directory, queue, without)
         try:
             present = present_files(disk, directory, listing)
         except NotFound:  # it was renamed or removed meanwhile
@@ -180,8 +181,13 @@ def lost_files(disk: Disk, directory: Path, queue: str) -> list[Lost]:
         if rotated_files(disk, directory, queue) == noted:
             break
     counting = [file.name for file in listing.files if not file.is_newest and file.flaw is None]
-    # A pack replaces the file of its number, whose size was noted: if both are there, the file is compared.
-    names = {name.removesuffix(PACK_SUFFIX): name for name in (*counting, *listing.dead)}
+    names = {name.removesuffix(PACK_SUFFIX): name for name in counting}
+    pack = listing.pack
+    if pack is None or pack.flaw is not None:
+        names |= {name: name for name in listing.dead}  # they count again
+    elif pack_note(disk, directory, queue).timestamp != pack.timestamp:  # its size was not noted
+        noted = {name: size for name, size in noted.items() if number_of(name) > (pack.timestamp or 0)}
+        names.pop(pack.name.removesuffix(PACK_SUFFIX))
     wrong = contradicted(disk, directory, queue, noted, {known: present[name] for known, name in names.items()})
     wrong = {name: size for name, size in wrong.items() if is_plain(disk, directory / names.get(name, name))}
     lost = [Lost(names.get(name, name), size, present.get(names.get(name, ""))) for name, size in wrong.items()]

@@ -54,7 +54,7 @@ def write_note(disk: Disk, directory: Path, queue: str, timestamp: int, size: in
     make_directories(disk, directory / HOME_DIRECTORY)
     path = directory / note_name(queue)
     gone = pack_note(disk, directory, queue).replaces & rotated_files(disk, directory, queue).keys()
-    note = {"pack": timestamp, "bytes": size, "replaces": sorted(gone.union(replaces), key=_number)}
+    note = {"pack": timestamp, "bytes": size, "replaces": sorted(gone.union(replaces), key=number_of)}
     replace_file(disk, path, json.dumps(note).encode(), path.with_name(path.name + TEMPORARY))
 
 
@@ -79,7 +79,7 @@ def note_rotated(disk: Disk, directory: Path, queue: str, name: str, size: int, 
     """Note a rotated file. With `upto` those up to this number are gone: it replaces them."""
     path = directory / rotated_note_name(queue)
     with _CHANGING:
-        noted = {one: bytes_ for one, bytes_ in rotated_files(disk, directory, queue).items() if _number(one) > upto}
+        noted = {one: bytes_ for one, bytes_ in rotated_files(disk, directory, queue).items() if number_of(one) > upto}
         replace_file(disk, path, packed_note({**noted, name: size}), path.with_name(path.name + TEMPORARY))
 
 
@@ -87,7 +87,7 @@ def rotated_files(disk: Disk, directory: Path, queue: str) -> dict[str, int]:
     """The rotated files that were noted, with their sizes."""
     try:
         noted = _read(disk, directory / rotated_note_name(queue))
-        return {name: int(size) for name, size in noted.items() if _number(name) >= 0}
+        return {name: int(size) for name, size in noted.items() if number_of(name) >= 0}
     except (LogwrightError, ValueError, TypeError, RecursionError):
         return {}
 
@@ -128,15 +128,16 @@ def contradicted(
     replaced = packed.replaces - {rotated_name(queue, packed.timestamp)}  # the pack has this name
     missing = {name for name in noted if name not in present and name not in replaced}
     changed = {name for name in noted if present.get(name, noted[name]) != noted[name]}
-    changed -= {name for name in changed if (_number(name), present[name]) == packed[:2]}  # it is about to be noted
-    first = min(present, key=_number, default="")
-    if first and (first not in noted or (first in changed and any(_number(name) < _number(first) for name in missing))):
+    changed -= {name for name in changed if (number_of(name), present[name]) == packed[:2]}  # it is about to be noted
+    first = min(present, key=number_of, default="")
+    has_predecessor = any(number_of(name) < number_of(first) for name in missing)
+    if first and (first not in noted or (first in changed and has_predecessor)):
         changed.discard(first)  # it may be a pack of another program
-        missing = {name for name in missing if _number(name) > _number(first)}
+        missing = {name for name in missing if number_of(name) > number_of(first)}
     return {name: size for name, size in noted.items() if name in missing or name in changed}
 
 
-def _number(name: str) -> int:
+def number_of(name: str) -> int:
     """The number in the name of a rotated file, -1 for any other."""
     parsed = parse_name(name)
     return -1 if parsed is None or parsed[1] is None else parsed[1]

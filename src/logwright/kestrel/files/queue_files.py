@@ -31,7 +31,7 @@ from ..bytes.layout import (
     STATE_DUMP,
     TEMPORARY,
     UNDECIDED,
-    check_queue_name,
+    check_journal_name,
     lock_name,
     parse_name,
     rotated_name,
@@ -71,7 +71,7 @@ class QueueFiles(Appending):
         self.path = Path(path).absolute()  # so that a change of directory changes nothing
         self.queue = self.path.name
         self.directory = self.path.parent
-        check_queue_name(self.queue)
+        check_journal_name(self.queue)
         self._prepare(self.path, sync)
         self._asked_dialect = dialect
         self.recovered: Damage | None = None
@@ -202,7 +202,7 @@ class QueueFiles(Appending):
         is_ended = False
         while (chunk := cursor.read(load=False)) is not None:
             if cursor.dialect == DOCUMENTED and not is_ended:
-                is_ended = STATE_DUMP in chunk.turns()[0]
+                is_ended = STATE_DUMP in chunk.effects()[0]
         if cursor.ending == codec.CLEAN:
             return None, cursor.dialect, is_ended
         if wanted != UNDECIDED:
@@ -252,7 +252,7 @@ class QueueFiles(Appending):
                 self._rotate()
 
     def _roll_back(self, view: memoryview, written: int) -> None:
-        """After a write that failed half-way: leave whole operations only, as far as the system lets us."""
+        """After a write that failed half-way, try to leave only whole operations."""
         whole = kernel.walk(view, 0, written, self._operations.dialect)[0]
         with contextlib.suppress(LogwrightError):
             self._file.truncate(self._file_size + whole)

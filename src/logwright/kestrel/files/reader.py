@@ -20,16 +20,16 @@ from ...core.format import Located
 from ...core.io.disk import REAL_DISK, Disk, File
 from ...core.read.chunk_reader import FilesReader
 from ...core.read.chunk_reader import located as located_in
-from ...core.read.report import Progress, Report, Summary
 from ...errors import HistoryUnavailable, NotFound, TooLarge, WrongUse
 from ..bytes import codec, kernel
 from ..bytes.layout import parse_name
 from ..bytes.records import DIALECTS, Dialect, Operation, check_dialect
 from ..model.replay import EVENTS, QueueItem, QueueState, difference
+from . import check
 from .continuation import judge
 from .cursor import Chunk, Cursor
 from .dialect import Verdict
-from .files import POSITION_BITS, JournalFile, Listing, OpenFiles, list_files, lost_files
+from .files import POSITION_BITS, JournalFile, Listing, Lost, OpenFiles, list_files, lost_files
 from .note import rotated_files
 from .survey import Survey, read_operation
 
@@ -52,15 +52,8 @@ class Reader(FilesReader[Chunk, JournalFile, Operation]):
     skimmed_by: ClassVar = counted_by
     resumed_by: ClassVar = {"resumed": True}
 
-    def summarize(self) -> Summary:
-        from .check import summarize
-
-        return summarize(self)
-
-    def verify(self, *, progress: Progress | None = None) -> Report:
-        from .check import verify
-
-        return verify(self, progress=progress)
+    summarize = check.summarize
+    verify = check.verify
 
     def __init__(self, path: Path | str, *, dialect: Dialect = "auto", disk: Disk = REAL_DISK) -> None:
         self.path = Path(path)
@@ -69,6 +62,7 @@ class Reader(FilesReader[Chunk, JournalFile, Operation]):
         self._single = parsed is None or parsed[1] is not None
         self._timestamp = None if parsed is None else parsed[1]
         self.queue = self.path.name if parsed is None else parsed[0]
+        self._without = ""
         self._verdict = Verdict(DIALECTS[check_dialect(dialect)], self.files, disk)
         if not self.files() and (self._single or not rotated_files(disk, self.directory, self.queue)):
             raise NotFound(f"{self.path}: no journal of a queue is here")
@@ -85,7 +79,7 @@ class Reader(FilesReader[Chunk, JournalFile, Operation]):
             alone = JournalFile(self.queue, self.path.name, self.path, self._timestamp)
             return Listing([alone] if there else [])
         try:
-            listing = list_files(self.disk, self.directory, self.queue)
+            listing = list_files(self.disk, self.directory, self.queue, self._without)
         except NotFound:
             return Listing()
         if self.disk.is_directory(self.path) and all(file.is_newest for file in listing.files):
@@ -112,6 +106,17 @@ class Reader(FilesReader[Chunk, JournalFile, Operation]):
         found._verdict = replace(self._verdict, skips_unreadable=True)
         return found
 
+    def without(self, name: str) -> Self:
+        """The same journal as if one of its files were not there."""
+        found = copy(self)
+        found._without = name
+        found._verdict = replace(self._verdict, files=found.files)
+        return found
+
+    def lost_files(self) -> list[Lost]:
+        """The files that are missing or have another size than was noted."""
+        return [] if self._single else lost_files(self.disk, self.directory, self.queue, self._without)
+
     # --- going through it -------------------------------------------------------------------------------------------
 
     operations = FilesReader.records
@@ -124,7 +129,7 @@ class Reader(FilesReader[Chunk, JournalFile, Operation]):
 
     def missing(self) -> list[Damage]:
         """The files that the note contradicts: they are missing, or have another size."""
-        found = [] if self._single else lost_files(self.disk, self.directory, self.queue)
+        found = self.lost_files()
         return [Damage(lost.name, lost.size or 0, lost.size or 0, lost.reason, lost.kind) for lost in found]
 
     def decoded(self, chunk: Chunk) -> list[Operation]:

@@ -5,7 +5,7 @@
     other bad bytes                 are taken out: the file is rebuilt from the whole operations around them, with
                                     placeholders where items are missing (see `account.py`)
     an empty pack from elsewhere,   is removed: what it would replace counts again
-      or a changed one of ours
+      or a damaged one of ours
     a rotated file that is missing  its loss is accepted, so that the queue can be opened again
     one that has another size       the same, with placeholders where items are missing
     files whose names were          get their own names again, if their sizes show which they are
@@ -30,11 +30,11 @@ from ...core.io.disk import Disk
 from ...core.repair.losses import Loss
 from ...core.repair.plan import Create, Cut, Patch, Plan, Remove, Rename, Repair, Step
 from ...core.repair.side_by_side import SideBySideRepair
-from ...errors import LogwrightError, WrongUse, is_refusal
+from ...errors import DamagedJournal, LogwrightError, WrongUse, is_refusal
 from ..bytes.layout import PACK_SUFFIX, TEMPORARY, lock_name, parse_name, rotated_note_name
 from .account import MOST_PLACES, Account
-from .files import BAD_PACKS, Lost, list_queues, lost_files
-from .note import blocked_notes, packed_note, rotated_files
+from .files import BAD_PACKS, JournalFile, Lost, list_queues
+from .note import blocked_notes, pack_note, packed_note, rotated_files
 from .reader import Reader
 from .salvage import FileSalvage
 
@@ -56,13 +56,42 @@ def _readers(path: Path, disk: Disk) -> list[Reader]:
 
 
 def _plan(reader: Reader) -> Plan:
-    """What to do about one queue. Its files are looked at together, as they are replayed."""
+    """What to do about one queue."""
+    pack = reader.listing().pack
+    reason = "" if pack is None else _useless(reader, pack)
+    if pack is None or not reason:
+        return _plan_files(reader)
+    found = _plan_files(reader.without(pack.name))
+    is_blocked = bool(found.left) and not found.steps
+    return found if is_blocked else replace(found, steps=(Remove(pack.name, reason), *found.steps))
+
+
+def _useless(reader: Reader, pack: JournalFile) -> str:
+    """Why a pack is removed: it is damaged, and all that it would replace is there. Empty if it is kept."""
+    if pack.flaw is not None and pack.flaw.kind in BAD_PACKS:
+        return pack.flaw.reason
+    note = pack_note(reader.disk, reader.directory, reader.queue)
+    if note.timestamp != pack.timestamp or not note.replaces <= set(reader.listing().dead):
+        return ""
+    try:
+        with reader.snapshot() as files:
+            for _ in reader.for_check().file_chunks(pack, files.file(pack), None, None, "failfast", load=False):
+                pass
+    except DamagedJournal as damage:
+        return f"{damage.reason}; the files that it would replace are there"
+    except LogwrightError:
+        pass  # it cannot be read
+    return ""
+
+
+def _plan_files(reader: Reader) -> Plan:
+    """What to do about the files of one queue. They are looked at together, as they are replayed."""
     left: list[str] = []
     salvages: list[FileSalvage] = []
     steps: list[Step] = []
     disk, directory = reader.disk, reader.directory
     locks = () if reader.is_single_file else (lock_name(reader.part),)
-    lost = {} if reader.is_single_file else {one.name: one for one in lost_files(disk, directory, reader.queue)}
+    lost = {one.name: one for one in reader.lost_files()}
     blocked = {} if reader.is_single_file else blocked_notes(disk, directory, reader.queue)
     blocking = [f"{one.name} @ 0: {one.reason}; {one.consequence}" for one in lost.values() if one.newest]
     blocking += [f"{name} @ 0: {reason}" for name, reason in blocked.items()]
@@ -72,9 +101,6 @@ def _plan(reader: Reader) -> Plan:
         sources = {source.name: source for source in files.files}
         for source in files.files:
             flaw = source.flaw
-            if flaw is not None and flaw.kind in BAD_PACKS:
-                steps.append(Remove(source.name, flaw.reason))
-                continue
             if flaw is not None:
                 left.append(f"{flaw.file} @ {flaw.start}: {flaw.reason}")
             contents = sources[origins.get(source.name, source.name)]

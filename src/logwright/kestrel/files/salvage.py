@@ -6,10 +6,12 @@ A field is restored only if exactly one change of one field explains every byte 
     a size      the opcode and the times of an item are there, no item can have this size, exactly one place can be
                 where it ends, and from there everything can be read
 
-A size that an item can have is never changed: where it does not lead to an operation, bytes may be missing or bad. An
-item that has swallowed the next one that way is taken out. Otherwise the range is taken out, with up to `MOST_DOUBTED`
-operations without a time before it, which the bad bytes may have made up. The item before a range is named as suspect:
-its last bytes may belong to the damage.
+An item is restored only if its time is in the order of its neighbours', and if no whole operations within it lead to
+its end: a wrong size can lead to an operation by chance. A size that an item can have is never changed: where it does
+not lead to an operation, bytes may be missing or bad. An opcode that can be read is not changed either: that of the
+item may be missing after it. An item that has swallowed the beginning of the next one is taken out. Otherwise the range
+is taken out, with up to `MOST_DOUBTED` operations without a time before it, and those whose ids are impossible, which
+the bad bytes may have made up. The item before a range is named as suspect: its last bytes may belong to the damage.
 """
 
 from __future__ import annotations
@@ -30,25 +32,33 @@ from ..bytes.layout import (
     ADD_XID_HEAD,
     ADDX,
     ADDX_HEAD,
+    CONFIRM_REMOVE,
     CONTINUE_BYTE,
     DATA_HEAD_BYTES,
     DOCUMENTED,
     KESTREL2,
     LEAST_SIZE,
     LONGEST_HEAD_BYTES,
+    REMOVE_TENTATIVE_XID,
     SIZE,
     UNDECIDED,
+    UNREMOVE,
     XID,
 )
 from .continuation import (
+    LOOK_BACK,
     MOST_DOUBTED,
+    begun_at,
     evidence_to_end,
     has_times,
+    holds_operations,
+    is_possible_xid,
     items_between,
     judge,
     leads_to_end,
     next_item,
     own_end,
+    reads_on,
 )
 from .cursor import Chunk, Cursor
 from .files import JournalFile, Lost
@@ -57,8 +67,11 @@ _MOST_TRIES: Final = 16
 _READ_BYTES: Final = 1 << 20
 _ABSURD_BYTES: Final = 1 << 20
 """By how much a size must lead past the end of the file for it to be wrong: bytes of the file may be missing."""
+_OF_AN_ID: Final = (UNREMOVE, CONFIRM_REMOVE, REMOVE_TENTATIVE_XID)
 _SIZE_AT: Final = {ADDX: 1, ADD_XID: 5, CONTINUE_BYTE: 5}
 """Where in an operation that adds a timed item its size is, by its first byte. The times follow it."""
+_NAMED: Final = (ADD_XID, CONTINUE_BYTE)
+"""The items with an id, by their first byte."""
 
 
 class Fix(NamedTuple):
@@ -166,48 +179,94 @@ class FileSalvage:
         position = 0
         while True:
             cursor = self._cursor(position, self.size)
-            recent: deque[tuple[int, int]] = deque(maxlen=MOST_DOUBTED + 1)
+            recent: deque[tuple[int, int]] = deque(maxlen=LOOK_BACK)
             while (chunk := cursor.read(load=False)) is not None:
-                kinds, _, positions = chunk.turns()
+                kinds, _, positions = chunk.effects()
                 self.has_adds = self.has_adds or ADD in kinds
-                recent.extend(zip(positions[-recent.maxlen :], kinds[-recent.maxlen :], strict=True))  # type: ignore[operator]
+                recent.extend(zip(positions[-LOOK_BACK:], kinds[-LOOK_BACK:], strict=True))
             if cursor.ending == codec.CLEAN:
                 self.stretches.append(Span(position, self.size))
                 return
             stopped = cursor.position
-            swallowing = self._find_swallowing(recent, stopped)
+            begun = begun_at(self.view, self.source, [at for at, _ in recent], stopped, self.dialect)
+            swallowing = self._find_swallowing(recent, stopped) if begun is None else None
             damage, _ = judge(cursor)
             assert damage is not None
             if damage.kind == "torn_tail" and swallowing is None:
                 self.stretches.append(Span(position, stopped))
                 self.torn = damage
                 return
-            self.fix = self._find_fix(stopped) if swallowing is None else None
+            self.fix = self._find_fix(stopped, recent) if begun is None and swallowing is None else None
             if self.fix is not None:
                 self.suspect = _item_before(recent, self.fix.start)
                 self.view.add(self.fix.position, self.fix.new)
                 self.stretches.append(Span(position, self.size))
                 return
-            gap = self._gap(damage, recent, swallowing)
+            gap = self._gap(damage, recent, swallowing) if begun is None else self._begun_gap(begun, recent)
+            if swallowing is not None and self.view.read_at(gap.end, 1)[0] == CONTINUE_BYTE:
+                self.verdict.dialect = self.dialect  # it was found as an item
             self.gaps.append(gap)
             self.stretches.append(Span(position, gap.start))
             if gap.end >= self.size:
                 return
             position = gap.end
 
+    def _begun_gap(self, begun: int, recent: deque[tuple[int, int]]) -> Gap:
+        """The gap of an item whose opcode reads like another one: it has changed, or it is missing after that one."""
+        end = own_end(self.view, self.source, begun, self.size, self.dialect)
+        assert end is not None
+        opcode = self.view.read_at(begun, 1)[0]
+        reason = f"the size and the times of an item follow the opcode {opcode}"
+        return Gap(begun, end, Damage(self.source.name, begun, end, reason), suspect=_item_before(recent, begun))
+
     def _gap(self, damage: Damage, recent: deque[tuple[int, int]], swallowing: tuple[int, int] | None) -> Gap:
         if swallowing is not None:
             first, end = swallowing
             bad = Damage(damage.file, first, end, f"its size leads into another operation, at {damage.start}")
-            return Gap(first, end, bad, suspect=_item_before(recent, first), is_one_item=False)
+            recent = deque(one for one in recent if one[0] <= first)
+            if recent[-1][1] in DATA_HEAD_BYTES:
+                return Gap(first, end, bad, suspect=_item_before(recent, first))
+            damage = replace(bad, start=recent[-1][0], reason=f"an item begins within it, at {end}")
+            recent.pop()
+        elif self._is_one_item(damage) and not self._is_made_up(recent):
+            suspect = _item_before(recent, damage.start)
+            return Gap(damage.start, damage.end, damage, 0, suspect, True, *self._shown(damage.start))
+        else:
+            damage = self._with_its_own_item(damage)
         start, doubted = damage.start, 0
-        if own_end(self.view, damage.start, self.size, self.dialect) == damage.end:
-            return Gap(start, damage.end, damage, 0, _item_before(recent, start), True, *self._shown(start))
-        for position, kind in reversed(recent):
-            if kind in DATA_HEAD_BYTES or doubted == MOST_DOUBTED:
+        for number, (position, kind) in enumerate(reversed(recent), 1):
+            if kind in DATA_HEAD_BYTES:
                 break
-            start, doubted = position, doubted + 1
+            if number <= MOST_DOUBTED or (kind in _OF_AN_ID and self._is_made_up_at(position)):
+                start, doubted = position, number
         return Gap(start, damage.end, damage, doubted, _item_before(recent, start))
+
+    def _with_its_own_item(self, damage: Damage) -> Damage:
+        """The damage, with the item after it if that begins within the id of a damaged one: it is that one.
+
+        An id of 7 or 8 reads like an opcode, if bytes were inserted after it.
+        """
+        head = self.view.read_at(damage.start, LONGEST_HEAD_BYTES)
+        following = head[damage.size : damage.size + 1]
+        if head[0] not in _NAMED or not 0 < damage.size <= XID.size or not following or following[0] not in _NAMED:
+            return damage
+        head = self.view.read_at(damage.end, LONGEST_HEAD_BYTES)
+        return replace(damage, end=damage.end + (codec.claimed_size(head, 0, len(head), self.dialect) or 0))
+
+    def _is_one_item(self, damage: Damage) -> bool:
+        """Whether a range is exactly one damaged item, by its own size."""
+        own = own_end(self.view, self.source, damage.start, self.size, self.dialect)
+        return own == damage.end and not self._holds_operations(damage.start, damage.end)
+
+    def _holds_operations(self, start: int, end: int) -> bool:
+        return holds_operations(self.view, self.source, start, end, self.dialect)
+
+    def _is_made_up(self, recent: deque[tuple[int, int]]) -> bool:
+        """Whether the last operation before bad bytes has an id that is none, so that they begin in it."""
+        return bool(recent) and recent[-1][1] in _OF_AN_ID and self._is_made_up_at(recent[-1][0])
+
+    def _is_made_up_at(self, position: int) -> bool:
+        return not is_possible_xid(self.view.read_at(position, XID.size + 1))
 
     def _shown(self, start: int) -> tuple[int | None, int | None]:
         """The id and the time of a damaged item, as far as they show."""
@@ -221,29 +280,48 @@ class FileSalvage:
     # --- restoring a field ------------------------------------------------------------------------------------------
 
     def _find_swallowing(self, recent: deque[tuple[int, int]], stopped: int) -> tuple[int, int] | None:
-        """The item before bad bytes, if its size is too large, and the first item that it has swallowed."""
-        if not recent or recent[-1][1] not in DATA_HEAD_BYTES:
+        """The operation before bad bytes that has swallowed the beginning of an item, and where that item begins."""
+        if not recent:
             return None
-        first = recent[-1][0]
-        candidates = islice(items_between(self.view, first + 1, self.size, self.dialect), _MOST_TRIES)
+        candidates = islice(items_between(self.view, recent[0][0] + 1, self.size, self.dialect), _MOST_TRIES)
         swallowed = takewhile(lambda position: position < stopped, candidates)
         found = next((position for position in swallowed if self._crosses(position, stopped)), None)
-        return None if found is None else (first, found)
+        return None if found is None else (max(at for at, _ in recent if at < found), found)
 
     def _crosses(self, position: int, place: int) -> bool:
-        """Whether operations lead from a position past a place where none of them ends."""
-        cursor = self._cursor(position, self.size)
+        """Whether operations lead from a position past a place where none of them ends, and others follow them."""
+        dialect = self.dialect
+        cursor = Cursor(self.view, self.source, position, dialect=dialect, end=self.size)
+        starts = [position]
         while cursor.position <= place and (chunk := cursor.read(load=False)) is not None:
-            if place in chunk.starts():
+            starts = chunk.starts()
+            if place in starts:
                 return False
-        return cursor.position > place
+        end = min((start for start in starts if start > place), default=place)
+        return end > place and (end == self.size or reads_on(self.view, end, self.size, dialect))
 
-    def _find_fix(self, stopped: int) -> Fix | None:
+    def _find_fix(self, stopped: int, recent: deque[tuple[int, int]]) -> Fix | None:
         """The only change of a field of the operation at a position that explains everything from there on."""
+        if self._is_made_up(recent):
+            return None
         found = self._opcodes_at(stopped)
         item = next_item(self.view, self.source, stopped, self.size, self.dialect)
         found += [] if item is None else self._sizes_at(stopped, item)
-        return found[0] if len(found) == 1 else None
+        return found[0] if len(found) == 1 and self._is_in_order(found[0], recent) else None
+
+    def _is_in_order(self, fix: Fix, recent: deque[tuple[int, int]]) -> bool:
+        """Whether a restored item was added neither before the one that precedes it nor after the one that follows it.
+
+        Its time is next to the field that is wrong, and may be damaged too.
+        """
+        view = self.view.with_patch(fix.position, fix.new)
+        head = view.read_at(fix.start, LONGEST_HEAD_BYTES)
+        end = fix.start + (codec.claimed_size(head, 0, len(head), self.dialect) or 0)
+        after = next(items_between(view, end, self.size, self.dialect), None)
+        around = [at for at in (_item_before(recent, fix.start), fix.start, after) if at is not None]
+        heads = [view.read_at(at, LONGEST_HEAD_BYTES) for at in around]
+        times = [codec.added_at(head, 0, self.dialect) for head in heads]
+        return times == sorted(times)
 
     def _opcodes_at(self, start: int) -> list[Fix]:
         """The opcodes that make an item of what is at a position."""
@@ -256,7 +334,9 @@ class FileSalvage:
                 continue
             (size,) = SIZE.unpack_from(head, size_at)
             end = start + size_at + SIZE.size + size
-            if size >= LEAST_SIZE[ADDX] and end <= self.size and self._leads_to_end(end):
+            if size < LEAST_SIZE[ADDX] or end > self.size or self._holds_operations(start, end):
+                continue
+            if self._leads_to_end(end):
                 found.append(Fix(start, start, head[:1], bytes([opcode]), "opcode"))
         return found
 

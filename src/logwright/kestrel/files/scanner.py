@@ -74,11 +74,11 @@ class _Queue:
     def __init__(self, reader: Reader, start: int | None) -> None:
         self._reader = reader
         self._before, self._position = divmod(reader.first if start is None else start, 1 << POSITION_BITS)
-        self._told: set[Damage] = set()
+        self._reported: set[Damage] = set()
 
     def read(self, mode: Mode, choice: Choice | None = None) -> Iterator[Located | Damage]:
         with self._reader.snapshot() as files:
-            yield from self._tell_gap(files, mode)
+            yield from self._report_gap(files, mode)
             for source in files.files:
                 if source.before < self._before:
                     continue
@@ -86,7 +86,7 @@ class _Queue:
                     self._before, self._position = source.before, 0
                 yield from self._read_file(files, source, mode, choice)
 
-    def _tell_gap(self, files: OpenFiles, mode: Mode) -> Iterator[Damage]:
+    def _report_gap(self, files: OpenFiles, mode: Mode) -> Iterator[Damage]:
         """Report if the file that was being read is gone, and others follow it."""
         behind = [source for source in files.files if source.before > self._before]
         if behind and not any(source.before == self._before for source in files.files):
@@ -97,8 +97,8 @@ class _Queue:
         self, files: OpenFiles, source: JournalFile, mode: Mode, choice: Choice | None
     ) -> Iterator[Located | Damage]:
         file = files.file(source)
-        if source.flaw is not None and self._position == 0 and source.flaw not in self._told:
-            self._told.add(source.flaw)
+        if source.flaw is not None and self._position == 0 and source.flaw not in self._reported:
+            self._reported.add(source.flaw)
             yield from self._reader.report(source.flaw, mode)
         if file.size() < self._position:
             reason = f"it has {file.size()} bytes, and {self._position} of it were read"

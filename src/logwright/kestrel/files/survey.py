@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _READ_ITEM_BYTES: Final = 512
 
 
-class Turns(NamedTuple):
+class Effects(NamedTuple):
     """The operations of a chunk as far as they count. `is_last` says that a state dump ends the file after them."""
 
     kinds: bytes
@@ -48,13 +48,13 @@ class Turns(NamedTuple):
         return stop - self.positions[row] - DATA_HEAD_BYTES[self.kinds[row]]
 
 
-def turns_of(chunk: Chunk) -> Turns:
+def effects_of(chunk: Chunk) -> Effects:
     """The operations of a chunk up to a state dump."""
-    kinds, numbers, positions = chunk.turns()
+    kinds, numbers, positions = chunk.effects()
     dump = kinds.find(STATE_DUMP)
     if dump < 0:
-        return Turns(kinds, numbers, positions, chunk.end, False)
-    return Turns(kinds[:dump], numbers[:dump], positions[:dump], positions[dump], True)
+        return Effects(kinds, numbers, positions, chunk.end, False)
+    return Effects(kinds[:dump], numbers[:dump], positions[:dump], positions[dump], True)
 
 
 def _reserves_by_position(kinds: bytes) -> bool:
@@ -118,7 +118,7 @@ class Survey:
         self._bytes.append(self.replay.added_bytes)
         self._files.append(index)
         self._positions.append(chunk.position)
-        kinds, numbers, positions = chunk.turns()
+        kinds, numbers, positions = chunk.effects()
         self.reserves_by_position = self.reserves_by_position or _reserves_by_position(kinds)
         self.replay.add(kinds, numbers, positions, chunk.end)
         self.ends[index] = chunk.end
@@ -165,15 +165,15 @@ class Survey:
         """Each item with its place; the items are in order."""
         for piece, group in groupby(items, lambda item: bisect_right(self._items, item) - 1):
             file = self._files[piece]
-            turns = turns_of(self._read(file, self._positions[piece]))
-            rows = turns.adds()
+            effects = effects_of(self._read(file, self._positions[piece]))
+            rows = effects.adds()
             before = self._bytes[piece]
             passed = 0
             for item in group:
                 row = item - self._items[piece]
-                before += sum(turns.data_bytes(at) for at in rows[passed:row])
+                before += sum(effects.data_bytes(at) for at in rows[passed:row])
                 passed = row
-                yield item, Place(file, turns.positions[rows[row]], before)
+                yield item, Place(file, effects.positions[rows[row]], before)
 
     def _read(self, file: int, position: int) -> Chunk:
         source = self.files.files[file]
@@ -188,7 +188,7 @@ class Survey:
 
     # --- the run ----------------------------------------------------------------------------------------------------
 
-    def run(self) -> Iterator[tuple[Chunk, Turns]]:
+    def run(self) -> Iterator[tuple[Chunk, Effects]]:
         """The chunks that hold the items of the run, from the first item on. A chunk is valid until the next."""
         if self.replay.first == self.replay.added:
             return
@@ -196,9 +196,9 @@ class Survey:
         for index in range(place.file, len(self.files.files)):
             cursor = self._cursor(index, place.position if index == place.file else 0)
             while (chunk := cursor.read()) is not None:
-                turns = turns_of(chunk)
-                yield chunk, turns
-                if turns.is_last:
+                effects = effects_of(chunk)
+                yield chunk, effects
+                if effects.is_last:
                     break
             self.files.done_with(self.files.files[index])
 

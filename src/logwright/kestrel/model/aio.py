@@ -127,31 +127,48 @@ class AsyncQueue(AsyncOpening):
 
     # --- putting ----------------------------------------------------------------------------------------------------
 
-    async def put(self, data: Buffer, expires: Expires | None = None) -> None:
-        """Add an item at the tail; see `Queue.put`."""
+    async def put(
+        self,
+        data: Buffer,
+        expires: Expires | None = None,
+        *,
+        delay: Expires | None = None,
+        id: str | bytes | None = None,
+    ) -> bool:
+        """Add an item at the tail, or with a delay later, or under an id; see `Queue.put`."""
         handle = self._handle_here()
-        if handle.has_children:
-            await self._put_to_all(handle, [as_bytes(data)], expires)
-            return
+        if handle.has_children or delay is not None or id is not None:
+            return await self._put_to_all(handle, [as_bytes(data)], expires, delay, id)
         engine = handle.engine
         engine.shelf.put(data, expires)
         if self._is_always:
             await self._commit(engine)
         if engine.moves:
             await asyncio.to_thread(engine.moving.finish_or_log)
+        return True
 
-    async def put_many(self, items: Iterable[Buffer], expires: Expires | None = None) -> int:
+    async def put_many(
+        self, items: Iterable[Buffer], expires: Expires | None = None, *, delay: Expires | None = None
+    ) -> int:
         """Add items at the tail, all of them or none; returns their number."""
         contents = [as_bytes(data) for data in items]
-        await self._put_to_all(self._handle_here(), contents, expires)
+        await self._put_to_all(self._handle_here(), contents, expires, delay, None)
         return len(contents)
 
-    async def _put_to_all(self, handle: Handle, contents: Sequence[bytes], expires: Expires | None) -> None:
-        family = await asyncio.to_thread(handle.put_to_all, contents, expires)
+    async def _put_to_all(
+        self,
+        handle: Handle,
+        contents: Sequence[bytes],
+        expires: Expires | None,
+        delay: Expires | None,
+        id: str | bytes | None,
+    ) -> bool:
+        family = await asyncio.to_thread(handle.put_to_all, contents, expires, delay, id)
         await asyncio.gather(*(self._commit(engine) for engine in family))
         for engine in family:
             if engine.moves:
                 await asyncio.to_thread(engine.moving.finish_or_log)
+        return bool(family)
 
     # --- taking -----------------------------------------------------------------------------------------------------
 
@@ -205,10 +222,10 @@ class AsyncQueue(AsyncOpening):
         engine.confirm(xids_of(items))
         await self._commit(engine)
 
-    async def abort(self, *items: Item | int) -> None:
-        """Put items that were reserved back at the head; see `Queue.abort`."""
+    async def abort(self, *items: Item | int, delay: Expires | None = None) -> None:
+        """Put items that were reserved back at the head, at once or after a delay; see `Queue.abort`."""
         engine = self._engine_here()
-        engine.abort(xids_of(items))
+        engine.abort(xids_of(items), delay)
         await self._commit(engine)
         if engine.moves:
             await asyncio.to_thread(engine.moving.finish)
@@ -274,10 +291,14 @@ class AsyncQueue(AsyncOpening):
             woken: asyncio.Future[None] = loop.create_future()
             wake = partial(_wake, loop, woken)
             engine.wait_for(wake)
+            is_over = False
             try:
                 found = await self._move_and_wait(engine, request, 0)
                 left = None if deadline is None else max(0.0, deadline - loop.time())
-                is_over = found is None and not (await asyncio.wait([woken], timeout=left))[0]
+                due = engine.seconds_until_due()
+                is_cut = due is not None and (left is None or due < left)  # wait only until the next item is due
+                if found is None and not (await asyncio.wait([woken], timeout=due if is_cut else left))[0]:
+                    is_over = not is_cut
                 if self._handle is None and found is None:  # the engine may stay open: see `Queue.close`
                     self._refuse_closed()
             except BaseException:
@@ -320,7 +341,7 @@ class AsyncQueue(AsyncOpening):
                 yield entry
 
     async def clear(self) -> int:
-        """Remove all waiting items, and return their number. Reserved items stay."""
+        """Remove all waiting and delayed items, and return their number. Reserved items stay."""
         engine = self._engine_here()
         count = await asyncio.to_thread(engine.clear)
         await self._commit(engine)

@@ -4,8 +4,9 @@ A method that changes the queue holds the mutex while it checks, writes its oper
 journal has the same operations in the same order. It neither waits for items nor syncs: the caller makes the operations
 durable after the mutex is released, so that many callers share one sync.
 
-An engine is a `Memory`, the items and the journal, and owns three parts: `compaction` keeps the journal small, `moving`
-moves items to other queues, and `waiters` are the callers that wait for an item.
+An engine is a `Memory`, the items and the journal, and owns four parts: `compaction` keeps the journal small, `moving`
+moves items to other queues, `delays` has the items that are not due yet, and `waiters` are the callers that wait for an
+item.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ...core.io.disk import Disk
 from ...core.io.durability import ALWAYS, IntervalSync, Sync, SyncLike
@@ -34,9 +35,10 @@ from ..bytes.layout import (
 )
 from ..bytes.records import Dialect
 from .compaction import Compaction
+from .delays import QUEUE, DelayingQueue, Delays
 from .items import Item, as_item
-from .limits import Limits, check_count, check_targets, deadline_ms, park_of
-from .memory import Memory
+from .limits import Expires, Limits, check_count, check_targets, deadline_ms, park_of
+from .memory import Fate, Memory
 from .moving import MOST_MOVES, Move, Moving
 from .shelf import NO_LIMIT, Entry
 from .waiting import Waiters
@@ -47,6 +49,17 @@ _REMOVE: Final = bytes([REMOVE])
 _RESERVE: Final = bytes([REMOVE_TENTATIVE])
 _SWEPT_AT_ONCE: Final = 10_000
 """The most items that a sweep examines before it releases the mutex."""
+
+
+_SIDE_LIMITS: Final = Limits(max_memory_bytes=2**61)
+"""The limits of holding queues and ledgers: all their items are in memory."""
+
+
+class Side(NamedTuple):
+    """What the engine of a holding queue or a ledger asks the queue that it belongs to: see `OpenSide`."""
+
+    fate_of: Callable[[int, Entry], Fate]
+    replacing: Callable[[], None]
 
 
 class RemovedItems(list[Entry]):
@@ -70,13 +83,18 @@ class Engine(Memory):
         clock: Callable[[], float] | None = None,
         borrow: Callable[[str], Engine] | None = None,
         is_open: Callable[[Engine], None] = lambda engine: None,
+        side: Side | None = None,
         disk: Disk,
     ) -> None:
         self.holders: set[object] = set()
         self.handle: object | None = None
         self.limits = limits
         self.compaction = Compaction(self, path.name, limits, background=background)
-        self.moving = Moving(self, borrow)
+        self.delays = Delays(self, self._open_side)
+        self.due_ms = NO_LIMIT
+        """When the next delayed item is due."""
+        self._side = side
+        self.moving = Moving(self, borrow, self.delays.move)
         self.moves = self.moving.moves  # read by every call
         self.waiters = Waiters()
         self.expired = self.discarded = self.moved = 0
@@ -96,12 +114,35 @@ class Engine(Memory):
         """Release everything after opening has failed."""
         self.compaction.stop()
         self._end_sync()
+        with contextlib.suppress(LogwrightError):
+            self.delays.close()
         if hasattr(self, "_lock"):
             self._release()
 
     def _start(self) -> None:
         super()._start()
         self.compaction.set_thresholds()
+        self.delays.start()
+
+    def _open_side(
+        self, path: Path, fate_of: Callable[[int, Entry], Fate], replacing: Callable[[], None]
+    ) -> DelayingQueue:
+        """Open the holding queue or the ledger; `sync` of this engine syncs them."""
+        side = Side(fate_of, replacing)
+        return Engine(path, _SIDE_LIMITS, background=False, clock=self._clock_seconds, side=side, disk=self.disk)
+
+    def _prepare_to_load(self) -> None:
+        if self._side is None:
+            self.delays.open()
+
+    def _fate_of(self, xid: int, entry: Entry) -> Fate:
+        return (self.delays if self._side is None else self._side).fate_of(xid, entry)
+
+    def _before_replacing(self) -> None:
+        if self._side is None:
+            self.delays.settle(QUEUE)
+        else:
+            self._side.replacing()
 
     def _configure(self) -> None:
         self.configure(self.limits)
@@ -113,7 +154,7 @@ class Engine(Memory):
             self.limits = self.compaction.limits = limits
             self._apply_limits()
         self.shelf.max_memory_bytes, self.shelf.max_memory_items = limits.max_memory_bytes, limits.max_memory_items
-        self.shelf.max_age = limits.max_age_ms
+        self.watch_due(self.due_ms)
         self.shelf.max_attempts = 2**31 - 1 if limits.max_attempts is None else limits.max_attempts
         clock = self._clock_seconds
         self.shelf.clock = None if clock is None else lambda: int(clock() * 1000)
@@ -146,7 +187,7 @@ class Engine(Memory):
     @property
     def can_move(self) -> bool:
         """Whether items may move to other queues."""
-        return self.limits.expire_to is not None or self.limits.max_attempts is not None
+        return self.limits.expire_to is not None or self.limits.max_attempts is not None or self.delays.is_used
 
     @property
     def is_closing(self) -> bool:
@@ -185,8 +226,19 @@ class Engine(Memory):
 
         self.atomically(put)
 
-    def check_room(self, contents: Sequence[bytes]) -> None:
-        """Raise the error that adding these items would raise. The mutex is held."""
+    def put_once_locked(self, data: bytes, added: int, expires: int, id: str) -> None:
+        """Add an item at the tail under an id. `check_room` has been called, and the mutex is held."""
+
+        def put() -> None:
+            if self._is_too_much(1, len(data)):
+                self.make_room(len(data))
+            self.delays.note_id(self, QUEUE, data, id, added)
+            self.shelf.put_locked(data, added, expires)
+
+        self.atomically(put)
+
+    def check_room(self, contents: Sequence[bytes], items: int = 0, size: int = 0) -> None:
+        """Raise the error that adding these items after `items` others would raise. The mutex is held."""
         self.check()
         for data in contents:
             if len(data) > self.shelf.max_item_bytes:
@@ -195,10 +247,10 @@ class Engine(Memory):
                 )
         if self.limits.discard_old_when_full:
             return
-        size = sum(map(len, contents))
-        if self._is_too_much(len(contents), size):
+        items, size = items + len(contents), size + sum(map(len, contents))
+        if self._is_too_much(items, size):
             self.ready()  # removes expired items
-            if self._is_too_much(len(contents), size):
+            if self._is_too_much(items, size):
                 self._refuse_full()
 
     def _is_too_much(self, items: int, size: int) -> bool:
@@ -234,7 +286,7 @@ class Engine(Memory):
             for item in items:
                 most = min(self.shelf.max_bytes, self.shelf.max_item_bytes)
                 discards = self.limits.discard_old_when_full and len(item.data) <= most
-                with contextlib.nullcontext() if within_limits or discards else self._unlimited():
+                with contextlib.nullcontext() if within_limits or discards else self.unlimited():
                     self.shelf.put_locked(item.data, item.added or self.shelf.now(), 0)
 
         with self.mutex:
@@ -246,7 +298,7 @@ class Engine(Memory):
         self.sync()
 
     @contextlib.contextmanager
-    def _unlimited(self) -> Iterator[None]:
+    def unlimited(self) -> Iterator[None]:
         """Lift the limits in the block. The mutex is held."""
         self.shelf.max_items = self.shelf.max_bytes = NO_LIMIT
         self.shelf.max_item_bytes = MAX_DATA_BYTES
@@ -258,6 +310,8 @@ class Engine(Memory):
     # --- the head ---------------------------------------------------------------------------------------------------
 
     def ready(self) -> bool:
+        if self.is_due:
+            self.delays.release()
         return self._is_deliverable() or self._drop_undeliverable(NO_LIMIT)
 
     def _drop_undeliverable(self, most: int) -> bool:
@@ -302,7 +356,7 @@ class Engine(Memory):
             self.shelf.pop()
             self.expired += 1
         else:
-            xid = self._reserve_head()
+            xid = self.reserve_head()
             self.moving.add([Move(target, xid, self.open_items[xid], has_expired)])
 
     def peek(self) -> Item | None:
@@ -375,7 +429,7 @@ class Engine(Memory):
                 self.shelf.put_back(entry)
 
         def put() -> None:
-            with self._unlimited():
+            with self.unlimited():
                 for data, added, expires, _, _ in removed:
                     self.shelf.put_locked(data, added or self.shelf.now(), expires)
 
@@ -399,7 +453,7 @@ class Engine(Memory):
             again.close()
 
     def clear(self) -> int:
-        """Remove all waiting items; returns their number."""
+        """Remove all waiting and delayed items; returns their number."""
 
         def remove() -> None:
             for start in range(0, count, 1 << 16):
@@ -411,6 +465,7 @@ class Engine(Memory):
             self.check()
             count = self.shelf.items
             self.atomically(remove)
+            count += self.delays.clear()
             self.compact_if_due()
         return count
 
@@ -429,7 +484,7 @@ class Engine(Memory):
 
         def reserve() -> None:
             while len(found) < most and self._has_next(found):
-                xid = self._reserve_head()
+                xid = self.reserve_head()
                 found.append(as_item(self.open_items[xid], xid))
                 xids.append(xid)
                 if for_other:
@@ -445,7 +500,7 @@ class Engine(Memory):
             self.compact_if_due()
         return found
 
-    def _reserve_head(self) -> int:
+    def reserve_head(self) -> int:
         """Reserve the head as a replay of the journal will: under the id of its ADD_XID, else under the next one."""
         name = self.shelf.head()[4]
         if self.shelf.dialect != KESTREL2 and name and name not in self.open_items:
@@ -459,6 +514,17 @@ class Engine(Memory):
         entry = self.open_items[xid] = self.shelf.pop()
         self.open_bytes += len(entry[0])
         return xid
+
+    def reserve_all(self) -> None:
+        """Reserve all items, whether or not they have expired. The mutex is held."""
+
+        def reserve() -> None:
+            while self.shelf.items:
+                if not self.shelf.memory_items:
+                    self._refill()
+                self.reserve_head()
+
+        self.atomically(reserve)
 
     def confirm(self, xids: Sequence[int]) -> None:
         """Finish reserved items."""
@@ -489,13 +555,17 @@ class Engine(Memory):
             if xid in self.open_items:
                 self._close_item(xid)
 
-    def abort(self, xids: Sequence[int]) -> None:
-        """Put reserved items back at the head, lowest id first; move those that have reached `max_attempts`."""
+    def abort(self, xids: Sequence[int], delay: Expires | None = None) -> None:
+        """Put reserved items back at the head, lowest id first; move those that have reached `max_attempts`.
+
+        With a delay, by default that of the limits, they stay reserved until they are due.
+        """
 
         def put_back() -> None:
             failed = [xid for xid in xids if self.open_items[xid][3] + 1 >= self.shelf.max_attempts]
             self.moving.add([Move(self.park, xid, self.open_items[xid], False) for xid in failed])
-            self.put_back_locked(xid for xid in xids if xid not in self.moving.xids)
+            left = [xid for xid in xids if xid not in self.moving.xids]
+            self.put_back_locked(self.delays.retry(left, delay))
 
         with self.mutex:
             self._check_open(xids)
@@ -510,7 +580,7 @@ class Engine(Memory):
 
     def is_open(self, xid: int) -> bool:
         """Whether an item is reserved under this id by a caller that may confirm or abort it."""
-        return xid in self.open_items and xid not in self.moving.xids
+        return xid in self.open_items and xid not in self.moving.xids and xid not in self.delays.retries
 
     def put_back_locked(self, xids: Iterable[int]) -> None:
         """Put reserved items back at the head, lowest id first. The mutex is held."""
@@ -550,6 +620,35 @@ class Engine(Memory):
         if most is not None:
             check_count(most)
         return self.moving.unpark(self.park, most)
+
+    def watch_due(self, due: int) -> None:
+        """The next delayed item is due at this time, `NO_LIMIT` for none. The mutex is held.
+
+        Callers that wait until a later time are woken: they wait again until this one.
+        """
+        is_earlier, self.due_ms = due < self.due_ms, due
+        # With a `max_age`, the shelf calls `ready` for every item.
+        self.shelf.max_age = self.limits.max_age_ms or (0 if due == NO_LIMIT else NO_LIMIT)
+        while is_earlier and self.shelf.waiting:
+            self.wake()
+
+    @property
+    def is_due(self) -> bool:
+        """Whether a delayed item is due."""
+        return self.due_ms != NO_LIMIT and self.due_ms <= self.shelf.now()
+
+    def release_due(self) -> bool:
+        """Put back items that are due, or have `moving` do it; returns whether there were any. The mutex is free."""
+        if not self.is_due:
+            return False
+        with self.mutex:
+            self.check()
+            self.delays.release()
+        return True
+
+    def seconds_until_due(self) -> float | None:
+        """How long it is until the next delayed item is due; None if there is none."""
+        return None if self.due_ms == NO_LIMIT else max(0, self.due_ms - self.shelf.now()) / 1000
 
     def wait_for(self, wake: Callable[[], None]) -> None:
         """Call a function when an item arrives: once, with the mutex held."""
@@ -608,9 +707,16 @@ class Engine(Memory):
         """The same for up to `most` items, but without `moving.finish`; returns whether there is more to do."""
         with self.mutex:
             self.check()
+            if self.is_due:
+                self.delays.release()
             is_ready = self._is_deliverable() or self._drop_undeliverable(most)
             self.compact_if_due()
             return not is_ready and self.shelf.items > 0
+
+    def sync(self) -> None:
+        """Make everything so far durable, also in the holding queue and the ledger."""
+        super().sync()
+        self.delays.sync()
 
     def commit(self) -> None:
         """Make the operations of this thread durable; threads that call at the same time share one sync.
@@ -648,6 +754,7 @@ class Engine(Memory):
         elif not self._closed:
             self._closed = True
             self._release()
+            self.delays.close()
 
     def _close(self) -> None:
         try:
@@ -656,7 +763,9 @@ class Engine(Memory):
                     self.compaction.shorten()
                 self._wake_all()
         finally:
-            super().close()
+            with contextlib.ExitStack() as stack:
+                stack.callback(self.delays.close)
+                stack.callback(super().close)
 
     def delete(self) -> None:
         """Remove all items and all files, and close. A crash leaves the queue, an empty queue, or none."""
@@ -668,8 +777,10 @@ class Engine(Memory):
             self.check()
             self._or_poison(self._remove_all)
         super().close()
+        self.delays.close()
 
     def _remove_all(self) -> None:
+        self.delays.delete()
         # The queue is emptied first: a crash between the removals of two files would leave another state.
         self.compaction.erase()
         self._wake_all()

@@ -23,6 +23,7 @@ MAX_MEMORY_BYTES: Final = 128 << 20
 _MEMORY_BYTES_OF_ITEM: Final = 128
 """The least memory that an item needs in addition to its data. It limits the number of items in memory."""
 _LEAST_MEMORY_ITEMS: Final = 1024
+MAX_ID_CHARACTERS: Final = 1024
 
 
 class Options(TypedDict, total=False):
@@ -37,6 +38,10 @@ class Options(TypedDict, total=False):
     sweep_seconds: float | None
     max_attempts: int | None
     park: str | None
+    retry_delay: Seconds | None
+    max_retry_delay: Seconds
+    id_window: Seconds
+    max_ids: int
     max_memory_bytes: int
     default_journal_bytes: int
     max_journal_bytes: int
@@ -54,6 +59,11 @@ class Limits(NamedOptions):
     sweep_seconds           look for expired items at the head at this interval, not only when an item is requested
     max_attempts            park an item that was put back this many times
     park                    the queue of the same directory that such items move to; by default NAME_parked
+    retry_delay             how long an item that was put back waits before it is at the head again; twice as long after
+                            each further attempt
+    max_retry_delay         the longest of these delays
+    id_window, max_ids      a `put` with an id that was used within this time, and is among the last `max_ids` ids, adds
+                            nothing
     max_memory_bytes        the most data in memory; the queue reads behind for the rest
     default_journal_bytes   erase a journal of this size when the queue is empty
     max_journal_bytes       rewrite a journal larger than this if that at least halves its size
@@ -70,6 +80,10 @@ class Limits(NamedOptions):
     sweep_seconds: float | None = None
     max_attempts: int | None = None
     park: str | None = None
+    retry_delay: Seconds | None = None
+    max_retry_delay: Seconds = 3600.0
+    id_window: Seconds = 3600.0
+    max_ids: int = 100_000
     max_memory_bytes: int = MAX_MEMORY_BYTES
     default_journal_bytes: int = DEFAULT_JOURNAL_BYTES
     max_journal_bytes: int = MAX_JOURNAL_BYTES
@@ -78,9 +92,9 @@ class Limits(NamedOptions):
         for name in ("max_items", "max_bytes", "max_item_bytes", "max_attempts"):
             if getattr(self, name) is not None:
                 _check_number(name, getattr(self, name))
-        for name in ("max_memory_bytes", "default_journal_bytes", "max_journal_bytes"):
+        for name in ("max_ids", "max_memory_bytes", "default_journal_bytes", "max_journal_bytes"):
             _check_number(name, getattr(self, name))
-        for name in ("max_age", "sweep_seconds"):
+        for name in ("max_age", "sweep_seconds", "retry_delay", "max_retry_delay", "id_window"):
             seconds = getattr(self, name)
             if seconds is not None and not (_is_duration(seconds) and 0 < as_seconds(seconds) < 2**50):
                 raise WrongUse(f"{name} cannot be {seconds!r}")
@@ -98,6 +112,18 @@ class Limits(NamedOptions):
     def max_age_ms(self) -> int:
         """0 for none."""
         return 0 if self.max_age is None else max(1, round(as_seconds(self.max_age) * 1000))
+
+    def retry_delay_ms(self, attempts: int) -> int:
+        """How long an item waits after this many attempts; 0 for not at all."""
+        if self.retry_delay is None:
+            return 0
+        most = as_seconds(self.max_retry_delay)
+        doublings = min(max(0, attempts - 1), 100)  # more would exceed a float
+        return round(min(most, as_seconds(self.retry_delay) * 2.0**doublings) * 1000)
+
+    @property
+    def id_window_ms(self) -> int:
+        return max(1, round(as_seconds(self.id_window) * 1000))
 
     @property
     def max_memory_items(self) -> int:
@@ -164,6 +190,22 @@ def _check_number(name: str, value: object) -> None:
 def as_seconds(duration: Seconds) -> float:
     """A duration in seconds."""
     return duration.total_seconds() if isinstance(duration, timedelta) else duration
+
+
+def due_ms(delay: Expires, now: int) -> int:
+    """When an item with a delay is due, in milliseconds since the epoch; not after `now` for no delay."""
+    try:
+        return deadline_ms(delay, now)
+    except WrongUse as error:
+        raise WrongUse(str(error).replace("an item cannot expire", "an item cannot be due")) from None
+
+
+def check_id(id: object) -> str:
+    """An id as a string; `WrongUse` if it is none. Bytes that are not UTF-8 are kept as in names of files."""
+    found = id.decode("utf-8", "surrogateescape") if isinstance(id, bytes) else id
+    if not isinstance(found, str) or not 0 < len(found) <= MAX_ID_CHARACTERS:
+        raise WrongUse(f"{id!r} is not an id: give a string or bytes of 1 to {MAX_ID_CHARACTERS} characters")
+    return found
 
 
 def deadline_ms(expires: Expires, now: int) -> int:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from enum import Enum, auto
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -25,6 +26,7 @@ from ..bytes import codec
 from ..bytes.layout import (
     ADD_XID_HEAD,
     ADDX_HEAD,
+    CONFIRM_REMOVE,
     DOCUMENTED,
     KESTREL2,
     UNDECIDED,
@@ -36,10 +38,10 @@ from ..bytes.layout import (
 )
 from ..bytes.records import Dialect, Operation
 from ..files.cursor import Cursor
-from ..files.files import JournalFile, Listing, OpenFiles, list_files
+from ..files.files import POSITION_BITS, JournalFile, Listing, OpenFiles, list_files
 from ..files.queue_files import QueueFiles
 from ..files.reader import Reader
-from ..files.survey import Survey, turns_of
+from ..files.survey import Survey, effects_of
 from .packing import Packed, finish_pack, state_operations
 from .read_behind import ReadBehind
 from .shelf import NO_LIMIT, Entry, ShelfOwner
@@ -53,6 +55,16 @@ Result = TypeVar("Result")
 
 GATHER_BYTES: Final = 1 << 20
 """The size of the buffer of a call with many operations."""
+
+
+class Fate(Enum):
+    """What happens on opening to an item that was reserved."""
+
+    IS_PUT_BACK = auto()
+    STAYS = auto()
+    """It stays reserved."""
+    IS_FINISHED = auto()
+    """It is in another queue already."""
 
 
 class Memory(QueueFiles):
@@ -120,6 +132,13 @@ class Memory(QueueFiles):
     def _configure(self) -> None:
         """Set the limits: called after the shelf is created, and before anything is put on it."""
 
+    def _prepare_to_load(self) -> None:
+        """Called before the items are loaded, and before anything is written."""
+
+    def _fate_of(self, xid: int, entry: Entry) -> Fate:
+        """What happens on opening to an item that was reserved under this id."""
+        return Fate.IS_PUT_BACK
+
     # --- opening ----------------------------------------------------------------------------------------------------
 
     def _examine(self, listing: Listing) -> None:
@@ -159,6 +178,9 @@ class Memory(QueueFiles):
             self._choose_write()
             self.opened = self.shelf.now()
             """When the queue was opened, in milliseconds. Items of unknown time count as added then."""
+            self.opened_number = self.next_number
+            """The number after the operations that were found on opening."""
+            self._prepare_to_load()
             if self._survey is not None:
                 self._load(self._survey)
                 if self._always:
@@ -176,8 +198,15 @@ class Memory(QueueFiles):
 
         def put_back() -> None:
             for xid, item, attempts in sorted(reserved, reverse=True):  # the lowest id ends at the head
-                self.shelf.emit(XID_HEAD.pack(UNREMOVE, xid))
-                self.shelf.put_back(_entry(loaded[item], attempts + 1))
+                fate = self._fate_of(xid, _entry(loaded[item], attempts))
+                if fate is Fate.STAYS:
+                    self.open_items[xid] = _entry(loaded[item], attempts)
+                    self.open_bytes += len(self.open_items[xid][0])
+                elif fate is Fate.IS_FINISHED:
+                    self.shelf.emit(XID_HEAD.pack(CONFIRM_REMOVE, xid))
+                else:
+                    self.shelf.emit(XID_HEAD.pack(UNREMOVE, xid))
+                    self.shelf.put_back(_entry(loaded[item], attempts + 1))
 
         self.atomically(put_back)
         self._load_run(survey)
@@ -388,6 +417,14 @@ class Memory(QueueFiles):
     # --- replacing the files by others with the same state --------------------------------------------------------
 
     @property
+    def next_number(self) -> int:
+        """The number of the next operation (see `files.py`). It only grows until `replace`."""
+        return (self._last_timestamp << POSITION_BITS) + self.shelf.position
+
+    def _before_replacing(self) -> None:
+        """Called before the newest file is replaced, and operations are numbered from 0 again. The mutex is held."""
+
+    @property
     def journal_bytes(self) -> int:
         """The size of all files, including operations that are not yet written."""
         return sum(self.rotated.values()) + self.shelf.position
@@ -399,6 +436,7 @@ class Memory(QueueFiles):
 
     def replace(self) -> None:
         """Replace the newest file by the state of the queue, all of which is in memory. The mutex is held."""
+        self._before_replacing()
         with self._writing:
             self._write_gathered()
             with self._syncing:
@@ -569,7 +607,7 @@ def _entries_of(files: OpenFiles, position: int, count: int, dialect: int) -> It
             cursor = Cursor(files.file(source), source, position, dialect=dialect)
             position = 0
             while count and (chunk := cursor.read()) is not None:
-                kinds, numbers, positions, end, is_last = turns_of(chunk)
+                kinds, numbers, positions, end, is_last = effects_of(chunk)
                 shelf.stock(chunk.data, chunk.base, kinds, numbers, positions, end, NO_LIMIT, NO_LIMIT)
                 entries = shelf.entries()[:count]
                 shelf.clear()

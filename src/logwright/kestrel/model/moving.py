@@ -45,6 +45,8 @@ class MovableQueue(Protocol):
     shelf: Shelf
 
     @property
+    def queue(self) -> str: ...
+    @property
     def is_usable(self) -> bool: ...
     @property
     def has_failed(self) -> bool: ...
@@ -61,11 +63,17 @@ class MovableQueue(Protocol):
 
 
 class Moving:
-    """The items of a queue that are moving to others. `borrow` opens a queue of the same directory."""
+    """The items of a queue that are moving to others. `borrow` opens a queue of the same directory.
 
-    def __init__(self, queue: MovableQueue, borrow: Callable[[str], MovableQueue] | None) -> None:
+    `move_own` moves items that are due to this queue; one of the `moves` has this queue as its target then.
+    """
+
+    def __init__(
+        self, queue: MovableQueue, borrow: Callable[[str], MovableQueue] | None, move_own: Callable[[], None]
+    ) -> None:
         self._queue = queue
         self._borrow = borrow
+        self._move_own = move_own
         self.moves: list[Move] = []
         """Items that are reserved to be put into other queues."""
         self.xids: set[int] = set()
@@ -77,6 +85,11 @@ class Moving:
         """Add reserved items that are to be moved. The mutex is held."""
         self.xids.update(move.xid for move in moves)
         self.moves += moves
+
+    def add_own(self) -> None:
+        """Delayed items of this queue are due. The mutex is held."""
+        if not any(move.target == self._queue.queue for move in self.moves):
+            self.moves.append(Move(self._queue.queue, 0, (b"", 0, 0, 0, 0), False))
 
     def finish(self) -> None:
         """Put the items that were reserved for other queues there, and confirm them here. The mutex is free."""
@@ -96,7 +109,9 @@ class Moving:
         except LogwrightError as error:
             if self._queue.has_failed:
                 raise
-            logger.warning("%s: items that expired or failed too often could not be moved: %s", self._queue.path, error)
+            logger.warning(
+                "%s: items that expired, failed too often or are due could not be moved: %s", self._queue.path, error
+            )
 
     def _open(self, name: str) -> MovableQueue:
         if self._borrow is None:
@@ -105,6 +120,11 @@ class Moving:
 
     def _move_to(self, target: str, moves: list[Move]) -> None:
         queue = self._queue
+        if target == queue.queue:
+            with queue.mutex:
+                self.moves[:] = [move for move in self.moves if move.target != target]
+            self._move_own()
+            return
         arrived: list[Item] = []
         try:
             other = self._open(target)

@@ -23,12 +23,12 @@ from typing import Any, Final, Self, cast
 
 from ...core.io.disk import REAL_DISK, Disk
 from ...core.io.durability import SyncLike, parse_sync
-from ...errors import Closed, Locked, LogwrightError, NotFound
+from ...errors import Closed, Locked, LogwrightError, NotFound, WrongUse
 from ..bytes.layout import check_queue_name, is_queue_name
 from ..bytes.records import Dialect
 from ..files.files import list_queues
 from .engine import Engine
-from .limits import Limits
+from .limits import Expires, Limits, check_id, due_ms
 
 _LOCK_TIMEOUT_SECONDS: Final = 0.01
 
@@ -255,29 +255,59 @@ class Handle:
                 self._refused.pop(name, None)
         self.has_children = bool(self._children)
 
-    def put_to_all(self, contents: Sequence[bytes], expires: Any) -> list[Engine]:
-        """Put items to the queue and to every child, all of them or none; returns the engines."""
+    def put_to_all(
+        self,
+        contents: Sequence[bytes],
+        expires: Expires | None,
+        delay: Expires | None = None,
+        id: str | bytes | None = None,
+    ) -> list[Engine]:
+        """Put items to the queue and to every child, all of them or none; returns the engines.
+
+        With an id there is one item. Returns no engines if it was put before.
+        """
         if self._is_closed:
             raise Closed(f"{self.engine.path}: this queue is closed")
+        if delay is not None and expires is not None:
+            raise WrongUse(
+                "an item cannot have both a delay and an expiry: while it waits, the expiry is when it is due"
+            )
         family = self.family()
-        self._put_locked(family, 0, contents, expires)
-        return family
+        is_new = self._put_locked(family, 0, contents, expires, delay, None if id is None else check_id(id))
+        return family if is_new else []
 
-    def _put_locked(self, family: list[Engine], held: int, contents: Sequence[bytes], expires: Any) -> None:
+    def _put_locked(
+        self,
+        family: list[Engine],
+        held: int,
+        contents: Sequence[bytes],
+        expires: Expires | None,
+        delay: Expires | None,
+        id: str | None,
+    ) -> bool:
         """Acquire the remaining mutexes, always in this order to prevent deadlocks; then put."""
         if held < len(family):
             with family[held].mutex:
-                self._put_locked(family, held + 1, contents, expires)
-            return
+                return self._put_locked(family, held + 1, contents, expires, delay, id)
         now = self.engine.shelf.now()
         deadline = 0 if expires is None else self.engine.deadline(expires, now)
+        due = 0 if delay is None else due_ms(delay, now)
         for engine in family:
             engine.check_room(contents)
+        if id is not None and self.engine.delays.knows(id, now):
+            return False
         for engine in family:
             engine.prepare_to_put()
         try:
             for engine in reversed(family):
-                engine.put_many_locked(contents, now, deadline)
+                own_id = id if engine is self.engine else None
+                if due > now:
+                    engine.delays.put(contents, now, due, own_id)
+                elif own_id is not None:
+                    engine.put_once_locked(contents[0], now, deadline, own_id)
+                else:
+                    engine.put_many_locked(contents, now, deadline)
+            return True
         except BaseException as error:
             if not isinstance(error, LogwrightError):
                 for engine in family:

@@ -198,10 +198,10 @@ def _state_of(
     for piece in itertools.chain(mark, operations, untried):
         packed.size_bytes += len(piece)
         yield piece
-    for chunk, turns in survey.run():
+    for chunk, effects in survey.run():
         go_on()
         packed.begin_piece()
-        copied, count = kernel.copy_adds(chunk.data, chunk.base, turns.kinds, turns.positions, turns.end, 0)
+        copied, count = kernel.copy_adds(chunk.data, chunk.base, effects.kinds, effects.positions, effects.end, 0)
         packed.size_bytes += len(copied)
         packed.run_items += count
         yield copied

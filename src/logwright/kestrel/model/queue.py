@@ -34,6 +34,7 @@ One process has the queue open at a time; another one gets `Locked`. After a fai
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sized
@@ -116,14 +117,23 @@ class Queue(Closing):
 
     # --- putting ----------------------------------------------------------------------------------------------------
 
-    def put(self, data: Buffer, expires: Expires | None = None) -> None:
+    def put(
+        self,
+        data: Buffer,
+        expires: Expires | None = None,
+        *,
+        delay: Expires | None = None,
+        id: str | bytes | None = None,
+    ) -> bool:
         """Add an item at the tail. It expires after a number of seconds, after a timedelta, or at a datetime; or never.
+
+        With a delay, given in the same ways, it is added when that is over; such an item cannot expire. With an id, it
+        is added only if none was put with this id within `id_window`; returns whether it was.
 
         Raises `Full` if there is no room for it, and `TooLarge` if it exceeds the limit of an item.
         """
-        if self._handle.has_children:
-            self._put_to_all([as_bytes(data)], expires)
-            return
+        if self._handle.has_children or delay is not None or id is not None:
+            return self._put_to_all([as_bytes(data)], expires, delay, id)
         engine = self._engine
         try:
             self._put(data, expires)
@@ -131,23 +141,31 @@ class Queue(Closing):
                 engine.commit()
             if engine.moves:
                 engine.moving.finish_or_log()
+            return True
         except BaseException as error:
             self._wake_after_interrupt(error)
             raise
 
-    def put_many(self, items: Iterable[Buffer], expires: Expires | None = None) -> int:
+    def put_many(self, items: Iterable[Buffer], expires: Expires | None = None, *, delay: Expires | None = None) -> int:
         """Add items at the tail, all of them or none, with one write and one sync; returns their number."""
         contents = [as_bytes(data) for data in items]
-        self._put_to_all(contents, expires)
+        self._put_to_all(contents, expires, delay)
         return len(contents)
 
-    def _put_to_all(self, contents: list[bytes], expires: Expires | None) -> None:
+    def _put_to_all(
+        self,
+        contents: list[bytes],
+        expires: Expires | None,
+        delay: Expires | None = None,
+        id: str | bytes | None = None,
+    ) -> bool:
         try:
-            family = self._handle.put_to_all(contents, expires)
+            family = self._handle.put_to_all(contents, expires, delay, id)
             for engine in family:
                 if self._is_always:
                     engine.commit()
                 engine.moving.finish_or_log()
+            return bool(family)
         except BaseException as error:
             self._wake_after_interrupt(error)
             raise
@@ -249,13 +267,14 @@ class Queue(Closing):
         engine.confirm(xids_of(items))
         self._committed(engine, True)
 
-    def abort(self, *items: Item | int) -> None:
+    def abort(self, *items: Item | int, delay: Expires | None = None) -> None:
         """Put items that were reserved back at the head, lowest id first.
 
-        An item that has now failed `max_attempts` times is parked instead.
+        With a delay they are at the head again when it is over; by default that is `retry_delay`. An item that has now
+        failed `max_attempts` times is parked instead.
         """
         engine = self._engine
-        engine.abort(xids_of(items))
+        engine.abort(xids_of(items), delay)
         self._committed(engine, True)
         engine.moving.finish()
 
@@ -301,7 +320,7 @@ class Queue(Closing):
         self, engine: Engine, found: Result | None, attempt: Callable[[], Result | None], timeout: float | None
     ) -> Result | None:
         """Move items that have expired or failed too often, and wait for an item if none was found."""
-        while found is None and engine.moves:
+        while found is None and (engine.release_due() or engine.moves):
             engine.moving.finish()
             found = attempt()
         if engine.moves:
@@ -317,7 +336,7 @@ class Queue(Closing):
                 if self._is_closed:  # the engine may still be open: see `_forget_engine`
                     _refuse_closed(self.path)
                 found = self._move_and_wait(engine, attempt(), attempt, 0)  # one may have arrived before `wait_for`
-                is_over = found is None and not wake_up.wait(deadline)
+                is_over = found is None and not wake_up.wait(deadline, engine.seconds_until_due())
                 if self._is_closed and found is None:
                     _refuse_closed(self.path)
                 was_woken = not engine.stop_waiting(wake_up.wake)
@@ -352,12 +371,12 @@ class Queue(Closing):
         return map(as_item, self._engine.iterate())
 
     def clear(self) -> int:
-        """Remove all waiting items, and return their number. Reserved items stay."""
+        """Remove all waiting and delayed items, and return their number. Reserved items stay."""
         engine = self._engine
         return self._committed(engine, engine.clear())
 
     def sweep(self) -> int:
-        """Remove or move expired items at the head; returns their number."""
+        """Remove or move expired items at the head, and return their number. Delayed items that are due are added."""
         engine = self._engine
         return self._committed(engine, engine.sweep())
 
@@ -435,10 +454,16 @@ class _WakeUp:
         with suppress(RuntimeError):  # it has been woken already
             self._lock.release()
 
-    def wait(self, deadline: float | None) -> bool:
-        """Wait until a time of the monotonic clock (None: for ever); returns whether the thread was woken."""
-        left = -1 if deadline is None else min(max(0.0, deadline - time.monotonic()), threading.TIMEOUT_MAX)
-        return self._lock.acquire(timeout=left)
+    def wait(self, deadline: float | None, most: float | None) -> bool:
+        """Wait until a time of the monotonic clock (None: for ever), or for `most` seconds (None: for longer).
+
+        Returns False after the deadline, otherwise True.
+        """
+        left = math.inf if deadline is None else max(0.0, deadline - time.monotonic())
+        most = math.inf if most is None else most
+        if deadline is None and most == math.inf:
+            return self._lock.acquire()
+        return self._lock.acquire(timeout=min(left, most, threading.TIMEOUT_MAX)) or most < left
 
 
 def describe(kind: type, path: Path, engine: Engine | None) -> str:

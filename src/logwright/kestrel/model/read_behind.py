@@ -14,7 +14,7 @@ from ...errors import DamagedJournal
 from ..bytes import codec
 from ..files.cursor import Cursor
 from ..files.files import JournalFile
-from ..files.survey import turns_of
+from ..files.survey import effects_of
 
 Stock = Callable[..., int]
 """The type of `Shelf.stock`."""
@@ -53,13 +53,20 @@ class ReadBehind:
         chunk = cursor.read()
         if chunk is None:
             return self._at_end(cursor)
-        turns = turns_of(chunk)
+        effects = effects_of(chunk)
         passed = stock(
-            chunk.data, chunk.base, turns.kinds, turns.numbers, turns.positions, turns.end, most_items, most_bytes
+            chunk.data,
+            chunk.base,
+            effects.kinds,
+            effects.numbers,
+            effects.positions,
+            effects.end,
+            most_items,
+            most_bytes,
         )
-        if passed < len(turns.kinds):
-            cursor.position = turns.positions[passed]
-        elif turns.is_last:
+        if passed < len(effects.kinds):
+            cursor.position = effects.positions[passed]
+        elif effects.is_last:
             self._next_file()
         return True
 
@@ -70,10 +77,10 @@ class ReadBehind:
             chunk = cursor.read(load=False)
             if chunk is None:
                 raise DamagedJournal(cursor.source.path, cursor.position, f"{items} more items should be here")
-            turns = turns_of(chunk)
-            rows = turns.adds()
+            effects = effects_of(chunk)
+            rows = effects.adds()
             if len(rows) > items:
-                cursor.position = turns.positions[rows[items]]
+                cursor.position = effects.positions[rows[items]]
                 return
             items -= len(rows)
 

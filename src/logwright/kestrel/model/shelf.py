@@ -382,7 +382,7 @@ class Shelf(WriteBuffer):
         """Put items that are already counted on the shelf, from the operations that added them.
 
         Stops at `most_items` and `most_bytes`, but stocks at least one item. The operations are those of a chunk: see
-        `Turns`; `base` is where the buffer begins in its file. Returns how many operations were passed.
+        `Effects`; `base` is where the buffer begins in its file. Returns how many operations were passed.
         """
         view = memoryview(buffer)
         codes = memoryview(kinds)

@@ -14,6 +14,7 @@ class Stats:
 
     items, bytes            waiting items, and the size of their data
     open                    reserved items
+    delayed                 items that are not due yet: put with a delay, or to be retried later
     memory_items            waiting items that are in memory
     memory_bytes            the size of their data
     reads_behind            whether some items are not in memory
@@ -30,6 +31,7 @@ class Stats:
     items: int
     bytes: int
     open: int
+    delayed: int
     memory_items: int
     memory_bytes: int
     reads_behind: bool
@@ -56,7 +58,8 @@ def stats_of(engine: Engine) -> Stats:
         return Stats(
             items=engine.shelf.items,
             bytes=engine.shelf.data_bytes,
-            open=len(engine.open_items),
+            open=len(engine.open_items) - len(engine.delays.retries),
+            delayed=len(engine.delays),
             memory_items=engine.shelf.memory_items,
             memory_bytes=engine.shelf.memory_bytes,
             reads_behind=engine.behind_items > 0,

@@ -141,7 +141,7 @@ _OF_FILES: Final[dict[str, Callable[[Chunk], Any]]] = {
 """Columns with the same value for all operations of a file."""
 
 
-class Collector(GatheringCollector[Chunk, kernel.Gatherer]):
+class Collector(GatheringCollector[Chunk, kernel.BatchBuilder]):
     """Makes record batches of about `batch_bytes` out of chunks."""
 
     def __init__(
@@ -149,8 +149,8 @@ class Collector(GatheringCollector[Chunk, kernel.Gatherer]):
     ) -> None:
         super().__init__(schema(names, sharded=sharded), _WANT, _ROW_BYTES, tuple(_OF_FILES), batch_bytes)
 
-    def _gather(self, gatherer: kernel.Gatherer, chunk: Chunk, position: int, left: int) -> tuple[int, int]:
-        return gatherer.add(chunk.data, position, chunk.stop, left, chunk.dialect, chunk.base)
+    def _gather(self, builder: kernel.BatchBuilder, chunk: Chunk, position: int, left: int) -> tuple[int, int]:
+        return builder.add(chunk.data, position, chunk.stop, left, chunk.dialect, chunk.base)
 
     def _common_item(self, name: str, chunk: Chunk, part: str) -> Any:
         return _OF_FILES[name](chunk)
@@ -158,14 +158,16 @@ class Collector(GatheringCollector[Chunk, kernel.Gatherer]):
     def _to_batch(self, columns: Columns, given: dict[str, pa.Array]) -> pa.RecordBatch:
         return to_batch(columns, self.schema, given)
 
-    def _begin(self, chunk: Chunk, position: int, left: int) -> kernel.Gatherer:
+    def _begin(self, chunk: Chunk, position: int, left: int) -> kernel.BatchBuilder:
         if not self._want & codec.DATA:
-            return kernel.Gatherer(self._want, self._rows_of(0), 0, allocate)
+            return kernel.BatchBuilder(self._want, self._rows_of(0), 0, allocate)
         sampled = min(left, SAMPLE_ROWS)
         sample = kernel.columns(chunk.data, position, chunk.stop, sampled, chunk.dialect, codec.DATA)
         data_bytes = (0 if sample.data is None else len(sample.data)) / sampled
         rows = self._rows_of(data_bytes)
-        return kernel.Gatherer(self._want, rows, self._most_bytes(rows, data_bytes, chunk.stop - position), allocate)
+        return kernel.BatchBuilder(
+            self._want, rows, self._most_bytes(rows, data_bytes, chunk.stop - position), allocate
+        )
 
 
 # --- batches to columns -----------------------------------------------------------------------------------------------

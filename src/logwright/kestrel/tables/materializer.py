@@ -31,15 +31,17 @@ there the newest file was rewritten.
 from __future__ import annotations
 
 import json
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from itertools import accumulate
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...core.arrow.columns import fixed_memory
+from ...core.arrow.columns import constant, fixed_memory, numbered
 from ...core.arrow.spark_columns import microseconds
-from ...core.read.materializer import Continued, Materializer, Materials, Rows
+from ...core.read.materializer import Continued, Materializer, Materials, PartRows, Rows
 from ..bytes.records import OP_NAMES
 from ..model.replay import EVENTS, Replay
 from .backlog import CHANGE, ITEMS, MEMORY_BYTES, SEGMENT_BYTES, Backlog, last_changes
@@ -72,6 +74,7 @@ _ITEMS: Final = pa.schema(
 )
 _ADDED, _RESERVED, _PUT_BACK, _REMOVED, _FINISHED = range(len(EVENTS))
 _STATES: Final = pa.array(["waiting", "open", "expired"], pa.string())
+_OPEN: Final = 1
 _NONE: Final = pa.scalar(None, pa.int32())
 _BEFORE: Final = pa.scalar(-1, pa.int32())
 _EVENTS: Final = pa.array(EVENTS, pa.string())
@@ -96,6 +99,35 @@ class QueueMaterials(Materials):
     def materializer(self, continued: Continued) -> QueueMaterializer:
         return QueueMaterializer(continued)
 
+    @property
+    def is_joining(self) -> bool:
+        return True
+
+    def joined(
+        self, batch: pa.RecordBatch, counts: Sequence[int], now_ns: int, moment_ns: int | None
+    ) -> Iterator[PartRows]:
+        yield PartRows(OPERATIONS, recorded(batch), numbered(counts))
+        rows, items, whats, xids, added = _changes_of_queues(batch, counts)
+        is_added = pc.equal(whats, _ADDED)
+        later = _Changes(batch, *(column.filter(pc.invert(is_added)) for column in (rows, items, whats, xids)))
+        added_rows = rows.filter(is_added)
+        if not len(added_rows):
+            return
+        found = later.applied_to(_fresh(batch, added_rows, 0))
+        queues = numbered(added)
+        firsts = pa.array([0, *accumulate(added)][:-1], pa.int64())
+        numbers = pc.subtract(found.column("item"), firsts.take(queues))
+        found = found.set_column(0, ITEMS.field(0), numbers)
+        names = batch.column("queue").take(pa.array([0, *accumulate(counts)][:-1], pa.int64()))
+        state = _state(found, (now_ns if moment_ns is None else moment_ns) // 1_000_000)
+        is_done = pc.greater_equal(last_changes(found.column("changes")), _REMOVED)
+        for chosen, states in ((is_done, None), (pc.invert(is_done), state)):
+            places = pc.indices_nonzero(chosen)
+            if len(places):
+                parts = queues.take(places)
+                states = None if states is None else states.take(places)
+                yield PartRows(QUEUE_ITEMS, _item_rows(names.take(parts), found.take(places), states), parts)
+
 
 class QueueMaterializer(Materializer):
     """Makes the rows of one queue."""
@@ -110,6 +142,7 @@ class QueueMaterializer(Materializer):
         self._last: tuple[int | None, int] | None = None
         """Sequence and position of the last operation."""
         self._backlog = Backlog(continued.scratch, memory_bytes, segment_bytes)
+        self._has_records = continued.has_records
         if continued.saved is not None:
             self._load(continued.saved)
 
@@ -117,7 +150,8 @@ class QueueMaterializer(Materializer):
         if not batch.num_rows:
             return
         self._queue = batch.column("queue")[0].as_py()
-        yield Rows(OPERATIONS, recorded(batch))
+        if self._has_records:
+            yield Rows(OPERATIONS, recorded(batch))
         was_first, was_added = self._replay.first, self._replay.added
         rows, items, whats, xids = self._changes(batch)
         is_added = pc.equal(whats, _ADDED)
@@ -171,20 +205,13 @@ class QueueMaterializer(Materializer):
 
     def _changes(self, batch: pa.RecordBatch) -> Iterator[pa.Array]:
         """The changes that the operations of a batch make, in columns."""
-        ops = batch.column("op")
-        kinds = pc.index_in(ops.dictionary, _OPS).take(ops.indices).cast(pa.int8())
-        numbers = pc.coalesce(batch.column("count"), batch.column("xid"), pa.scalar(0, pa.int32()))
         begins = self._begins(batch.column("before"), batch.column("position").view(pa.int64()))
-        changes = self._replay.changes(fixed_memory(kinds, 1), fixed_memory(numbers, 4).cast("i"), begins)
-        kinds_of = (pa.int64(), pa.int64(), pa.int8(), pa.int32())
-        columns = (pa.Array.from_buffers(pa.int64(), len(each), [None, pa.py_buffer(each)]) for each in changes)
-        return (column.cast(kind) for column, kind in zip(columns, kinds_of, strict=True))
+        return _columns(self._replay.changes(*_operations(batch), begins))
 
     def _begins(self, sequences: pa.Array, positions: pa.Array) -> list[int]:
         """The rows where a file begins; the first row only if the file differs from that of the preceding batch."""
         numbers = sequences.fill_null(-1)
-        same = pc.and_(pc.equal(numbers[1:], numbers[:-1]), pc.greater(positions[1:], positions[:-1]))
-        found = [row + 1 for row in pc.indices_nonzero(pc.invert(same)).to_pylist()]
+        found = _new_files(numbers, positions)
         first, last = (numbers[0].as_py(), positions[0].as_py()), (numbers[-1].as_py(), positions[-1].as_py())
         is_next = self._last is not None and first[0] == self._last[0] and first[1] > self._last[1]
         self._last = last
@@ -203,35 +230,88 @@ class QueueMaterializer(Materializer):
             yield Rows(QUEUE_ITEMS, self._rows(items.take(done), None))
 
     def _rows(self, items: pa.RecordBatch, state: pa.Array | None) -> pa.RecordBatch:
-        """Items as rows; all are done if no state is given."""
-        count = items.num_rows
-        changes = items.column("changes")
-        flat = changes.flatten()
-        whats, files, positions, xids = flat.flatten()
-        offsets = changes.offsets
-        offsets = pc.subtract(offsets, offsets[0])
-        starts, lasts = offsets[:-1], pc.subtract(offsets[1:], 1)
-        given = pc.if_else(pc.equal(xids, 0), _NONE, xids)
-        done = lasts if state is None else pa.nulls(count, pa.int32())
-        if len(flat) == count:
-            reserved, attempts = pa.nulls(count, pa.int32()), pa.repeat(pa.scalar(0, pa.int32()), count)
-        else:
-            reserved, attempts = _last_reserved(whats, starts, lasts), _put_back(whats, starts, lasts)
-        is_open = None if state is None else pc.equal(state, "open")
-        listed = pa.StructArray.from_arrays([_EVENTS.take(whats), files, positions, given], fields=list(_CHANGE))
-        arrays = [
-            pa.repeat(pa.scalar(self._queue, pa.string()), count),
-            pc.add(items.column("item"), 1),
-            pa.repeat(pa.scalar("done", pa.string()), count) if state is None else state,
-            items.column("data"),
-            microseconds(items.column("added"), 1000),
-            microseconds(items.column("expires"), 1000),
-            pa.nulls(count, pa.int32()) if is_open is None else pc.if_else(is_open, given.take(lasts), _NONE),
-            attempts,
-            *(column.take(found) for found in (starts, reserved, done) for column in (files, positions)),
-            pa.ListArray.from_arrays(offsets, listed, type=_ITEMS.field("changes").type),
-        ]
-        return pa.RecordBatch.from_arrays(arrays, schema=_ITEMS)
+        return _item_rows(constant(self._queue, items.num_rows), items, state)
+
+
+def _operations(batch: pa.RecordBatch) -> tuple[memoryview, memoryview]:
+    """The operations of a batch as a replay takes them: their kinds and numbers."""
+    ops = batch.column("op")
+    kinds = pc.index_in(ops.dictionary, _OPS).take(ops.indices).cast(pa.int8())
+    numbers = pc.coalesce(batch.column("count"), batch.column("xid"), pa.scalar(0, pa.int32()))
+    return fixed_memory(kinds, 1), fixed_memory(numbers, 4).cast("i")
+
+
+def _columns(changes: Sequence[Any]) -> Iterator[pa.Array]:
+    """The changes that a replay has returned: rows, items, whats and xids."""
+    kinds = (pa.int64(), pa.int64(), pa.int8(), pa.int32())
+    for each, kind in zip(changes, kinds, strict=True):
+        buffer = pa.py_buffer(each)
+        yield pa.Array.from_buffers(pa.int64(), buffer.size // 8, [None, buffer]).cast(kind)
+
+
+def _new_files(sequences: pa.Array, positions: pa.Array) -> list[int]:
+    """The rows, except the first one, where a file begins."""
+    same = pc.and_(pc.equal(sequences[1:], sequences[:-1]), pc.greater(positions[1:], positions[:-1]))
+    return [row + 1 for row in pc.indices_nonzero(pc.invert(same)).to_pylist()]
+
+
+def _changes_of_queues(
+    batch: pa.RecordBatch, counts: Sequence[int]
+) -> tuple[pa.Array, pa.Array, pa.Array, pa.Array, list[int]]:
+    """The changes of items of whole queues, numbered as if they were one queue; how many items each queue had."""
+    kinds, numbers = _operations(batch)
+    begins = _new_files(batch.column("before").fill_null(-1), batch.column("position").view(pa.int64()))
+    joined: tuple[list[Any], ...] = ([], [], [], [])
+    changes, added = [], []
+    start = 0
+    for count in counts:
+        stop = start + count
+        replay = Replay()
+        own = begins[bisect_right(begins, start) : bisect_left(begins, stop)]
+        found = replay.changes(kinds[start:stop], numbers[start:stop], [0, *(row - start for row in own)])
+        for column, each in zip(joined, found, strict=True):
+            column.append(each)
+        changes.append(len(found[0]))
+        added.append(replay.added)
+        start = stop
+    rows, items, whats, xids = _columns([b"".join(column) for column in joined])
+    queues = numbered(changes)
+    first_rows = pa.array([0, *accumulate(counts)][:-1], pa.int64())
+    first_items = pa.array([0, *accumulate(added)][:-1], pa.int64())
+    return pc.add(rows, first_rows.take(queues)), pc.add(items, first_items.take(queues)), whats, xids, added
+
+
+def _item_rows(queues: pa.Array, items: pa.RecordBatch, state: pa.Array | None) -> pa.RecordBatch:
+    """Items as rows, each with its queue; all are done if no state is given. Names are dictionaries."""
+    count = items.num_rows
+    changes = items.column("changes")
+    flat = changes.flatten()
+    whats, files, positions, xids = flat.flatten()
+    encoded = files.dictionary_encode()
+    offsets = changes.offsets
+    offsets = pc.subtract(offsets, offsets[0])
+    starts, lasts = offsets[:-1], pc.subtract(offsets[1:], 1)
+    given = pc.if_else(pc.equal(xids, 0), _NONE, xids)
+    done = lasts if state is None else pa.nulls(count, pa.int32())
+    if len(flat) == count:
+        reserved, attempts = pa.nulls(count, pa.int32()), pa.repeat(pa.scalar(0, pa.int32()), count)
+    else:
+        reserved, attempts = _last_reserved(whats, starts, lasts), _put_back(whats, starts, lasts)
+    is_open = None if state is None else pc.equal(state.indices, _OPEN)
+    listed = pa.StructArray.from_arrays([_EVENTS.take(whats), files, positions, given], fields=list(_CHANGE))
+    arrays = [
+        queues,
+        pc.add(items.column("item"), 1),
+        constant("done", count) if state is None else state,
+        items.column("data"),
+        microseconds(items.column("added"), 1000),
+        microseconds(items.column("expires"), 1000),
+        pa.nulls(count, pa.int32()) if is_open is None else pc.if_else(is_open, given.take(lasts), _NONE),
+        attempts,
+        *(column.take(found) for found in (starts, reserved, done) for column in (encoded, positions)),
+        pa.ListArray.from_arrays(offsets, listed, type=_ITEMS.field("changes").type),
+    ]
+    return pa.RecordBatch.from_arrays(arrays, names=_ITEMS.names)
 
 
 class _Changes:
@@ -282,7 +362,9 @@ def _fresh(batch: pa.RecordBatch, rows: pa.Array, first: int) -> pa.RecordBatch:
 def _state(items: pa.RecordBatch, now_ms: int) -> pa.Array:
     is_open = pc.equal(last_changes(items.column("changes")), _RESERVED)
     is_expired = pc.fill_null(pc.less_equal(items.column("expires"), now_ms), False)
-    return _STATES.take(pc.if_else(is_open, 1, pc.if_else(is_expired, 2, 0)))
+    return pa.DictionaryArray.from_arrays(
+        pc.if_else(is_open, _OPEN, pc.if_else(is_expired, 2, 0)).cast(pa.int32()), _STATES
+    )
 
 
 def _last_reserved(whats: pa.Array, starts: pa.Array, lasts: pa.Array) -> pa.Array:

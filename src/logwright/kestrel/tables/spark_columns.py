@@ -14,7 +14,6 @@ were read before their file was rotated and renamed. It is null beyond 63 bits.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar, Final
 
 import pyarrow as pa
@@ -22,7 +21,6 @@ import pyarrow.compute as pc
 
 from ...core.arrow.columns import left_out
 from ...core.arrow.spark_columns import OwnColumns, details, microseconds, named_detail, number_detail, scaled, sizes
-from ...core.read.columns import BATCH_BYTES
 from ...errors import WrongUse
 from ..bytes.codec import Columns
 from ..bytes.records import FIELDS
@@ -64,12 +62,15 @@ _SOURCES: Final = {
 _OWN: Final = ("queue", "op", "xid", "count", "added", "expires", "data", "file", "position", "size", "before")
 _WRITTEN: Final = ("queue", "data", "added", "expires")
 """The columns that a sink accepts."""
+_NAMES: Final = ("queue", "op", "file")
 _TIMED: Final = pa.array([op for op, fields in FIELDS.items() if "added" in fields], pa.string())
 
 
 class QueueColumns(OwnColumns):
     """The columns of the operations of queues."""
 
+    make_schema = columns.schema
+    make_collector = columns.Collector
     typed = TYPED
     key = "queue"
     contents = ("data",)
@@ -87,14 +88,6 @@ class QueueColumns(OwnColumns):
     own = _OWN
     made_from = _SOURCES
 
-    def schema(self, names: Sequence[str] | None = None, *, sharded: bool = False) -> pa.Schema:
-        return columns.schema(names, sharded=sharded)
-
-    def collector(
-        self, names: Sequence[str] | None = None, *, sharded: bool = False, batch_bytes: int = BATCH_BYTES
-    ) -> columns.Collector:
-        return columns.Collector(names, sharded=sharded, batch_bytes=batch_bytes)
-
     def column(self, batch: pa.RecordBatch, name: str) -> pa.Array | None:
         """One column for Spark from a batch of `columns.py`; None for a column that queues do not have."""
         if name == "detail":
@@ -102,7 +95,7 @@ class QueueColumns(OwnColumns):
         data = self.first(batch, name)
         if data is None:
             return None
-        if name in ("queue", "op", "file"):
+        if name in _NAMES:
             return data.cast(pa.string())
         if name in ("added", "expires", "timestamp"):
             return microseconds(data, 1000)
@@ -117,8 +110,7 @@ class QueueColumns(OwnColumns):
     def check(self, batch: pa.RecordBatch) -> None:
         columns.from_arrow(batch)
 
-    def as_messages(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        return columns.as_messages(batch)
+    as_messages = staticmethod(columns.as_messages)
 
     def left_out(self, messages: pa.RecordBatch) -> dict[str, int]:
         return left_out(messages, "key", "type", "fraction of a millisecond")
@@ -142,11 +134,12 @@ def _detail(batch: pa.RecordBatch) -> pa.Array:
 
 
 def recorded(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A batch of `columns.py` as rows of the table `queue_operations`."""
-    found = {name: COLUMNS.column(batch, name) for name in RECORDED.names if not name.endswith("_ms")}
+    """A batch of `columns.py` as rows of the table `queue_operations`. Names are dictionaries."""
+    names = [name for name in RECORDED.names if not name.endswith("_ms")]
+    found = {name: batch.column(name) if name in _NAMES else COLUMNS.column(batch, name) for name in names}
     for name in ("added", "expires"):
         found[f"{name}_ms"] = _lost(batch.column(name), found[name])
-    return pa.RecordBatch.from_arrays([found[name] for name in RECORDED.names], schema=RECORDED)
+    return pa.RecordBatch.from_arrays([found[name] for name in RECORDED.names], names=RECORDED.names)
 
 
 def _lost(exact: pa.Array, kept: pa.Array) -> pa.Array:

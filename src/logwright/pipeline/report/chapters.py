@@ -141,4 +141,4 @@ def _known(count: int | None) -> str:
 
 def _warned(count: int) -> Content:
     """A count that should be zero."""
-    return element("span", units.whole(count), class_="chip warn") if count else units.whole(count)
+    return element("span", units.whole(count), class_="badge warn") if count else units.whole(count)

@@ -96,7 +96,9 @@ def svg(
     )
 
 
-def text(x: float, y: float, content: str, *, class_: str | None = None, anchor: str | None = None) -> Markup:
+def text(
+    x: float | str, y: float | str, content: str, *, class_: str | None = None, anchor: str | None = None
+) -> Markup:
     """Text in a drawing; `anchor` is `middle` or `end`."""
     return element("text", content, x=x, y=y, class_=class_, text_anchor=anchor)
 
@@ -108,20 +110,25 @@ DASH: Final = "–"
 
 
 def section(name: str, says: Content, *content: Content) -> Markup:
-    return element("section", element("h2", name), element("p", says, class_="says"), *content)
+    """A section; links lead to its name in lower case."""
+    head = (element("h2", name), element("p", says, class_="says"))
+    return element("section", *head, *content, class_="card", id=name.lower())
 
 
 def table(columns: Sequence[tuple[str, str]], rows: Iterable[Content]) -> Markup:
-    """A table; a column is its heading and its class."""
-    heads = [element("th", name, class_="number" if kind == "number" else None) for name, kind in columns]
-    table = element("table", element("thead", element("tr", heads)), element("tbody", *rows))
+    """A table; a column is its heading and its class. On a narrow screen each row becomes a block."""
+    heads = [element("th", name, class_="number" if kind == "number" else None, scope="col") for name, kind in columns]
+    table = element("table", element("thead", element("tr", heads)), element("tbody", *rows), class_="stack")
     return element("div", table, class_="scroll")
 
 
 def row(columns: Sequence[tuple[str, str]], *cells: Content, look: str | None = None) -> Markup:
-    made = [element("td", cell, class_=kind or None) for (_, kind), cell in zip(columns, cells, strict=True)]
+    made = [
+        element("td", cell, class_=kind or None, data_label=name or None)
+        for (name, kind), cell in zip(columns, cells, strict=True)
+    ]
     return element("tr", made, class_=look)
 
 
 def empty(words: str, look: str = "") -> Markup:
-    return element("p", words, class_=f"empty {look}".rstrip())
+    return element("p", words, class_=f"notice {look}".rstrip())

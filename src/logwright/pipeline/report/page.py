@@ -9,7 +9,8 @@ Names of journals and files are always escaped.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shlex
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -22,7 +23,12 @@ from .markup import DASH, NOTHING, Content, Markup, element, empty, join, label,
 from .style import STYLE
 
 _MOST_RANGES: Final = 60
+_MOST_PROBLEMS: Final = 30
 _LONGEST_REASON: Final = 300
+_LATE_RECORDS: Final = 1000
+"""A consumer is late from this lag on, if that is also a tenth of the journal: as on the live page."""
+_HARMLESS_KINDS: Final = frozenset({"torn_tail", "lost", "restored"})
+"""The next writer cuts off a torn tail, and a repair has accounted for the others."""
 _STATUSES: Final = {
     "current": "good",
     "behind": "",
@@ -57,20 +63,21 @@ def render_report(figures: Figures) -> str:
         element("style", Markup(STYLE)),
     )
     sections = (
+        _attention(figures),
+        _damage(figures),
+        _consumers(figures),
         _activity(figures),
         _journals(figures),
-        _consumers(figures),
         chapters.queues(figures),
         chapters.stores(figures),
         chapters.segments(figures),
         chapters.pages(figures),
         chapters.expectations(figures),
-        _damage(figures),
         _tables(figures),
         _notes(figures),
     )
     foot = element("footer", f"Made by Logwright {__version__}. Times are UTC. Point at a drawing to see its numbers.")
-    body = element("body", element("main", _header(figures), _cards(figures), sections, foot))
+    body = element("body", element("main", _header(figures), _cards(figures), sections, foot, class_="page"))
     return "<!DOCTYPE html>\n" + element("html", head, body, lang="en") + "\n"
 
 
@@ -94,27 +101,29 @@ def _header(figures: Figures) -> Markup:
 def _cards(figures: Figures) -> Markup:
     total = figures.total
     formats = sorted({journal.format for journal in figures.journals if journal.format})
-    found = [_card("Journals", units.whole(figures.journal_count), ", ".join(formats))]
+    found = [_card("Journals", units.whole(figures.journal_count), ", ".join(formats), to="journals")]
     if figures.activity is not None:
         found.append(_records_card(total))
     files = units.counted(total.files, "file") if total.files else units.counted(total.size, "byte")
-    found.append(_card("Size", units.size(total.size), files))
+    found.append(_card("Size", units.size(total.size), files, to="journals"))
     if total.first is not None and total.last is not None:
-        found.append(_time_card(total.first, total.last))
-    if figures.damage is not None:
-        found.append(_damage_card(figures.damage, len(figures.tails)))
+        found.append(_time_card(total.first, total.last, "activity" if figures.activity is not None else "journals"))
     if figures.consumers is not None:
-        found.append(_consumer_card(figures))
-    return element("div", found, class_="cards")
+        found.insert(0, _consumer_card(figures))
+    if figures.damage is not None:
+        found.insert(0, _damage_card(figures.damage, len(figures.tails)))
+    return element("nav", found, class_="tiles", aria_label="Figures, which link to their sections")
 
 
-def _card(name: str, value: str, more: str, look: str = "") -> Markup:
+def _card(name: str, value: str, more: str, look: str = "", *, to: str) -> Markup:
+    """A tile that leads to its section."""
     return element(
-        "div",
-        element("div", name, class_="name"),
-        element("div", value, class_="value"),
-        element("div", more, class_="more"),
-        class_=f"card {look}".rstrip(),
+        "a",
+        element("span", value, class_="tile-value"),
+        element("span", name, class_="tile-label"),
+        element("span", more, class_="tile-more"),
+        class_=f"tile {look}".rstrip(),
+        href=f"#{to}",
     )
 
 
@@ -122,40 +131,96 @@ def _records_card(total: JournalFigures) -> Markup:
     shortened, exact = units.short(total.records), units.whole(total.records)
     parts = [exact] if shortened != exact else []
     parts += [f"{units.size(total.bytes / total.records)} each"] if total.records else []
-    return _card("Records", shortened, ", ".join(parts))
+    return _card("Records", shortened, ", ".join(parts), to="activity")
 
 
-def _time_card(first: int, last: int) -> Markup:
+def _time_card(first: int, last: int, to: str) -> Markup:
     days = list(dict.fromkeys(units.moment(at).partition(" ")[0] for at in (first, last)))
     if days == ["year"]:
         days = [units.moment(first)]
-    return _card("Time", units.duration(last - first + 60), " to ".join(days))
+    return _card("Time", units.duration(last - first + 60), " to ".join(days), to=to)
 
 
 def _damage_card(damage: DamageFigures, tails: int) -> Markup:
     if not damage.count and tails:
-        return _card("Damage", "none", f"{units.counted(tails, 'file')} with an incomplete end", "warn")
+        return _card("Damage", "none", f"{units.counted(tails, 'file')} with an incomplete end", "warn", to="damage")
     if not damage.count:
-        return _card("Damage", "none", "all bytes are records", "good")
-    look = "warn" if set(damage.kinds) <= {"torn_tail", "lost", "restored"} else "bad"
+        return _card("Damage", "none", "all bytes are records", "good", to="damage")
+    look = "warn" if set(damage.kinds) <= _HARMLESS_KINDS else "bad"
     places = []
     if damage.file_count:
         places.append(f"{units.size(damage.bytes)} in {units.counted(damage.file_count, 'file')}")
     if damage.unreadable_count:
         places.append(f"{units.counted(damage.unreadable_count, 'journal')} not opened")
-    return _card("Damage", units.short(damage.count), ", ".join(places), look)
+    return _card("Damage", units.short(damage.count), ", ".join(places), look, to="damage")
 
 
 def _consumer_card(figures: Figures) -> Markup:
     count = sum(figures.statuses.values())
     if not count:
-        return _card("Consumers", "none", "no journal has any")
+        return _card("Consumers", "none", "no journal has any", to="consumers")
     lag = max((consumer.lag or 0 for consumer in figures.consumers or ()), default=0)
     troubled = sum(figures.statuses.get(status, 0) for status in ("overtaken", "unreadable"))
     more = f"{units.whole(troubled)} in trouble" if troubled else "all up to date"
     if lag and not troubled:
         more = f"up to {units.counted(lag, 'record')} behind"
-    return _card("Consumers", units.whole(count), more, "bad" if troubled else "")
+    return _card("Consumers", units.whole(count), more, "bad" if troubled else "", to="consumers")
+
+
+# --- what needs attention -------------------------------------------------------------------------------------------
+
+
+def _attention(figures: Figures) -> Markup:
+    """The problems and the commands that help, as on the live page."""
+    found = [*_damage_problems(figures), *_consumer_problems(figures)]
+    if not found:
+        return NOTHING
+    hidden = len(found) - _MOST_PROBLEMS
+    more = element("p", f"and {units.counted(hidden, 'other problem')}", class_="says") if hidden > 0 else NOTHING
+    problems = element("ul", found[:_MOST_PROBLEMS], class_="problems")
+    return element("section", element("h2", "Needs attention"), problems, more, id="attention")
+
+
+def _damage_problems(figures: Figures) -> Iterator[Markup]:
+    damage = figures.damage or DamageFigures()
+    for journal, reason in damage.unreadable:
+        yield _problem(figures, journal, "unreadable", reason, "verify", "bad", "damage")
+    for file in damage.files:
+        kinds = {one.kind for one in file.ranges}
+        if not kinds <= _HARMLESS_KINDS:
+            text = f"{file.file}: {units.counted(file.count, 'damaged range')}, {units.size(file.bytes)}"
+            yield _problem(figures, file.journal, "damage", text, "repair --plan", "bad", "damage")
+        elif "torn_tail" in kinds:
+            text = f"{file.file}: {units.size(file.bytes)} at its end are not a complete record"
+            yield _problem(figures, file.journal, "torn tail", text, "repair --plan", "warn", "damage")
+
+
+def _consumer_problems(figures: Figures) -> Iterator[Markup]:
+    sizes = {journal.name: journal.records for journal in figures.journals}
+    for one in figures.consumers or ():
+        name = one.consumer if one.shard is None else f"{one.consumer} of {one.shard}"
+        lag = one.lag or 0
+        if one.status in ("overtaken", "unreadable"):
+            missed = f"{units.counted(one.missed, 'record')} removed before it read them" if one.missed else one.problem
+            text = f"{name}: {missed or one.status}"
+            yield _problem(figures, one.journal, "consumer", text, "offsets", "bad", "consumers")
+        elif lag >= _LATE_RECORDS and lag * 10 >= sizes.get(one.journal, 0):
+            text = f"consumer {name} is {units.counted(lag, 'record')} behind"
+            yield _problem(figures, one.journal, "lag", text, "offsets", "warn", "consumers")
+
+
+def _problem(figures: Figures, journal: str, kind: str, text: str, verb: str, look: str, to: str) -> Markup:
+    source = without_secrets(figures.source)
+    place = shown(f"{source.rstrip('/')}/{journal}" if journal else source, _LONGEST_REASON)
+    head = (element("a", label(journal or source), href=f"#{to}"), element("span", kind, class_=f"badge {look}"))
+    command = element("code", f"logwright {verb} {shlex.quote(place)}")
+    return element(
+        "li",
+        element("div", *head, class_="problem-head"),
+        element("p", shown(text, _LONGEST_REASON)),
+        element("span", command, class_="command"),
+        class_=f"problem {look}",
+    )
 
 
 # --- sections -------------------------------------------------------------------------------------------------------
@@ -171,7 +236,7 @@ def _activity(figures: Figures) -> Markup:
     end = activity.start + activity.buckets * activity.width
     per = plots.width_in_words(activity.width)
     says = f"{units.moment(activity.start)} to {units.moment(end)} UTC, a bar for each {per}." + _outside(activity)
-    key = element("ul", [_key(colour, series.name) for series, colour in plots.coloured(activity)], class_="key")
+    key = element("ul", [_key(colour, series.name) for series, colour in plots.coloured(activity)], class_="legend")
     return section(
         "Activity",
         says,
@@ -230,7 +295,7 @@ def _journal_row(columns: Sequence[tuple[str, str]], figures: Figures, journal: 
     counts = next((one.records for one in series if one.name == journal.name), [])
     damaged: Content = units.whole(journal.damaged) if journal.damaged else DASH
     if journal.damaged:
-        damaged = element("span", units.whole(journal.damaged), class_="chip bad")
+        damaged = element("span", units.whole(journal.damaged), class_="badge bad")
     return row(
         columns,
         label(journal.name),
@@ -293,7 +358,7 @@ def _consumer_row(columns: Sequence[tuple[str, str]], consumer: ConsumerFigures,
     chip = element(
         "span",
         shown(consumer.status),
-        class_=f"chip {look}".rstrip(),
+        class_=f"badge {look}".rstrip(),
         title=None if reason is None else shown(reason, _LONGEST_REASON),
     )
     shard = [] if consumer.shard is None else [element("span", " / ", label(consumer.shard), class_="part")]
@@ -360,7 +425,7 @@ def _map(damage: DamageFigures) -> Markup:
     kinds = {found.kind for file in damage.files for found in file.ranges}
     known = [kind for kind in plots.KINDS if kind in kinds]
     key = [_key(plots.kind_class(kind), kind) for kind in (*known, *sorted(kinds - set(known)))]
-    return join(table(columns, rows), element("ul", key, class_="key"))
+    return join(table(columns, rows), element("ul", key, class_="legend"))
 
 
 def _unreadable(damage: DamageFigures) -> Markup:

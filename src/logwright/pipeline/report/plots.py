@@ -11,7 +11,7 @@ from typing import Final
 
 from . import units
 from .figures import Activity, DamagedFile, Range, Series
-from .markup import Markup, element, join, shown, svg, text, title
+from .markup import Markup, element, shown, svg, text, title
 
 COLOURS: Final = 7
 """The number of journals that have their own colour."""
@@ -19,8 +19,6 @@ KINDS: Final = ("torn_tail", "malformed", "unexpected_offset", "gap", "truncated
 """The kinds of damage that have their own colour, in the order of the key."""
 
 _WIDTH: Final = 1000
-_LEFT: Final = 64
-_RIGHT: Final = 8
 _TOP: Final = 12
 _BOTTOM: Final = 30
 _HEIGHT: Final = 210
@@ -57,15 +55,20 @@ def activity_plot(activity: Activity, *, of_bytes: bool) -> Markup:
     totals = [sum(counts[bucket] for counts, _, _ in series) for bucket in range(activity.buckets)]
     ticks = units.number_ticks(max(totals, default=0), _MOST_LINES, binary=of_bytes)
     worded = units.size if of_bytes else units.short
-    inner_width, inner_height = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
-    step = inner_width / max(1, activity.buckets)
+    inner_height = _HEIGHT - _TOP - _BOTTOM
+    step = _WIDTH / max(1, activity.buckets)
     scale = inner_height / ticks[-1]
     base = _HEIGHT - _BOTTOM
-    lines = [_level(base - tick * scale, worded(tick) if tick else "0") for tick in ticks]
+    levels = [base - tick * scale for tick in ticks]
+    lines = [element("line", x1=0, x2=_WIDTH, y1=y, y2=y, class_="grid") for y in levels]
+    numbers = [
+        text(-8, f"{100 * (y + 4) / _HEIGHT:.2f}%", worded(tick) if tick else "0", class_="axis", anchor="end")
+        for y, tick in zip(levels, ticks, strict=True)
+    ]
     below = [0] * activity.buckets
     bars = []
     bar_width = _bar_width(step)
-    aside = _LEFT + (step - bar_width) / 2
+    aside = (step - bar_width) / 2
     for counts, _, colour in series:
         path = "".join(
             f"M{aside + bucket * step:.1f} {base - (below[bucket] + count) * scale:.1f}"
@@ -78,7 +81,16 @@ def activity_plot(activity: Activity, *, of_bytes: bool) -> Markup:
     words = "bytes" if of_bytes else "records"
     described = f"{words} per {width_in_words(activity.width)}, over time"
     areas = [_bucket_area(activity, bucket, step, base, totals, series, of_bytes) for bucket in range(len(totals))]
-    return svg(_WIDTH, _HEIGHT, lines, bars, _time_axis(activity, step, base), areas, describe=described)
+    drawn = element(
+        "svg",
+        *(lines, bars, areas),
+        viewBox=f"0 0 {_WIDTH} {base}",
+        preserveAspectRatio="none",
+        width="100%",
+        height=f"{100 * base / _HEIGHT:.2f}%",
+    )
+    axes = [*numbers, *_time_axis(activity, step)]
+    return element("svg", drawn, axes, class_="activity", role="img", aria_label=described)
 
 
 def _bar_width(step: float) -> float:
@@ -86,19 +98,15 @@ def _bar_width(step: float) -> float:
     return step if step < 3 else min(step - 1, 40)
 
 
-def _level(y: float, words: str) -> Markup:
-    line = element("line", x1=_LEFT, x2=_WIDTH - _RIGHT, y1=y, y2=y, class_="grid")
-    return join(line, text(_LEFT - 8, y + 4, words, class_="axis", anchor="end"))
-
-
-def _time_axis(activity: Activity, step: float, base: float) -> list[Markup]:
+def _time_axis(activity: Activity, step: float) -> list[Markup]:
+    """The times below a plot. Their size does not depend on its width; if it is narrow, every second one is hidden."""
     end = activity.start + activity.buckets * activity.width
     found = []
-    for at, words, is_larger in units.time_ticks(activity.start, end, _MOST_TIMES):
-        x = _LEFT + (at - activity.start) / activity.width * step
-        found.append(element("line", x1=x, x2=x, y1=base, y2=base + 5, class_="grid"))
-        anchor = "start" if x < _LEFT + 12 else "end" if x > _WIDTH - _RIGHT - 16 else "middle"
-        found.append(text(x, base + 19, words, class_="axis strong" if is_larger else "axis", anchor=anchor))
+    for number, (at, words, is_larger) in enumerate(units.time_ticks(activity.start, end, _MOST_TIMES)):
+        share = (at - activity.start) / activity.width * step / _WIDTH
+        anchor = "start" if share < 0.02 else "end" if share > 0.98 else "middle"
+        looks = ["axis", *(["strong"] if is_larger else []), *(["minor"] if number % 2 else [])]
+        found.append(text(f"{100 * share:.2f}%", "97%", words, class_=" ".join(looks), anchor=anchor))
     return found
 
 
@@ -118,7 +126,7 @@ def _bucket_area(
     parts = sorted(((counts[bucket], name) for counts, name, _ in series if counts[bucket]), key=lambda part: -part[0])
     lines = [f"{units.moment(activity.start + bucket * activity.width)} UTC: {worded(totals[bucket])}"]
     lines += [f"{'others' if name is None else shown(name)}: {worded(count)}" for count, name in parts[:5]]
-    x = _LEFT + bucket * step
+    x = bucket * step
     said = title("\n".join(lines))
     return element("rect", said, x=x, y=_TOP, width=step, height=base - _TOP, class_="area")
 
@@ -140,7 +148,7 @@ def bar(part: float, of: float, colour: str, *, describe: str) -> Markup:
     shapes = [element("rect", x=0, y=3, width=200, height=8, rx=2, class_="track")]
     if width:
         shapes.append(element("rect", x=0, y=3, width=width, height=8, rx=2, class_=colour))
-    return svg(200, 14, shapes, describe=describe, class_="bar", stretched=True)
+    return svg(200, 14, shapes, describe=describe, class_="share", stretched=True)
 
 
 def sparkline(counts: Sequence[int], colour: str, *, describe: str, most: int = 60) -> Markup:
@@ -178,7 +186,7 @@ def strip(file: DamagedFile) -> Markup:
         said = title(range_in_words(found))
         shapes.append(element("rect", said, x=x, y=0, width=width, height=_STRIP_HEIGHT, class_=kind_class(found.kind)))
     described = f"{units.counted(file.count, 'damaged range')} in {units.size(file.size)}"
-    return svg(_STRIP_WIDTH, _STRIP_HEIGHT, shapes, describe=described, class_="strip", stretched=True)
+    return svg(_STRIP_WIDTH, _STRIP_HEIGHT, shapes, describe=described, class_="bytemap", stretched=True)
 
 
 def range_in_words(found: Range) -> str:

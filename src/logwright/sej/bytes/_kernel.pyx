@@ -227,8 +227,8 @@ cdef int c_gather(
     return answer
 
 
-cdef class Gatherer(ColumnBuilder):
-    """The messages of many ranges as the columns of one batch; see codec.Gatherer."""
+cdef class BatchBuilder(ColumnBuilder):
+    """The messages of many ranges as the columns of one batch; see codec.BatchBuilder."""
 
     cdef Room _room
 
@@ -296,9 +296,9 @@ def columns(
             row += 1
     if row < count:
         raise not_walked(position)
-    cdef Gatherer gatherer = Gatherer(want, count, key_bytes, value_bytes)
-    gatherer.add(buffer, start, stop, count, base)
-    return gatherer.take()
+    cdef BatchBuilder builder = BatchBuilder(want, count, key_bytes, value_bytes)
+    builder.add(buffer, start, stop, count, base)
+    return builder.take()
 
 
 def find_head(buffer, Py_ssize_t start, Py_ssize_t end, uint64_t least, uint64_t most, int64_t room):

@@ -1,4 +1,4 @@
-"""Bytes <-> messages, in plain Python: the reference for the kernel, and its stand-in where it is not built.
+"""Bytes <-> messages, in plain Python: the reference for the kernel, used if the kernel is not built.
 
 A message is valid if and only if `0 <= key_size`, `0 <= value_size`, `size` equals 26 + key_size + value_size, all of
 its bytes exist, and its offset is the expected one: the previous offset plus one, or the offset in the file's name.
@@ -7,7 +7,7 @@ Strategy: the head is 18 bytes; with fewer, more bytes are needed. A head with a
 size is malformed. Then comes the size of the value, which must leave the message within an i32; then the trailing size,
 which must agree. If the bytes end before that, more bytes are needed.
 
-Nothing here opens a file. Every length is checked against the bytes at hand before it is used.
+Nothing here opens a file. Every length is checked against the bytes in the buffer before it is used.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def decode(
 
 
 def claimed_size(buffer: Buffer, position: int, end: int) -> int | None:
-    """How large the message at a position says it is, None when its sizes are not all there or make no sense."""
+    """The size of the message at a position by its own fields; None if these are incomplete or invalid."""
     if end - position < HEAD.size:
         return None
     key_size = HEAD.unpack_from(buffer, position)[3]
@@ -145,11 +145,11 @@ def explain(buffer: Buffer, position: int, end: int, expected: int) -> str:
 
 
 def walk(buffer: Buffer, start: int, end: int, expected: int, most: int = -1) -> tuple[int, int, int, int, int]:
-    """Go from message to message, at most `most` of them (-1: any number).
+    """Walk over consecutive messages, at most `most` of them (-1: any number).
 
     Returns where it stopped, how many messages it passed, how it ended (`CLEAN` …), and the smallest and the largest
-    timestamp passed. Messages without one do not count; of none at all the smallest is `MAX_TIMESTAMP` and the largest
-    `NO_TIMESTAMP`, so that the times of two stretches are those of both by `min` and `max`.
+    timestamp passed. Messages without one are ignored. If there are none, the smallest is `MAX_TIMESTAMP` and the
+    largest `NO_TIMESTAMP`, so that `min` and `max` join the times of two ranges.
     """
     check_range(buffer, start, end)
     position, count, ending = start, 0, CLEAN
@@ -243,7 +243,7 @@ _LAYOUT: Final = (
 )
 
 
-class Gatherer(ColumnBuilder[Columns]):
+class BatchBuilder(ColumnBuilder[Columns]):
     """Collects the messages of many walked ranges as the columns of one batch.
 
     It has a fixed capacity of rows and of bytes of keys and values; `add` takes what fits, `take` returns the columns.
@@ -292,13 +292,13 @@ def columns(buffer: Buffer, start: int, stop: int, count: int, want: int = ALL_C
     found = messages(buffer, start, stop, count)
     key_bytes = sum(len(message.key) for message in found)
     value_bytes = sum(len(message.value) for message in found)
-    gatherer = Gatherer(want, count, key_bytes, value_bytes)
-    gatherer.add(buffer, start, stop, count, base)
-    return gatherer.take()
+    builder = BatchBuilder(want, count, key_bytes, value_bytes)
+    builder.add(buffer, start, stop, count, base)
+    return builder.take()
 
 
 def find_head(buffer: Buffer, start: int, end: int, least: int, most: int, room: int) -> int:
-    """The first position from `start` on where a message could begin, -1 when there is none before `end`.
+    """The first position from `start` on where a message could begin; -1 if there is none before `end`.
 
     A message could begin there if its offset is within `least` and `most`, its sizes are not negative, it ends within
     `room` bytes from the beginning of the buffer, which may be after `end`, and its trailing size agrees. If the
@@ -313,7 +313,7 @@ def find_head(buffer: Buffer, start: int, end: int, least: int, most: int, room:
         if size is None:
             value_size_at = position + HEAD.size + key_size
             if value_size_at + VALUE_SIZE.size > end:
-                return position  # the sizes are after the bytes at hand
+                return position  # the sizes are after the end of the buffer
             continue
         if position + size > room:
             continue

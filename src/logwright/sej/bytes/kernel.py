@@ -12,7 +12,7 @@ else:
     from . import _kernel
 
 AppendBuffer = _kernel.AppendBuffer
-Gatherer = _kernel.Gatherer
+BatchBuilder = _kernel.BatchBuilder
 check_columns = _kernel.check_columns
 columns = _kernel.columns
 find_head = _kernel.find_head

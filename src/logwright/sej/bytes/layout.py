@@ -39,7 +39,7 @@ MAX_KEY_BYTES: Final = 127
 MAX_MESSAGE_BYTES: Final = 2**31 - 1
 MAX_OFFSET: Final = 2**64 - 1
 NO_TIMESTAMP: Final = -(2**63)
-"""Stands for none. It also is the largest timestamp of messages that have none, as the next one is their smallest."""
+"""The timestamp of a message without one, and the largest of no timestamps; the next constant is their smallest."""
 MAX_TIMESTAMP: Final = 2**63 - 1
 
 DEFAULT_SEGMENT_BYTES: Final = 1 << 30

@@ -23,7 +23,7 @@ from .layout import HEAD, MAX_KEY_BYTES, MAX_MESSAGE_BYTES, MAX_TIMESTAMP, NO_TI
 KNOWN_FIELDS: Final = 32
 """Fields other than messages are returned if their numbers are below this."""
 MOST_DEPTH: Final = 64
-"""How deep groups, an old form of fields in fields, may go into each other."""
+"""The deepest nesting of groups, an old form of fields in fields."""
 _VARINT, _FIXED64, _BYTES, _GROUP, _END_GROUP, _FIXED32 = range(6)
 _MASK: Final = 2**64 - 1
 
@@ -69,7 +69,7 @@ def number_field(field: int, number: int, *, always: bool = False) -> bytes:
 
 
 def bytes_field(field: int, data: bytes) -> bytes:
-    """A field that is bytes or text; nothing when there are none."""
+    """A field that is bytes or text; empty if there are none."""
     return _varint(field << 3 | _BYTES) + _varint(len(data)) + data if data else b""
 
 
@@ -177,7 +177,7 @@ def _number(data: bytes, position: int, end: int) -> tuple[int, int]:
 
 
 def _span(data: bytes, position: int, end: int) -> tuple[int, int]:
-    """Where the bytes of a field begin and end."""
+    """The start and end of the bytes of a field."""
     size, start = _number(data, position, end)
     if size > end - start:
         raise _no_protobuf(position)

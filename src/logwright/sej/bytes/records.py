@@ -22,7 +22,7 @@ NOW: Final = Now()
 
 @dataclass(frozen=True, slots=True)
 class PlainMessage:
-    """One message of a journal. `timestamp` is nanoseconds since the epoch, None when the message has none."""
+    """One message of a journal. `timestamp` is nanoseconds since the epoch; None if the message has none."""
 
     offset: int
     timestamp: int | None
@@ -32,7 +32,7 @@ class PlainMessage:
 
     @property
     def size(self) -> int:
-        """How many bytes the message takes in its file."""
+        """The size of the message in its file."""
         return OVERHEAD + len(self.key) + len(self.value)
 
     def validate(self) -> None:

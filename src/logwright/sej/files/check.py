@@ -156,7 +156,7 @@ class _SegmentCheck:
         position = 0
         expected = segment.first_offset
         try:
-            file = self._reader.open_file(segment)
+            file = self._reader.open_file(segment, quiet=True)
             try:
                 plain = unchecked(file)
                 index = _IndexCheck(self._reader, self._report, segment, plain)

@@ -9,6 +9,7 @@ If a segment has checksums, a block that does not match is damage: messages that
 from __future__ import annotations
 
 import base64
+import logging
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
@@ -20,16 +21,19 @@ from ...core.io.disk import REAL_DISK, Disk, File
 from ...core.read.chunk import Choice
 from ...core.read.chunk_reader import ChunkReader, Shares
 from ...core.read.chunk_reader import located as located_in
-from ...core.read.report import Progress, Report, Summary
+from ...core.read.report import Progress
 from ...errors import DamagedJournal, Gap, NotFound, WrongUse
 from ..bytes import codec, kernel
 from ..bytes.layout import CHECKSUM_SUFFIX, HEAD, NO_TIMESTAMP, OVERHEAD, SEGMENT_DIRECTORY, parse_segment_name
 from ..bytes.records import Message
+from ..model.replay import Extent, SejState, replay, rewind
+from . import check
 from .checksums import CheckedFile, Checksums
 from .ending import End, find_end, plausible_last
 from .index import Index, build_entries, indexed_end
 from .lost import are_known, messages_between
 from .missing import MissingSegment, missing_after
+from .offset_file import read_consumers
 from .segment import (
     Chunk,
     Cursor,
@@ -43,6 +47,8 @@ from .segment import (
     unchecked,
 )
 
+logger = logging.getLogger("logwright.sej")
+
 
 class Reader(ChunkReader[Chunk, Message]):
     """A journal, or one segment file of it, opened for reading.
@@ -53,15 +59,8 @@ class Reader(ChunkReader[Chunk, Message]):
 
     format = "sej"
 
-    def summarize(self) -> Summary:
-        from .check import summarize
-
-        return summarize(self)
-
-    def verify(self, *, progress: Progress | None = None) -> Report:
-        from .check import verify
-
-        return verify(self, progress=progress)
+    summarize = check.summarize
+    verify = check.verify
 
     def __init__(self, path: Path | str, *, disk: Disk = REAL_DISK, check_sums: bool = True) -> None:
         self.path = Path(path)
@@ -71,6 +70,8 @@ class Reader(ChunkReader[Chunk, Message]):
         if self._single is None and not disk.is_directory(self.path):
             raise NotFound(f"{self.path}: no sej journal is here")
         self._built: dict[Segment, Index] = {}
+        self._loaded: dict[Segment, tuple[int, Index | None]] = {}
+        self._warned: set[str] = set()
         self.segments()
 
     @property
@@ -96,8 +97,11 @@ class Reader(ChunkReader[Chunk, Message]):
         """The same, as every reader calls it."""
         return self.segments()
 
-    def open_file(self, segment: Segment) -> File:
-        """A segment's file, checked against its checksums where it has some."""
+    def open_file(self, segment: Segment, *, quiet: bool = False) -> File:
+        """A segment's file, checked against its checksums where it has some.
+
+        If these cannot be read, a warning says so, once for each segment, unless the caller reports it (`quiet`).
+        """
         file: File = open_segment(self.disk, segment)
         if not self._check_sums:
             return file
@@ -106,7 +110,12 @@ class Reader(ChunkReader[Chunk, Message]):
         except BaseException:
             file.close()
             raise
-        return file if sums is None else CheckedFile(file, sums)
+        if sums is None:
+            return file
+        if sums.unreadable and not quiet and segment.name not in self._warned:
+            self._warned.add(segment.name)
+            logger.warning("%s is read without its checksums: %s", segment.path, sums.unreadable)
+        return CheckedFile(file, sums)
 
     # --- going through it -------------------------------------------------------------------------------------------
 
@@ -289,7 +298,7 @@ class Reader(ChunkReader[Chunk, Message]):
         return self.next
 
     def _all_earlier(self, file: File, segment: Segment, following: list[Segment], timestamp: int) -> bool:
-        index = Index.load(self.disk, segment, file.size())
+        index = self._index(file, segment)
         times = index.times(file) if index is not None else None
         if times is not None:
             return times[1] < timestamp
@@ -301,6 +310,14 @@ class Reader(ChunkReader[Chunk, Message]):
             if first is not None:
                 return first < timestamp
         return False
+
+    def _index(self, file: File, segment: Segment) -> Index | None:
+        """The index of a segment. It is loaded once for each size of the segment: a timeline looks up many times."""
+        size = file.size()
+        known = self._loaded.get(segment)
+        if known is None or known[0] != size:
+            known = self._loaded[segment] = size, Index.load(self.disk, segment, size)
+        return known[1]
 
     def _last_timestamp(self, file: File, segment: Segment) -> int | None:
         found = step_back(file, find_end(self.disk, segment, file).position)
@@ -319,7 +336,7 @@ class Reader(ChunkReader[Chunk, Message]):
         return None if timestamp == NO_TIMESTAMP else timestamp
 
     def _find_time_in(self, file: File, segment: Segment, timestamp: int) -> int | None:
-        index = Index.load(self.disk, segment, file.size()) or self._built.get(segment)
+        index = self._index(file, segment) or self._built.get(segment)
         if index is None and file.size() > 64 * OVERHEAD:
             entries = build_entries(file, segment, file.size(), finished=False)
             index = self._built[segment] = Index(segment, entries)
@@ -444,8 +461,6 @@ class Reader(ChunkReader[Chunk, Message]):
 
     def state(self, at: int | None = None) -> dict[str, Any]:
         """First and next offset, segments, and committed offsets of the consumers; `at` an offset cuts it there."""
-        from .state import read_state
-
         return read_state(self, at).as_json()
 
     def number_of(self, located: Located) -> tuple[str, int]:
@@ -493,3 +508,45 @@ def message_as_json(located: Located) -> dict[str, Any]:
 def located(chunk: Chunk, rows: Sequence[int] | None = None) -> Iterator[Located]:
     """The messages of a chunk with their places, or those of some rows."""
     return located_in(chunk, kernel.messages(chunk.data, chunk.start, chunk.stop, chunk.count), rows)
+
+
+def read_state(reader: Reader, at: int | None = None) -> SejState:
+    """The state of the journal of a reader: now, or when `at` was the offset of the next message."""
+    state = replay(_measure(reader), read_consumers(reader))
+    return state if at is None else rewind(state, at, _bytes_before(reader, state, at))
+
+
+def _measure(reader: Reader) -> list[Extent]:
+    """The messages of each segment, found from its end. Damage is not raised: `verify` reports it."""
+    segments = reader.segments()
+    extents = []
+    for segment in segments:
+        file = open_segment(reader.disk, segment)
+        try:
+            end = find_end(reader.disk, segment, file)
+        finally:
+            file.close()
+        if segment is segments[-1]:
+            reader.torn_tail = end.torn
+        extents.append(Extent(segment.name, segment.first_offset, end.next_offset, end.position))
+    return extents
+
+
+def _bytes_before(reader: Reader, state: SejState, at: int) -> int:
+    """Where the message with an offset begins in its file, or would begin if it came next."""
+    if not state.first <= at < state.next:
+        return state.segments[-1].bytes if state.segments and state.segments[-1].first < at else 0
+    for item in reader.chunks(at, at + 1, mode="dropmalformed"):
+        if not isinstance(item, Damage):
+            return item.position
+    return _bytes_before_missing(reader, state, at)
+
+
+def _bytes_before_missing(reader: Reader, state: SejState, at: int) -> int:
+    """The same for a message that is lost: the size of the whole ones before it in its file."""
+    segment = max((segment for segment in state.segments if segment.first <= at), key=lambda segment: segment.first)
+    end = 0
+    for item in reader.chunks(segment.first, at, mode="dropmalformed"):
+        if not isinstance(item, Damage) and item.file == segment.file:
+            end = item.position + item.stop - item.start
+    return end

@@ -113,7 +113,7 @@ def _refuse_half_done_root(disk: Disk, home: Path) -> None:
     """A repair of the root whose shard this is must be finished there first."""
     half_done = core.find_interrupted(disk, home.parent) if parse_shard_name(home.name) is not None else None
     if half_done is not None and concerns(half_done, home.name):
-        raise WrongUse(f"{half_done.log}: {half_done.describe()}; {half_done.ways_on()}")
+        raise WrongUse(f"{half_done.log}: {half_done.describe()}; {half_done.next_steps()}")
 
 
 def rebuild(path: Path | str, *, only: Container[Path] | None = None, disk: Disk = REAL_DISK) -> list[str]:

@@ -121,11 +121,10 @@ class Salvage:
                 self._restore(fix, expected)
                 cursor = self._cursor(position, expected)
                 continue
-            is_last = ends_file(cursor)
             damage, goes_on_at = self._judge(cursor)
             self.reason = self.reason or damage.reason
             if goes_on_at is None:
-                self._end_piece(piece, position, expected, None if is_last else damage)
+                self._end_piece(piece, position, expected, damage)
                 self._note(damage, expected, None)
                 break
             self._end_piece(piece, position, expected, damage, goes_on_at)

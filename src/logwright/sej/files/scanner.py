@@ -49,6 +49,8 @@ T = TypeVar("T", bound=Message | Damage)
 class Scanner(Closing, Generic[T]):
     """An iterator over the messages from `offset` on (None: from the first one), waiting for more."""
 
+    _closed = True  # until it is open
+
     @overload
     def __init__(
         self: Scanner[Message],
@@ -334,7 +336,7 @@ class Scanner(Closing, Generic[T]):
             self._cursor.file.close()
 
     def __del__(self) -> None:
-        if not getattr(self, "_closed", True):
+        if not self._closed:
             self.close()
 
 

@@ -47,7 +47,7 @@ from .consumer import Delivery, DeliveryOptions, count_done, not_done
 _MOST_BUFFERED_BYTES: Final = 64 << 20
 """More than this is written at once, even in the loop, so that tasks that do not wait cannot fill the memory."""
 _UNWATCHED_SECONDS: Final = 0.01
-"""How often to look where the system gives no notice of changes."""
+"""The interval of polling if the system sends no notification."""
 
 
 Result = TypeVar("Result")
@@ -123,7 +123,7 @@ def _wake(woken: asyncio.Future[None]) -> None:
 
 
 async def changed(watch: Watch, most_seconds: float) -> None:
-    """Wait for a watch to wake up, at most so long."""
+    """Wait for a watch to wake up, at most this long."""
     descriptor = watch.descriptor()
     if descriptor is None:
         await asyncio.sleep(min(most_seconds, _UNWATCHED_SECONDS))
@@ -200,7 +200,7 @@ class AsyncScanner(AsyncOpening, Generic[T]):
 
     @property
     def offset(self) -> int:
-        """The offset of the next message that the iteration will give."""
+        """The offset of the next message that the iteration returns."""
         for item in self._pending:
             if isinstance(item, Message):
                 return item.offset
@@ -246,7 +246,7 @@ class AsyncScanner(AsyncOpening, Generic[T]):
             self._pending.extend(cast("list[T]", kernel.messages(item.data, item.start, item.stop, item.count)))
 
     async def close(self) -> None:
-        """Close the files, once a task that waits has noticed. A second call does nothing."""
+        """Close the files after a waiting task has ended. A second call does nothing."""
         self._closed = True
         async with self._waiting:
             await to_the_end(asyncio.to_thread(self._close))

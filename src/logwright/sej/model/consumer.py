@@ -133,7 +133,7 @@ class Delivery:
         return len(self._queue) >= (self.batch_messages or 1)
 
     def fetch(self, *, stalled: bool = False) -> bool:
-        """Whether there are messages to be handled, after having looked for new ones without waiting."""
+        """Look for new messages without waiting; whether there are messages to handle."""
         while not self.is_full:
             item = self.scanner.poll(stalled=stalled)
             if item is None:
@@ -182,7 +182,7 @@ class Delivery:
         return self._uncommitted >= self._commit_messages or self.until_commit_seconds() <= 0
 
     def until_commit_seconds(self) -> float:
-        """How long the next commit may still be put off."""
+        """How long the next commit can be postponed."""
         return self._committed_at + self._commit_seconds - time.monotonic()
 
     def commit(self) -> None:
@@ -198,7 +198,7 @@ class Delivery:
 
 
 def count_done(answer: Any, messages: list[Message], in_batches: bool) -> int:
-    """How many of the messages are done, by what the handler answered."""
+    """How many of the messages are done, by the return value of the handler."""
     if answer is False:
         return 0
     if not in_batches or answer is None or answer is True:

@@ -139,7 +139,7 @@ class CopyWriter(Writer):
         return self.directory / KEPT_DIRECTORY / _NOTE_NAME
 
     def _write_note(self, end: End) -> None:
-        """Say, durably and before anything is written, up to where everything is."""
+        """Note durably, before anything is written, up to where everything is durable."""
         if self._disk.exists(self._note_path.parent):
             self._disk.make_directory(self._note_path.parent)  # creates nothing, and refuses a link
         make_directories(self._disk, self._note_path.parent)
@@ -147,7 +147,7 @@ class CopyWriter(Writer):
         replace_file(self._disk, self._note_path, data, self._note_path.with_name(f"{_NOTE_NAME}.new"))
 
     def _read_note(self) -> tuple[int, int, int] | None:
-        """The first offset of a segment, and a position in it and the offset there; None when all was closed."""
+        """The first offset of a segment, a position in it and the offset there; None if the last writer was closed."""
         try:
             file = self._disk.open(self._note_path, "read")
         except NotFound:
@@ -159,7 +159,7 @@ class CopyWriter(Writer):
         return _NOTE.unpack(data) if len(data) == _NOTE.size else (0, 0, 0)
 
     def _cut_what_is_unsure(self, segment: Segment, note: tuple[int, int, int]) -> None:
-        """Walk over what the writer before may not have synced, and cut everything off from the first bad byte on."""
+        """Walk over what the previous writer may not have synced, and cut off everything from the first bad byte on."""
         file = self._disk.open(segment.path, "update")
         try:
             position, offset = 0, segment.first_offset
@@ -177,13 +177,13 @@ class CopyWriter(Writer):
 
     def _release(self) -> None:
         if self._noted and self._failure is None:
-            with contextlib.suppress(LogwrightError):  # it costs the next one a walk, and nothing else
+            with contextlib.suppress(LogwrightError):  # it only costs the next writer a walk
                 self._disk.remove(self._note_path)
         super()._release()
 
     @property
     def failed(self) -> bool:
-        """Whether a write or a sync has failed, so that this writer takes nothing more."""
+        """Whether a write or a sync has failed: then this writer accepts nothing more."""
         return self._failure is not None
 
     def write(self, batch: Batch) -> None:
@@ -295,7 +295,7 @@ class Feed(Closing):
         self._follow = follow
         self._scanner = Scanner(directory, offset, timeout=0, disk=disk, watch=watch)
         self._reader = Reader(directory, disk=disk)
-        self._told: int | None = None
+        self._reported: int | None = None
         self._next = offset if offset is not None and offset >= self._reader.first else None
         self._pieces: Iterator[Batch] = iter(())
 
@@ -309,12 +309,12 @@ class Feed(Closing):
             raise DamagedJournal(chunk.file, chunk.start, chunk.reason)
         if chunk is None:
             return self._empty_segment()
-        self._told = chunk.segment.first_offset
+        self._reported = chunk.segment.first_offset
         self._pieces = self._cut(chunk)
         return self._noting_lost(next(self._pieces), chunk.first_offset + chunk.count)
 
     def _noting_lost(self, batch: Batch, following: int) -> Batch:
-        """A batch with the offset of the first message that is lost before it, if any is: the scanner has passed it."""
+        """A batch with the offset of the first message that is lost before it, if any."""
         expected, self._next = self._next, following
         return batch if expected is None or expected >= batch.first_offset else replace(batch, lost_from=expected)
 
@@ -344,9 +344,9 @@ class Feed(Closing):
     def _empty_segment(self) -> Batch | None:
         segments = self._reader.segments()
         first_offset = segments[-1].first_offset if segments else None
-        if first_offset is None or first_offset == self._told or first_offset != self._scanner.offset:
+        if first_offset is None or first_offset == self._reported or first_offset != self._scanner.offset:
             return None
-        self._told = first_offset
+        self._reported = first_offset
         return self._noting_lost(Batch(b"", first_offset, 0, 0, 0, first_offset), first_offset)
 
     @property
@@ -365,7 +365,7 @@ class Feed(Closing):
         return self._reader.next
 
     def size_from(self, offset: int) -> int:
-        """How many bytes the segments have from the one on that an offset is in."""
+        """The total size of the segments from the one with this offset on."""
         segments = self._reader.segments()
         begun = [segment for segment in segments if segment.first_offset <= offset]
         there = segments[max(0, len(begun) - 1) :]

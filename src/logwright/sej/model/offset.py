@@ -24,8 +24,9 @@ import operator
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, Unpack
 
+from ...core.format import ResetOptions, ResetTarget
 from ...core.io.disk import REAL_DISK, Disk, make_directories, replace_file
 from ...core.io.lock import Lock
 from ...core.write.closing import Closing
@@ -57,7 +58,7 @@ def check_name(name: str) -> None:
 
 
 def check_default(default: str) -> None:
-    """Raise `WrongUse` for a default that is neither of the two there are."""
+    """Raise `WrongUse` for a default that is neither `"first"` nor `"last"`."""
     if default not in ("first", "last"):
         raise WrongUse(f"default {default!r} is neither 'first' nor 'last'")
 
@@ -66,12 +67,12 @@ def check_default(default: str) -> None:
 
 
 def list_offsets(disk: Disk, directory: Path) -> dict[str, int | None]:
-    """The committed offset of every consumer of a journal, None for one that has not committed yet."""
+    """The committed offset of every consumer of a journal; None for one that has not committed yet."""
     return {name: stored_offset(disk, directory, name) for name in list_consumers(disk, directory)}
 
 
 def read_offset(directory: Path | str, name: str, default: Default = "first", *, disk: Disk = REAL_DISK) -> int:
-    """Where a consumer is, without its lock; its default when it has not committed yet."""
+    """The offset of a consumer, read without its lock; its default if it has not committed yet."""
     check_name(name)
     stored = stored_offset(disk, Path(directory), name)
     return default_offset(Path(directory), default, disk=disk) if stored is None else stored
@@ -152,7 +153,7 @@ class Offset(Closing):
             else:
                 self._value = self._within_journal(self._stored, ahead)
                 if self._value != self._stored:
-                    self._stored = None  # what is on the disk does not count
+                    self._stored = None  # the stored offset is ignored
         except BaseException:
             self._lock.release()
             raise
@@ -215,7 +216,7 @@ class Offset(Closing):
         self._is_durable = True
 
     def close(self) -> None:
-        """Let another consumer of this name begin. Commits nothing; a second call does nothing."""
+        """Release the lock. Commits nothing; a second call does nothing."""
         lock, self._lock = self._lock, None
         if lock is not None:
             lock.release()
@@ -224,11 +225,10 @@ class Offset(Closing):
 def reset(
     directory: Path | str,
     name: str,
-    to: int | Default | None = None,
+    to: ResetTarget = None,
     *,
-    time: int | None = None,
-    create: bool = False,
     disk: Disk = REAL_DISK,
+    **options: Unpack[ResetOptions],
 ) -> int:
     """Move a consumer that is not running: to an offset, to `"first"` or `"last"`, or to a time; where it is now.
 
@@ -236,18 +236,17 @@ def reset(
     offset beyond the end is refused, because the consumer would skip future messages. With `create` the consumer need
     not exist.
     """
-    (value,) = reset_all([directory], name, to, time=time, create=create, disk=disk)
+    (value,) = reset_all([directory], name, to, disk=disk, **options)
     return value
 
 
 def reset_all(
     directories: Sequence[Path | str],
     name: str,
-    to: int | Default | None = None,
+    to: ResetTarget = None,
     *,
-    time: int | None = None,
-    create: bool = False,
     disk: Disk = REAL_DISK,
+    **options: Unpack[ResetOptions],
 ) -> list[int]:
     """Move a consumer of several journals, such as the shards of a root; where it is now in each.
 
@@ -255,7 +254,7 @@ def reset_all(
     offsets unchanged.
     """
     homes = [Path(directory) for directory in directories]
-    values = [plan_reset(home, name, to, time=time, create=create, disk=disk) for home in homes]
+    values = [plan_reset(home, name, to, disk=disk, **options) for home in homes]
     with contextlib.ExitStack() as locks:
         for home in homes:
             make_directories(disk, home / OFFSET_DIRECTORY)

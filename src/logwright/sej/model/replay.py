@@ -1,6 +1,6 @@
 """The state of a sej journal: its offsets by file, and the offsets of its consumers.
 
-`replay` works on extents and offsets alone and never sees bytes. `files/state.py` finds them.
+`replay` works on extents and offsets alone and never sees bytes. `files/reader.py` finds them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ...errors import HistoryUnavailable, WrongUse
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """The messages of one file: `first` <= offset < `next`, and the bytes that they take from its beginning on."""
+    """The messages of one file: `first` <= offset < `next`, and the number of bytes from its beginning to their end."""
 
     file: str
     first: int
@@ -54,7 +54,7 @@ def replay(extents: Iterable[Extent], consumers: Mapping[str, int | None]) -> Se
 def rewind(state: SejState, at: int, bytes_before: int) -> SejState:
     """The state when `at` was the next offset; `bytes_before` is where that message begins in its file.
 
-    Where the consumers were then is written nowhere: they are shown where they are now, but not ahead of `at`.
+    Past offsets of consumers are not stored: the current ones are used, but none ahead of `at`.
     """
     if at < state.first:
         raise HistoryUnavailable(f"the journal begins with offset {state.first}: what was at {at} is not kept")

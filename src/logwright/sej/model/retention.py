@@ -26,8 +26,9 @@ import time
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
+from ...core.format import CleaningRules
 from ...core.io.disk import REAL_DISK, Disk, File
 from ...errors import DamagedJournal, NotFound, StorageFailed, WrongUse
 from ..bytes.layout import (
@@ -90,7 +91,7 @@ class Plan:
 
     @property
     def removed(self) -> list[Verdict]:
-        """The segments that go."""
+        """The segments to remove."""
         return [verdict for verdict in self.verdicts if verdict.removed]
 
     @property
@@ -163,7 +164,7 @@ def plan(
 
 
 def _segments(disk: Disk, directory: Path) -> tuple[list[Segment], list[int]]:
-    """The segments and their sizes, without those that another cleaner removes while we look."""
+    """The segments and their sizes, without those that another cleaner removes meanwhile."""
     home = directory / SEGMENT_DIRECTORY
     if disk.is_link(home):
         raise StorageFailed("clean", home, OSError(errno.ELOOP, "this is a link, and the segments are another's"))
@@ -274,31 +275,16 @@ def _last_timestamp(disk: Disk, segment: Segment, file: File) -> int:
 
 
 def clean(
-    directory: Path | str,
-    *,
-    max_age_seconds: float | None = None,
-    max_bytes: int | None = None,
-    keep_segments: int = 1,
-    ignore_consumers: Collection[str] = (),
-    now_ns: int | None = None,
-    disk: Disk = REAL_DISK,
+    directory: Path | str, *, now_ns: int | None = None, disk: Disk = REAL_DISK, **rules: Unpack[CleaningRules]
 ) -> Plan:
-    """Remove the old segments that no consumer needs; the verdict on each segment."""
-    found = plan(
-        directory,
-        max_age_seconds=max_age_seconds,
-        max_bytes=max_bytes,
-        keep_segments=keep_segments,
-        ignore_consumers=ignore_consumers,
-        now_ns=now_ns,
-        disk=disk,
-    )
+    """Remove the old segments that no consumer needs; the verdict on each segment. See `plan` for the rules."""
+    found = plan(directory, now_ns=now_ns, disk=disk, **rules)
     for number, verdict in enumerate(found.verdicts):
         if not verdict.removed:
             break
         assert verdict.next_offset is not None
         # Looked up again for each: removing a gigabyte takes time, in which a consumer may have been reset.
-        holding = _holding(_consumers(disk, found.directory, ignore_consumers), verdict.next_offset)
+        holding = _holding(_consumers(disk, found.directory, rules.get("ignore_consumers", ())), verdict.next_offset)
         if holding:
             _withdraw(found, number, holding)
             break
@@ -308,7 +294,7 @@ def clean(
 
 
 def _withdraw(found: Plan, number: int, holding: tuple[str, ...]) -> None:
-    """Let the segments from `number` on stay after all."""
+    """Keep the segments from `number` on."""
     for later, verdict in enumerate(found.verdicts[number:], number):
         if verdict.removed:
             reason = f"needed by {', '.join(holding)} meanwhile"
@@ -316,7 +302,7 @@ def _withdraw(found: Plan, number: int, holding: tuple[str, ...]) -> None:
 
 
 def remove_segment(disk: Disk, directory: Path, segment: Segment) -> None:
-    """Remove a segment for good, and with it what we keep beside it."""
+    """Remove a segment and the files beside it. This cannot be undone."""
     if not disk.is_link(directory / INDEX_DIRECTORY):
         remove_index(disk, segment)
     disk.remove(segment.path.with_name(segment.path.name + CHECKSUM_SUFFIX))
@@ -325,7 +311,7 @@ def remove_segment(disk: Disk, directory: Path, segment: Segment) -> None:
 
 
 def _remove_orphans(disk: Disk, directory: Path) -> None:
-    """Remove what was kept beside segments that are gone: a power cut, or another program, may have left it alone."""
+    """Remove files beside segments that no longer exist: a power cut or another program may have left them."""
     segments = list_segments(disk, directory)
     if not segments:
         return

@@ -3,8 +3,8 @@
     for shard, message in ShardedScanner("events", prefix="orders", timeout=None):
         ...
 
-Each message of each shard is seen once and in the order of its shard; the shards take turns. See `scanner.py` for what
-waiting, damage and truncation mean within one.
+Each message of each shard is returned once and in the order of its shard; the shards take turns. See `scanner.py` for
+what waiting, damage and truncation mean within one.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ class ShardedScanner(Closing):
     root must exist, shards need not. A root that mixes bits is refused (`WrongUse`).
     """
 
+    _closed = True  # until it is open
+
     def __init__(
         self,
         root: Path | str,
@@ -72,7 +74,7 @@ class ShardedScanner(Closing):
 
     @property
     def offsets(self) -> dict[str, int]:
-        """For each shard so far the offset of the next message that the iteration will give."""
+        """For each known shard, the offset of the next message that the iteration returns."""
         found = {shard.name: scanner.offset for shard, scanner in self._scanners.items()}
         for shard, item in reversed(self._pending):
             if isinstance(item, Message):
@@ -176,5 +178,5 @@ class ShardedScanner(Closing):
         self._watch.close()
 
     def __del__(self) -> None:
-        if not getattr(self, "_closed", True):
+        if not self._closed:
             self.close()

@@ -109,7 +109,7 @@ class ShardedWriter(Closing):
         buffer_bytes: int | None = None,
         disk: Disk = REAL_DISK,
     ) -> None:
-        shard_name(prefix, bit, 0)  # says what is wrong with them
+        shard_name(prefix, bit, 0)  # raises if they are invalid
         self.root = Path(root)
         self.prefix = prefix
         self.bit = bit
@@ -215,7 +215,7 @@ class ShardedWriter(Closing):
         }
 
     def flush(self) -> None:
-        """Give everything appended so far to the operating system."""
+        """Write everything appended so far to the operating system."""
         self._on_each(Writer.flush)
 
     def sync(self) -> None:

@@ -14,7 +14,7 @@ How buffers become arrays and arrays buffers is the same for all formats: see `c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -82,11 +82,6 @@ def schema(names: Sequence[str] | None = None, *, sharded: bool = False) -> pa.S
     return chosen_schema("sej", _FIELDS, names)
 
 
-def want_bits(names: Iterable[str]) -> int:
-    """The fields that the kernel must decode for these columns."""
-    return sum(_WANT.get(name, 0) for name in names)
-
-
 # --- columns to batches -----------------------------------------------------------------------------------------------
 
 
@@ -118,7 +113,7 @@ def _array(columns: Columns, name: str) -> pa.Array:
     return pa.Array.from_buffers(kind, count, [validity, used_buffer(data, count * _ROW_BYTES[name])])
 
 
-class Collector(GatheringCollector[Chunk, kernel.Gatherer]):
+class Collector(GatheringCollector[Chunk, kernel.BatchBuilder]):
     """Makes record batches of about `batch_bytes` out of chunks."""
 
     def __init__(
@@ -126,8 +121,8 @@ class Collector(GatheringCollector[Chunk, kernel.Gatherer]):
     ) -> None:
         super().__init__(schema(names, sharded=sharded), _WANT, _ROW_BYTES, ("file", "shard"), batch_bytes)
 
-    def _gather(self, gatherer: kernel.Gatherer, chunk: Chunk, position: int, left: int) -> tuple[int, int]:
-        return gatherer.add(chunk.data, position, chunk.stop, left, chunk.base)
+    def _gather(self, builder: kernel.BatchBuilder, chunk: Chunk, position: int, left: int) -> tuple[int, int]:
+        return builder.add(chunk.data, position, chunk.stop, left, chunk.base)
 
     def _common_item(self, name: str, chunk: Chunk, part: str) -> str:
         if name == "shard":
@@ -137,7 +132,7 @@ class Collector(GatheringCollector[Chunk, kernel.Gatherer]):
     def _to_batch(self, columns: Columns, given: dict[str, pa.Array]) -> pa.RecordBatch:
         return to_batch(columns, self.schema, given)
 
-    def _begin(self, chunk: Chunk, position: int, left: int) -> kernel.Gatherer:
+    def _begin(self, chunk: Chunk, position: int, left: int) -> kernel.BatchBuilder:
         sampled = min(left, SAMPLE_ROWS)
         sampled_keys = _key_bytes(chunk, position, sampled)
         rest = chunk.stop - position
@@ -146,7 +141,7 @@ class Collector(GatheringCollector[Chunk, kernel.Gatherer]):
         rows = self._rows_of(key_bytes + value_bytes)
         most_keys = self._most_bytes(rows, key_bytes, 0) + SAMPLE_ROWS * MAX_KEY_BYTES
         most_values = self._most_bytes(rows, value_bytes, rest) if self._want & codec.VALUES else 0
-        return kernel.Gatherer(self._want, rows, most_keys, most_values, allocate)
+        return kernel.BatchBuilder(self._want, rows, most_keys, most_values, allocate)
 
 
 def _key_bytes(chunk: Chunk, position: int, rows: int) -> int:

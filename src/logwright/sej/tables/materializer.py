@@ -14,6 +14,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from ...core.arrow.columns import constant
 from ...core.read.materializer import Continued, Materializer, Materials, Rows
 from .columns import COLUMN_NAMES
 from .spark_columns import COLUMNS, TYPED
@@ -52,16 +53,18 @@ class MessageMaterializer(Materializer):
     """Makes the rows of one shard, or of a journal without shards."""
 
     def __init__(self, shard: str) -> None:
-        self._shard = pa.scalar(shard or None, pa.string())
+        self._shard = shard or None
 
     def add(self, batch: pa.RecordBatch) -> Iterator[Rows]:
         if not batch.num_rows:
             return
         arrays = [self._column(batch, name) for name in _SCHEMA.names]
-        yield Rows(MESSAGES, pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA))
+        yield Rows(MESSAGES, pa.RecordBatch.from_arrays(arrays, names=_SCHEMA.names))
 
     def _column(self, batch: pa.RecordBatch, name: str) -> pa.Array:
-        return pa.repeat(self._shard, batch.num_rows) if name == "shard" else COLUMNS.column(batch, name)
+        if name == "shard":
+            return constant(self._shard, batch.num_rows)
+        return batch.column(name) if name == "file" else COLUMNS.column(batch, name)
 
     def live(self, now_ns: int) -> Iterator[Rows]:
         return iter(())

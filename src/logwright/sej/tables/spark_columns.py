@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...core.arrow.columns import floored, left_out
-from ...core.read.columns import BATCH_BYTES, Columns
+from ...core.read.columns import Columns
 from ...errors import TooLarge, WrongUse
 from ..bytes.codec import Columns as Decoded
 from . import columns
@@ -51,6 +51,8 @@ _GIVEN_ANEW: Final = ("offset", "shard")
 class MessageColumns(Columns):
     """The columns of messages."""
 
+    make_schema = columns.schema
+    make_collector = columns.Collector
     typed = TYPED
     key = "key"
     contents = ("key", "value")
@@ -63,14 +65,6 @@ class MessageColumns(Columns):
     }
     json_ignored = ("offset", "shard")
     part_field = "shard"
-
-    def schema(self, names: Sequence[str] | None = None, *, sharded: bool = False) -> pa.Schema:
-        return columns.schema(names, sharded=sharded)
-
-    def collector(
-        self, names: Sequence[str] | None = None, *, sharded: bool = False, batch_bytes: int = BATCH_BYTES
-    ) -> columns.Collector:
-        return columns.Collector(names, sharded=sharded, batch_bytes=batch_bytes)
 
     def sources(self, names: Sequence[str], *, sharded: bool) -> list[str]:
         """The columns of `columns.py` that must be decoded for these."""

@@ -199,7 +199,7 @@ def why_unreachable(access: Access) -> HubError | None:
     except HubError as error:
         return error
     except OSError as error:
-        return Unreachable(f"{access.address}: no answer ({_words_of(error)})")
+        return Unreachable(f"{access.address}: no answer ({_reason_of(error)})")
     if len(answer) > 3 and answer[3] == _SETTINGS:
         return None
     if access.context is None and _speaks_tls(access):
@@ -291,5 +291,5 @@ def _speaks_tls(access: Access) -> bool:
         return False
 
 
-def _words_of(error: OSError) -> str:
+def _reason_of(error: OSError) -> str:
     return "no answer in time" if isinstance(error, TimeoutError) else error.strerror or str(error)

@@ -19,8 +19,8 @@ from ...core.options import with_named_options
 from ...errors import DamagedJournal, NotFound
 from ...sej.files.reader import Reader
 from ...sej.files.shard import parse_shard_name
+from ...sej.format import looks_like
 from ...sej.model.copying import Batch, CopyWriter, find_difference
-from ...sej.model.journal import looks_like
 from .client import HubClient
 from .client_access import Access
 from .errors import Conflict

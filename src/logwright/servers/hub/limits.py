@@ -104,14 +104,14 @@ class Calls:
         if self._is_stopping:
             raise Closed("the hub is stopping")
         if len(staying) >= self._most:
-            victim = self._idle_one(staying) or _of_the_busiest(staying, call)
+            victim = self._idle_call(staying) or _call_of_busiest(staying, call)
             if victim is None:
                 raise Busy(f"this hub has {self._most} running calls and accepts no more at the moment")
             victim.end(Closed("another client needs the place of this call"))
         self._calls[call] = None
         return call
 
-    def _idle_one(self, calls: Iterable[Call]) -> Call | None:
+    def _idle_call(self, calls: Iterable[Call]) -> Call | None:
         now = self._clock()
         idle = [call for call in calls if not call.unanswered and now - call.touched_at > self._idle_seconds]
         return min(idle, key=lambda call: call.touched_at, default=None)
@@ -132,7 +132,7 @@ class Calls:
             call.end(Closed("the hub is stopping"))
 
 
-def _of_the_busiest(calls: list[Call], newcomer: Call) -> Call | None:
+def _call_of_busiest(calls: list[Call], newcomer: Call) -> Call | None:
     """The oldest call of the address, or else connection, with at least two calls more than the newcomer's."""
     addresses = Counter(call.address for call in calls)
     address, most = addresses.most_common(1)[0]

@@ -31,7 +31,7 @@ from . import requests
 from .client import MOST_FRAMES_BYTES, HubClient, PutStream
 from .errors import Broken, Conflict, OutOfStep, TooLargeForHub, Unexplained, Unreachable
 from .retry import PATIENCE_SECONDS, Retry
-from .turns import Turns
+from .scheduler import Scheduler
 
 _LEAST_REQUEST_BYTES: Final = 16
 """Less than the size of any message, so that a request has a single one."""
@@ -133,7 +133,7 @@ class Sender:
         hub: HubClient,
         directory: Path | str,
         journal: str,
-        turns: Turns,
+        scheduler: Scheduler,
         *,
         request_bytes: int = BATCH_BYTES,
         patience_seconds: float = PATIENCE_SECONDS,
@@ -147,13 +147,13 @@ class Sender:
         self._hub = hub
         self._directory = Path(directory)
         self._journal = journal
-        self._turns = turns
+        self._scheduler = scheduler
         self._request_bytes = request_bytes
         self._patience_seconds = patience_seconds
         self._progress = progress
         self._watch = watch
         self._packer: Packer | None = None
-        self._in_flight = turns.in_flight
+        self._in_flight = scheduler.in_flight
         self._acknowledged: int | None = None
         self._counted = 0
         self._unanswered: list[_Request] = []
@@ -164,12 +164,12 @@ class Sender:
 
     async def run(self, *, follow: bool = False) -> Sent:
         """Send all messages; with `follow` also those appended later, until cancelled."""
-        self._retry = Retry(self._hub, self._turns.limited_log, None if follow else self._patience_seconds)
+        self._retry = Retry(self._hub, self._scheduler.limited_log, None if follow else self._patience_seconds)
         try:
             while True:
                 self.wake.clear()  # before reading, so that no later change is missed
                 try:
-                    async with self._turns.turn():
+                    async with self._scheduler.turn():
                         has_more = await self._take_turn(follow)
                 except TooLargeForHub:
                     if self._request_bytes <= _LEAST_REQUEST_BYTES:  # it had a single message
@@ -193,7 +193,7 @@ class Sender:
         packer, ending = self._packer, None
         try:
             if packer is None:
-                ending = await self._turns.in_thread(self._find_ending)
+                ending = await self._scheduler.in_thread(self._find_ending)
                 if ending is not None and ending == self._ending:
                     return False
                 packer = await self._begin(follow)
@@ -203,7 +203,7 @@ class Sender:
         except BaseException:
             await self._close()
             raise
-        if ending is not None and self._turns.has_too_many_feeds:
+        if ending is not None and self._scheduler.has_too_many_feeds:
             await self._close()
             self._ending = None if has_more else ending
         return has_more
@@ -216,17 +216,17 @@ class Sender:
     async def _begin(self, follow: bool) -> Packer:
         """Ask where the copy continues, and open the journal there."""
         expected = await self._hub.next_offset(self._journal)
-        self._in_flight = self._turns.in_flight
+        self._in_flight = self._scheduler.in_flight
         if expected is None:  # another program's hub: it accepts repeats, but one request at a time
             expected, self._in_flight = self._acknowledged or 0, 1
         start = max(0, expected - 1)
         options: dict[str, Any] = {"batch_bytes": self._request_bytes, "follow": follow, "watch": self._watch}
-        feed = await self._turns.opened(partial(Feed, self._directory, start, **options))
+        feed = await self._scheduler.opened(partial(Feed, self._directory, start, **options))
         try:
-            first = await self._turns.in_thread(partial(self._check_place, feed, expected))
-            self._total_bytes = await self._turns.in_thread(partial(feed.size_from, expected))
+            first = await self._scheduler.in_thread(partial(self._check_place, feed, expected))
+            self._total_bytes = await self._scheduler.in_thread(partial(feed.size_from, expected))
         except BaseException:
-            await self._turns.closed(feed)
+            await self._scheduler.closed(feed)
             raise
         for request in self._unanswered:  # only the answers may have been lost
             if self.sent.next_offset < request.next_offset <= expected:
@@ -245,7 +245,7 @@ class Sender:
         """Close the journal; the next turn asks the hub again where the copy continues."""
         packer, self._packer, self._ending = self._packer, None, None
         if packer is not None:
-            await self._turns.closed(packer.feed)
+            await self._scheduler.closed(packer.feed)
 
     def _check_place(self, feed: Feed, expected: int) -> int:
         """The offset that the copy begins with, if not 0; raises if the source does not have the next message."""
@@ -260,7 +260,7 @@ class Sender:
 
     async def _send_all(self, packer: Packer, follow: bool) -> bool:
         """Send the current messages and wait for all answers; returns whether the turn ended early."""
-        request = await self._turns.in_thread(packer.read)
+        request = await self._scheduler.in_thread(packer.read)
         if request is None:
             return False
         if self._in_flight > 1:
@@ -271,9 +271,9 @@ class Sender:
             await self._put_alone(request)
             self._note(request)
             sent_bytes += len(request.data)
-            if follow and self._turns.is_over(sent_bytes):
+            if follow and self._scheduler.is_over(sent_bytes):
                 return True
-            request = await self._turns.in_thread(packer.read)
+            request = await self._scheduler.in_thread(packer.read)
         return False
 
     async def _put_alone(self, request: _Request) -> None:
@@ -293,7 +293,7 @@ class Sender:
         in_flight: deque[_Request | None] = deque()
         sent = asyncio.Event()
         unanswered = first
-        slots, held = self._turns.slots, 0
+        slots, held = self._scheduler.slots, 0
         is_over = False
 
         async def send() -> None:
@@ -304,8 +304,8 @@ class Sender:
                 await slots.acquire()
                 held += 1
                 sent_bytes += len(request.data)
-                is_over = follow and self._turns.is_over(sent_bytes)
-                reading = None if is_over else asyncio.ensure_future(self._turns.in_thread(packer.read))
+                is_over = follow and self._scheduler.is_over(sent_bytes)
+                reading = None if is_over else asyncio.ensure_future(self._scheduler.in_thread(packer.read))
                 try:
                     in_flight.append(request)
                     sent.set()

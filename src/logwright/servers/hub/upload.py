@@ -29,8 +29,8 @@ from .client_access import Access
 from .errors import Barred
 from .requests import check_journal
 from .retry import PATIENCE_SECONDS
+from .scheduler import IN_FLIGHT, Scheduler
 from .sender import Sender, Sent
-from .turns import IN_FLIGHT, Turns
 
 _SEGMENTS: Final = "jnl"
 _NEW_SHARDS_SECONDS: Final = 2.0
@@ -45,7 +45,7 @@ class _Upload:
     """The senders of all journals below a path, and one watch that wakes those with new messages."""
 
     def __init__(self, in_flight: int, failed: Callable[[LogwrightError], None] | None) -> None:
-        self.turns = Turns(in_flight)
+        self.scheduler = Scheduler(in_flight)
         self.tasks: dict[str, asyncio.Task[Sent]] = {}
         self._failed = failed
         self._reported: set[str] = set()
@@ -64,7 +64,7 @@ class _Upload:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._watch.close()
-        self.turns.close()
+        self.scheduler.close()
 
     def watched(self, directory: Path) -> Watch:
         """Add a directory to the watch, and return the watch."""
@@ -125,7 +125,7 @@ class _Upload:
         if isinstance(error, Barred):
             raise error  # it concerns all journals
         if len(self.tasks) > 1:
-            self.turns.limited_log.log(str(error), f"{journal} is no longer copied: {error}")
+            self.scheduler.limited_log.log(str(error), f"{journal} is no longer copied: {error}")
 
     @property
     def are_done(self) -> bool:
@@ -218,7 +218,7 @@ async def send_path(
                     segments = directory / _SEGMENTS
                     watch = upload.watched(segments) if follow else None
                     more: dict[str, Any] = {**options, "progress": together.of(journal), "watch": watch}
-                    upload.start(Sender(hub, directory, journal, upload.turns, **more), segments, send)
+                    upload.start(Sender(hub, directory, journal, upload.scheduler, **more), segments, send)
             await upload.wait(_NEW_SHARDS_SECONDS if follow else None)
             if upload.are_done:
                 return upload.results()

@@ -17,6 +17,7 @@ from .connection import Connection
 from .kernel import NO_TOKEN
 from .parser import GET, HANG_UP, OTHER, SET, Request
 from .queues import OPEN, Served, name_of
+from .reads import parse_put_key
 from .stats import dump_of_limits, dump_of_queues, lines_of, settings_of, stats_of
 
 logger = logging.getLogger("logwright.servers.queue")
@@ -119,6 +120,9 @@ def _set(client: Connection, request: Request) -> None:
 def _set_elsewhere(client: Connection, request: Request) -> None:
     """Handle a `set` for a queue that is not open, or accepts nothing at present."""
     _, key, _, _, quiet = request
+    if b"/" in key:
+        _set_with_options(client, request)
+        return
     refusal = client.service.suspended.get(key)
     if refusal is None:
         name = name_of(key)
@@ -128,6 +132,43 @@ def _set_elsewhere(client: Connection, request: Request) -> None:
         client.refuse(b"" if quiet else refusal)
     else:
         client.with_queue(key, request, quiet=quiet)
+
+
+def _set_with_options(client: Connection, request: Request) -> None:
+    """Handle a `set` with a delay or an id. A thread does it, because it may wait for the disk."""
+    _, key, expiry, data, quiet = request
+    service = client.service
+    options = parse_put_key(key)
+    name, _, words = key.partition(b"/")
+    is_name = name_of(name) is not None and words[:1].isalpha()  # otherwise the slash is part of a wrong name
+    if len(key) > service.limits.max_key_bytes or not is_name:
+        client.refuse(b"" if quiet else answers.BAD_NAME)
+        return
+    if options is None or (options.delay is not None and expiry):
+        client.refuse(b"" if quiet else answers.BAD_OPTIONS)
+        return
+    if (refusal := service.suspended.get(options.name)) is not None:
+        client.refuse(b"" if quiet else refusal)
+        return
+    queue = service.queues.by_key.get(options.name)
+    if queue is None or service.queues.is_changing(options.name):
+        client.with_queue(options.name, request, quiet=quiet)
+        return
+    if queue.handle.has_children and (child := service.queues.changing_child(options.name)) is not None:
+        service.queues.when_settled(child, client.repeating(request))
+        return
+    service.counters.cmd_set += 1
+
+    def ended(changed: tuple[Served, ...], error: BaseException | None) -> None:
+        if error is not None:
+            client.refuse(b"" if quiet else answers.failure(error))
+            service.notice(error)
+        elif not quiet:
+            client.answer(answers.STORED, changed)
+        client.settle()
+
+    client.unsettle()
+    service.put_with_options(queue, data, expiry, options.delay, options.id, ended)
 
 
 def _delete(client: Connection, words: list[bytes], request: Request) -> None:

@@ -28,6 +28,7 @@ from ...core.io.disk import make_directories
 from ...errors import Closed, Locked, LogwrightError, StorageFailed
 from ...kestrel.files.files import list_queues
 from ...kestrel.model.engine import Engine
+from ...kestrel.model.limits import Expires
 from ...kestrel.model.open_queues import Handle, Settings, can_open
 from .limits import QueueLimits
 
@@ -279,6 +280,23 @@ class Queues:
         running = asyncio.get_running_loop().run_in_executor(self._threads, served.engine.moving.finish)
         running.add_done_callback(lambda future: done(future.exception()))
         return True
+
+    def put(
+        self,
+        served: Served,
+        data: bytes,
+        expires: Expires | None,
+        delay: float | None,
+        id: bytes | None,
+        done: Callable[[list[Engine], BaseException | None], None],
+    ) -> None:
+        """Put an item with options in a thread; `done` gets the changed engines, none if the id is known."""
+        loop = asyncio.get_running_loop()
+        if self._is_closed:
+            loop.call_soon(done, [], Closed(f"{self.directory}: the server is stopping"))
+            return
+        running = loop.run_in_executor(self._threads, served.handle.put_to_all, [data], expires, delay, id)
+        running.add_done_callback(lambda future: done([] if (error := future.exception()) else future.result(), error))
 
     def shrink_idle(self, done: Callable[[BaseException | None], None]) -> None:
         """Erase the journals of empty queues to free disk space; `done` is called for each of them."""

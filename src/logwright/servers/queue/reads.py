@@ -34,6 +34,8 @@ class KeyRequest(NamedTuple):
     closes: bool = False
     aborts: bool = False
     peeks: bool = False
+    delay: float | None = None
+    """How long an item that is aborted waits, in seconds."""
 
     @property
     def fetches(self) -> bool:
@@ -49,6 +51,7 @@ def parse_key(key: bytes) -> KeyRequest | None:
     """Parse a key; None for options that are unknown or contradict each other."""
     name, *options = key.split(b"/")
     wait_ms = 0
+    delay: float | None = None
     flags: dict[str, bool] = {}
     for option in options:
         if option[:2] == b"t=":
@@ -56,14 +59,52 @@ def parse_key(key: bytes) -> KeyRequest | None:
             if not digits.isdigit() or len(digits) > _MOST_WAIT_DIGITS:
                 return None
             wait_ms = int(digits)
+        elif option[:6] == b"delay=":
+            delay = parse_delay(option[6:])
+            if delay is None:
+                return None
         elif option in _FLAGS:
             flags[_FLAGS[option]] = True
         else:
             return None
-    wanted = KeyRequest(key, name, wait_ms, **flags)
+    wanted = KeyRequest(key, name, wait_ms, **flags, delay=delay)
+    if delay is not None and not wanted.aborts:
+        return None
     if ((wanted.peeks or wanted.aborts) and (wanted.opens or wanted.closes)) or (wanted.peeks and wanted.aborts):
         return None
     return wanted
+
+
+class PutOptions(NamedTuple):
+    """What a key of a `set` asks for: `name/delay=seconds/id=id`."""
+
+    name: bytes
+    delay: float | None = None
+    id: bytes | None = None
+
+
+def parse_put_key(key: bytes) -> PutOptions | None:
+    """Parse a key of a `set`; None for unknown options."""
+    name, *options = key.split(b"/")
+    delay: float | None = None
+    id: bytes | None = None
+    for option in options:
+        if option[:6] == b"delay=":
+            delay = parse_delay(option[6:])
+            if delay is None:
+                return None
+        elif option[:3] == b"id=" and len(option) > 3:
+            id = option[3:]
+        else:
+            return None
+    return PutOptions(name, delay, id)
+
+
+def parse_delay(word: bytes) -> float | None:
+    """Seconds, such as 30 or 0.5; None if it is something else."""
+    whole, _, part = word.partition(b".")
+    is_number = (whole + part).isdigit() and whole != b"" and len(word) <= _MOST_WAIT_DIGITS
+    return float(word) if is_number else None
 
 
 # --- waiting --------------------------------------------------------------------------------------------------------
@@ -259,7 +300,7 @@ class Reads:
         """Carry out a key; False if it has to wait."""
         queue = self.service.queues.by_key.get(wanted.name)
         if wanted.aborts:
-            self._abort(wanted.name)
+            self._abort(wanted.name, wanted.delay)
         elif wanted.closes:
             self._sources += self.confirm(wanted.name, 1) or ()
         if not wanted.fetches:
@@ -363,7 +404,7 @@ class Reads:
                 changed.append(queue)
         return tuple(changed)
 
-    def _abort(self, name: bytes) -> None:
+    def _abort(self, name: bytes, delay: float | None) -> None:
         reads = self.opens.get(name)
         if not reads:
             return
@@ -372,7 +413,7 @@ class Reads:
             del self.opens[name]
         if not queue.is_gone:
             self._sources.append(queue)
-            self._put_back([(queue, [xid])])
+            self._put_back([(queue, [xid])], delay)
 
     def monitor(self, queue: Served, seconds: float, most: int) -> None:
         """Send the items of a queue, each an open read, until `most` were sent or the time is over."""
@@ -399,18 +440,19 @@ class Reads:
         self.opens = {}
         self._put_back(reads.items())
 
-    def _put_back(self, reads: Iterable[tuple[Served, list[int]]]) -> None:
-        """Put reserved items back at the heads of their queues."""
+    def _put_back(self, reads: Iterable[tuple[Served, list[int]]], delay: float | None = None) -> None:
+        """Put reserved items back at the heads of their queues, at once or after a delay."""
         for queue, xids in reads:
             if queue.is_gone:
                 continue
             try:
                 xids = [xid for xid in xids if queue.engine.is_open(xid)]
-                queue.engine.abort(xids)
+                queue.engine.abort(xids, delay)
             except LogwrightError as error:
                 self.service.notice(error)
                 continue
             queue.canceled += len(xids)
+            self.service.sweeper.watch(queue)
             if queue.can_move:
                 self.service.sweeper.move_from(queue)
             self.service.lane.change(queue)

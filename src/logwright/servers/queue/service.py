@@ -188,6 +188,30 @@ class Service:
         else:
             queue.engine.shelf.put(data, expires)
             family = []
+        return self._changed(queue, family)
+
+    def put_with_options(
+        self,
+        queue: Served,
+        data: bytes,
+        expiry: int,
+        delay: float | None,
+        id: bytes | None,
+        done: Callable[[tuple[Served, ...], BaseException | None], None],
+    ) -> None:
+        """The same with a delay or an id, in a thread: it may wait for the disk."""
+        expires = None if expiry == 0 else _expires(expiry)
+
+        def ended(family: list[Engine], error: BaseException | None) -> None:
+            changed = () if error is not None or not family else self._changed(queue, family)
+            for found in changed:
+                self.sweeper.watch(found)
+            done(changed, error)
+
+        self.queues.put(queue, data, expires, delay, id, ended)
+
+    def _changed(self, queue: Served, family: list[Engine]) -> tuple[Served, ...]:
+        """Items were added to a queue, and to its fan-out queues: serve waiting clients; returns the changed queues."""
         self.counters.total_items += 1
         changed = queue.alone if not family else tuple(filter(None, map(self.queues.of_engine, family)))
         for found in changed:

@@ -43,9 +43,13 @@ class Sweeper:
         self._logged: dict[bytes, str] = {}
         """The logged reasons why items of queues could not be moved."""
         self._handle: asyncio.Handle | None = None
+        self._timers: dict[Served, asyncio.TimerHandle] = {}
+        """When delayed items are due."""
 
     def start(self) -> None:
         """Sweep after `sweep_seconds`, and again and again."""
+        for queue in self._queues.by_key.values():
+            self.watch(queue)
         self._handle = asyncio.get_running_loop().call_later(self._sweep_seconds, self._begin)
 
     def _begin(self) -> None:
@@ -63,10 +67,27 @@ class Sweeper:
         else:
             self.start()
 
+    def watch(self, queue: Served) -> None:
+        """Sweep a queue when its next delayed item is due."""
+        queue.can_move = queue.engine.can_move
+        timer = self._timers.pop(queue, None)
+        if timer is not None:
+            timer.cancel()
+        seconds = queue.engine.seconds_until_due()
+        if seconds is not None and not queue.is_gone:
+            self._timers[queue] = asyncio.get_running_loop().call_later(seconds, self._due, queue)
+
+    def _due(self, queue: Served) -> None:
+        del self._timers[queue]
+        if queue.phase is OPEN:  # otherwise the next sweep of all queues does it
+            self.sweep(queue)
+            if not queue.is_moving:
+                self.watch(queue)
+
     def sweep(self, queue: Served) -> bool:
-        """Remove some expired items at the head of a queue; whether there were any."""
+        """Remove some expired items at the head of a queue, and add those that are due; whether there were any."""
         engine = queue.engine
-        if queue.phase is not OPEN or queue.is_moving or not engine.shelf.items:
+        if queue.phase is not OPEN or queue.is_moving or not (engine.shelf.items or engine.is_due):
             return False
         before = engine.shelf.items
         try:
@@ -78,6 +99,7 @@ class Sweeper:
         if engine.shelf.items == before:
             return False
         self._lane.change(queue)
+        queue.serve_waiters()
         if has_more and not queue.is_moving:
             self._unswept.append(queue)
         return True
@@ -102,6 +124,8 @@ class Sweeper:
             if error is None and not queue.is_gone:
                 queue.serve_waiters()
                 self.sweep(queue)
+                if not queue.is_moving:
+                    self.watch(queue)
 
         queue.is_moving = self._queues.move(queue, moved)
 
@@ -109,11 +133,13 @@ class Sweeper:
         """Log why items were not moved, once: every sweep tries again."""
         if self._logged.get(queue.key) != error:
             self._logged[queue.key] = error
-            reason = "items that expired or failed too often could not be moved"
+            reason = "items that expired, failed too often or are due could not be moved"
             logger.warning("%s: %s: %s", queue.engine.path, reason, error)
 
     def stop(self) -> None:
         """Stop sweeping."""
+        for timer in self._timers.values():
+            timer.cancel()
         if self._handle is not None:
             self._handle.cancel()
 

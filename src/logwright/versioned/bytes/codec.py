@@ -42,7 +42,6 @@ from .layout import (
     LEAST_ENTRY_BYTES,
     MAX_TIMESTAMP,
     NEWER_ARRAY_START,
-    POSITION,
     POSITION_AT,
     TIMESTAMP,
     VALUE,
@@ -54,7 +53,9 @@ from .records import ENTRY_FIELDS, METADATA_FIELDS, Entry, Extra, Header, Metada
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 CLEAN, INCOMPLETE, MALFORMED, EARLY = range(4)
-"""How a walk ends: at the end of its bytes, inside an entry, at bytes that are none, at an entry that is too early."""
+"""How a walk ends: at the end of its bytes, inside an entry, at bytes that are not an entry, at an entry that is too
+early.
+"""
 
 
 # --- the header -------------------------------------------------------------------------------------------------------
@@ -65,11 +66,6 @@ def encode_header(position: int) -> bytes:
     if not HEADER_BYTES <= position <= 2**64 - 1:
         raise WrongUse(f"the next entry of a journal cannot be at {position}")
     return HEADER.pack(VERSION, position, ARRAY_START)
-
-
-def encode_position(position: int) -> bytes:
-    """The 8 bytes that go to `POSITION_AT`."""
-    return encode_header(position)[POSITION_AT : POSITION_AT + POSITION.size]
 
 
 def decode_header(buffer: Buffer, position: int = 0, end: int | None = None) -> tuple[Header, Span] | NeedMore:
@@ -165,12 +161,12 @@ def _decode_object(buffer: Buffer, position: int, end: int | None) -> tuple[dict
 
 
 def _within(position: int, error: DecodeError) -> str:
-    """What is wrong inside an object, and at which of its bytes."""
+    """The problem inside an object, and its position."""
     return f"at its byte {error.position - position}, {error.reason}"
 
 
 def _wrong_in_metadata(fields: dict[str, Any]) -> str:
-    """Why these fields are no metadata; empty if they are."""
+    """Why these fields are not metadata; empty if they are."""
     for name in METADATA_FIELDS:
         if name not in fields:
             return f"the metadata has no {name!r}"
@@ -183,7 +179,7 @@ def _wrong_in_metadata(fields: dict[str, Any]) -> str:
 
 
 def _wrong_in_entry(fields: dict[str, Any]) -> str:
-    """Why these fields are no entry; empty if they are."""
+    """Why these fields are not an entry; empty if they are."""
     for name in ENTRY_FIELDS:
         if name not in fields:
             return f"the entry has no {name!r}"
@@ -213,13 +209,13 @@ TIMESTAMPS, KEYS, VALUES, DELETED, POSITIONS, SIZES, RAW_VALUES = (1 << bit for 
 """Which columns to decode, added up."""
 ALL_COLUMNS: Final = (1 << 7) - 1
 MAX_COLUMN_BYTES: Final = 2**31 - 1
-"""How many bytes a column of strings can hold: their ends are i32."""
+"""The most bytes in a column of strings, because ends are i32."""
 
 
 def walk(
     buffer: Buffer, start: int, end: int, most: int = -1, last: int = 0, begun: int = MAX_TIMESTAMP
 ) -> tuple[int, int, int, int, int]:
-    """Go from entry to entry, at most `most` of them (-1: any number).
+    """Walk over consecutive entries, at most `most` of them (-1: any number).
 
     It ends (`EARLY`) at an entry whose `t` is smaller than that of the entry before it, if that one is later than
     `begun`. `last` is the `t` of the entry before the first one.
@@ -284,13 +280,13 @@ def spans(buffer: Buffer, start: int, stop: int, count: int) -> array[int]:
 
 
 def entries(buffer: Buffer, start: int, stop: int, count: int) -> list[Entry]:
-    """The `count` entries of a range that `walk` has passed."""
+    """The `count` entries of a range that `walk` has checked."""
     return [entry for entry, _ in _walked(buffer, start, stop, count)]
 
 
 @dataclass(slots=True)
 class Columns:
-    """Entries as columns of plain buffers in the machine's byte order; a column that was not asked for is None.
+    """Entries as columns of plain buffers in the machine's byte order; a column that was not selected is None.
 
     `timestamps` and `positions` u64, `sizes` i64, `deleted` u8. Keys (UTF-8) are consecutive in `keys`; the n-th
     is between `key_ends[n]` and `key_ends[n + 1]` (i32). So do values: in `values` as JSON, in `raw_values` as the
@@ -334,7 +330,7 @@ def columns(buffer: Buffer, start: int, stop: int, count: int, want: int = ALL_C
 class Latest:
     """The last entry of each key among those that are added: the state at a time or after all of them.
 
-    Entries later than `at` do not count, wherever they are; of equal times the one that is added later does.
+    Entries later than `at` are ignored, wherever they are; on equal times the one added later wins.
     """
 
     def __init__(self, at: int | None = None) -> None:
@@ -349,13 +345,13 @@ class Latest:
     def walk(
         self, buffer: Buffer, start: int, end: int, last: int = 0, begun: int = MAX_TIMESTAMP
     ) -> tuple[int, int, int, int, int]:
-        """Go from entry to entry as `walk` does, and apply those that are not later than asked for."""
+        """Walk over entries as `walk` does, and apply those that are not later than `at`."""
         found = walk(buffer, start, end, -1, last, begun)
         self.add(buffer, start, found[0], found[1])
         return found
 
     def add(self, buffer: Buffer, start: int, stop: int, count: int) -> None:
-        """Apply the `count` entries of a walked range that are not later than asked for."""
+        """Apply the `count` entries of a walked range that are not later than `at`."""
         for entry, span in _walked(buffer, start, stop, count):
             if entry.t > self._at:
                 continue
@@ -365,11 +361,11 @@ class Latest:
                 self._found[entry.k] = (entry, raw_value(buffer, span))
 
     def state(self) -> dict[str, tuple[Any, int]]:
-        """The keys that are there, each with its value and its time."""
+        """The existing keys, each with its value and its time."""
         return {key: (entry.o, entry.t) for key, (entry, _) in self._found.items()}
 
     def fill(self, values: dict[str, Any], times: dict[str, int] | None) -> None:
-        """Put values into one dictionary and times into another; without that one, both as pairs into the first."""
+        """Put values into one dictionary and times into another; without the second, pairs of both into the first."""
         if times is None:
             values.update(self.state())
             return
@@ -378,7 +374,7 @@ class Latest:
             times[key] = entry.t
 
     def columns(self, want: int) -> Columns:
-        """The keys that are there as columns."""
+        """The existing keys as columns."""
         found = Columns(len(self._found))
         kept = list(self._found.values())
         if want & TIMESTAMPS:
@@ -418,7 +414,7 @@ def raw_value(buffer: Buffer, span: Span) -> bytes:
 
 
 def to_json(value: Any) -> str:
-    """A value as compact JSON. What JSON has no number for is a string: "NaN", "Infinity", "-Infinity"."""
+    """A value as compact JSON. Numbers that JSON does not have become strings: "NaN", "Infinity", "-Infinity"."""
     try:
         return _ENCODER.encode(value)
     except ValueError:
@@ -442,10 +438,10 @@ def plain_value(value: Any) -> Any:
 
 
 def pack(columns: Columns) -> tuple[bytes, array[int]]:
-    """Rows as consecutive entries, and where each of them begins and the last one ends.
+    """Rows as consecutive entries; the start of each, and the end of the last one.
 
-    Columns must have `timestamps`, `keys` and `values`. A row is a deletion where `deleted` says so, whatever its value
-    is, or where that is the JSON null.
+    Columns must have `timestamps`, `keys` and `values`. A row is a deletion if `deleted` is set, whatever its value is,
+    or if the value is the JSON null.
     """
     rows = Rows(columns)
     found = bytearray()
@@ -490,7 +486,7 @@ class Rows:
 
 
 def parsed(key: str, text: bytes | str) -> Any:
-    """The value that a key is given as JSON."""
+    """The value of a row, parsed from JSON."""
     try:
         return json.loads(text.decode() if isinstance(text, bytes) else text)
     except (ValueError, RecursionError) as error:
@@ -498,5 +494,3 @@ def parsed(key: str, text: bytes | str) -> Any:
 
 
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-EMPTY_ENTRY: Final = pack_entry(0, "", None)
-"""The smallest entry there is."""

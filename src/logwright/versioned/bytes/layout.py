@@ -46,7 +46,7 @@ ARRAY_AT: Final = 16
 POSITION: Final = struct.Struct("<Q")
 ARRAY_START: Final = ARRAY_CODE
 NEWER_ARRAY_START: Final = 0xB7
-"""What begins an array in the BONJSON of 2026, which has other type codes."""
+"""The type code of an array in the BONJSON of 2026."""
 
 INITIALIZED: Final = "initialized"
 FORMAT_VERSION: Final = "format_version"
@@ -56,9 +56,9 @@ VALUE: Final = "o"
 
 MAX_TIMESTAMP: Final = 2**64 - 1
 ENTRY_START: Final = bytes([OBJECT_CODE, SHORT_STRING_CODE + 1]) + TIMESTAMP.encode()
-"""How every known writer begins an entry. Others are entries as well, but they cannot be searched for."""
+"""The first bytes of an entry by every known writer. Other beginnings are valid, but cannot be searched for."""
 LEAST_ENTRY_BYTES: Final = 11
-"""`{"t": 0, "k": "", "o": null}` has as many."""
+"""The size of `{"t": 0, "k": "", "o": null}`."""
 
 JOURNAL_SUFFIX: Final = ".jrn"
 TEMPORARY_SUFFIX: Final = ".tmp"

@@ -1,6 +1,6 @@
-"""What the bytes of a versioned journal mean: its metadata, and entries, each a change of one key.
+"""The records of a versioned journal: its metadata, and entries, each a change of one key.
 
-Times are nanoseconds since the epoch. `extra` holds the fields that we do not know: they are kept and ignored.
+Times are nanoseconds since the epoch. `extra` holds unknown fields, which are kept and ignored.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ...errors import WrongUse
 from .layout import FORMAT_VERSION, HEADER_BYTES, INITIALIZED, KEY, MAX_TIMESTAMP, TIMESTAMP, VALUE, VERSION
 
 Value: TypeAlias = Any
-"""None, bool, int, float, str, list or dict of such values: what JSON has."""
+"""What JSON can represent: None, bool, int, float, str, list or dict of such values."""
 Extra: TypeAlias = Mapping[str, Value] | None
 
 ENTRY_FIELDS: Final = (TIMESTAMP, KEY, VALUE)
@@ -27,7 +27,7 @@ def check_timestamp(timestamp: int, name: str = "t") -> None:
 
 
 def check_key(key: str) -> None:
-    """Raise `WrongUse` for what cannot be a key."""
+    """Raise `WrongUse` for an invalid key."""
     if not isinstance(key, str):
         raise WrongUse(f"a key is a string, not a {type(key).__name__}")
     try:
@@ -44,7 +44,7 @@ def _check_extra(extra: Extra, fields: tuple[str, ...]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """The first bytes of a journal: where the next entry goes."""
+    """The first bytes of a journal: the position of the next entry."""
 
     position: int = HEADER_BYTES
     version: int = VERSION
@@ -52,7 +52,7 @@ class Header:
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """The first object of a journal: since when it was the active one."""
+    """The first object of a journal: the time at which it became the active one."""
 
     initialized: int
     format_version: int = VERSION
@@ -72,7 +72,7 @@ class Metadata:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One change: at the time `t` the key `k` became `o`, or was deleted where that is None."""
+    """One change: at the time `t` the key `k` was set to `o`, or deleted if that is None."""
 
     t: int
     k: str
@@ -85,7 +85,7 @@ class Entry:
         return self.o is None
 
     def validate(self) -> None:
-        """Raise `WrongUse` for what the format cannot hold; values are looked at when they are written."""
+        """Raise `WrongUse` for what the format cannot hold; values are checked when they are written."""
         check_timestamp(self.t)
         check_key(self.k)
         _check_extra(self.extra, ENTRY_FIELDS)

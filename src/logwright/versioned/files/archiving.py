@@ -360,14 +360,14 @@ class Standing:
     def __init__(self, logger: logging.Logger, what: str) -> None:
         self._logger = logger
         self._what = what
-        self._told = ""
+        self._reported = ""
 
     def stands(self, reason: object) -> None:
         """It did not work."""
-        if str(reason) != self._told:
-            self._told = str(reason)
+        if str(reason) != self._reported:
+            self._reported = str(reason)
             self._logger.warning("%s: %s", self._what, reason)
 
     def is_over(self) -> None:
         """It worked: the next failure is logged again."""
-        self._told = ""
+        self._reported = ""

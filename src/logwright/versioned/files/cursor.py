@@ -110,11 +110,6 @@ class Chunk(FileChunk):
     """
 
     source: JournalFile
-    data: bytearray
-    start: int
-    stop: int
-    position: int
-    count: int
     smallest: int
     largest: int
     folded: bool = False

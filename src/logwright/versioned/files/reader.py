@@ -19,13 +19,14 @@ from ...core.io.disk import REAL_DISK, Disk, File
 from ...core.read.chunk import Choice
 from ...core.read.chunk_reader import FilesReader
 from ...core.read.chunk_reader import located as located_in
-from ...core.read.report import Progress, Report, Summary
+from ...core.read.report import Progress
 from ...core.read.snapshot import Snapshot
 from ...errors import NotFound
 from ..bytes import kernel
 from ..bytes.codec import plain_value
 from ..bytes.layout import HEADER_BYTES
 from ..bytes.records import Entry, Metadata
+from . import check
 from .archive_stream import DEFAULT_LIMITS, ArchiveLimits, is_compressed
 from .cursor import Chunk, Cursor, Head
 from .files import (
@@ -68,15 +69,8 @@ class Reader(FilesReader[Chunk, JournalFile, Entry]):
     states_by_time = True
     """`state` and `diff` take times, not the numbers of records."""
 
-    def summarize(self) -> Summary:
-        from .check import summarize
-
-        return summarize(self)
-
-    def verify(self, *, progress: Progress | None = None) -> Report:
-        from .check import verify
-
-        return verify(self, progress=progress)
+    summarize = check.summarize
+    verify = check.verify
 
     def __init__(
         self,
@@ -273,16 +267,16 @@ class Reader(FilesReader[Chunk, JournalFile, Entry]):
     def changes_start(self, files: Snapshot[JournalFile], number: int) -> int | None:
         """Where the changes of a file begin, after the copies that compaction made; None where it has none.
 
-        Where the journal before it is missing, or its end is not known, nothing is a copy.
+        Where the journal before it is missing, or does not end with what this one begins with, nothing is a copy.
         """
         if number == 0:
             return None
         source, before = files.files[number], files.files[number - 1]
         place = before.name, source.before, source.timestamp
         if place not in self._changes_starts:  # what a journal begins with stays so
-            self._changes_starts[place] = find_changes(
-                self._items_of(files), before, source, self._begun_in(files, source)
-            )
+            lost = LostTimes.of(self.disk, self.directory, self.store)
+            begun = self._begun_in(files, source)
+            self._changes_starts[place] = find_changes(self._items_of(files), before, source, begun, lost)
         return self._changes_starts[place]
 
     def gap_before(self, files: Snapshot[JournalFile], number: int, last: int | None = None) -> Damage | None:

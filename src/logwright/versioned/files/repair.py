@@ -157,6 +157,8 @@ class _Salvage:
     content_bytes: int = 0
     why_lost: str = ""
     """Why the archive is taken out, if it is."""
+    why_empty: str = ""
+    """Why nothing is left of the active journal, if `.old` has to take its place."""
     entries: int = 0
     keys: dict[str, None] = field(default_factory=dict)
     size: int = 0
@@ -224,7 +226,7 @@ class _Salvage:
     def _steps_without_head(self) -> list[Step]:
         """The position is below the least, or the beginning is damaged."""
         found = None
-        if self.damages[0].start == POSITION_AT:  # there is one: without a beginning no entry is too early
+        if self.damages[-1].start == POSITION_AT:  # there is one: without a beginning no entry is too early
             try:
                 found = codec.decode_metadata(self.file.read_at(0, 64 << 10), HEADER_BYTES)
             except Malformed:
@@ -260,13 +262,20 @@ class _Salvage:
         return self._replaced(first.reason, Create(name + _SUFFIX, name, spans, what, inserts=((0, head),)))
 
     def _replaced_by_state(self, damage: Damage) -> list[Step]:
-        """Nothing can be read: the state at the end of the last archive takes the place of the active journal."""
-        name, reason = self.source.name, f"{damage.reason}; no whole entry can be found in it"
+        """Nothing can be read: `.old` takes the place of the active journal, or the end of the last archive."""
+        reason = f"{damage.reason}; no whole entry can be found in it"
         if self.source.timestamp is not None and not self.reader.is_single_file:
             return self._lost_archive(reason)
-        newest = _Newest(self.reader)
+        if self.source.name == active_name(self.reader.store) and self.reader.listing().has_old:
+            self.why_empty = reason
+            return []
+        return self.replaced_by_archive(reason)
+
+    def replaced_by_archive(self, reason: str) -> list[Step]:
+        """Let the state at the end of the last archive take the place of the active journal."""
+        name, newest = self.source.name, _Newest(self.reader)
         if name != active_name(self.reader.store) or not newest.content:
-            self.left.append(f"{name} @ {damage.start}: {reason}; restore it from a copy, or move it away")
+            self.left.append(f"{name} @ 0: {reason}; restore it from a copy, or move it away")
             return []
         self.losses.append(newest.loss(self.size, reason))
         self._becomes(newest.content)
@@ -276,14 +285,14 @@ class _Salvage:
     def _find_metadata(self, start: int) -> tuple[Metadata, str]:
         """The metadata of a journal whose entries begin at `start`, and how it was found.
 
-        A bit is restored if no other one makes it whole. Else the journal began when the archive before it ended. If
-        there is none, the state is known from the last entry on at least: entries before it may be copies.
+        A bit is restored if no other one makes it whole. Else the journal began when the one before it ended. If there
+        is none, or its end is lost, the state is known from the last entry on: entries before that may be copies.
         """
         data = bytearray(self.file.read_at(0, start))
         found = [metadata for metadata in _with_one_bit_changed(data) if metadata is not None]
         if len(found) == 1:
             return found[0], "the metadata: no other bit makes it whole"
-        begun, known_by = self.source.before, "when the archive before it ended"
+        begun, known_by = self.source.before, "when the journal before it ended"
         if not begun or self.reader.is_single_file:
             begun, known_by = max(run.largest for run in self.runs), "the time of its last entry"
             self.is_begin_known = False
@@ -532,6 +541,12 @@ class _Salvage:
     def last(self) -> int:
         """The time of its last entry then, or of its beginning."""
         return max([self.begun or 0, *(run.largest for run in self.runs)])
+
+    @property
+    def is_end_known(self) -> bool:
+        """Whether its last entry is still there then."""
+        end = self.runs[-1].span.end if self.runs else 0
+        return not self.why_lost and all(damage.end <= end for damage in self.damages)
 
     def _becomes(self, journal: bytes) -> None:
         """Let another journal take its place."""
@@ -787,12 +802,22 @@ def _plan(reader: Reader) -> Plan:
     salvages: list[_Salvage] = []
 
     def salvage(reader: Reader, source: JournalFile, file: File) -> _Salvage:
+        if salvages and not salvages[-1].source.compressed:  # `.old`: when it ended is known when it is repaired
+            source = replace(source, before=salvages[-1].last if salvages[-1].is_end_known else 0)
         salvages.append(_Salvage(reader, source, file))
         return salvages[-1]
 
     plan = FileByFile("versioned", salvage, lock_name)(reader)
     if reader.is_single_file:
         return plan
+    empty = next((salvage for salvage in salvages if salvage.why_empty), None)
+    if empty is not None and salvages[-2].why_lost:  # which is `.old`
+        steps = empty.replaced_by_archive(empty.why_empty)
+        added = (replace(loss, part=reader.part) for loss in empty.losses)
+        plan = replace(plan, steps=(*plan.steps, *steps), left=(*plan.left, *empty.left), losses=(*plan.losses, *added))
+        if empty.left:
+            return replace(plan, steps=(), losses=())
+        empty = None
     chain = _Chain(reader, salvages)
     losses = chain.losses_of_archives()
     gaps, disorder = chain.gaps((*plan.losses, *losses))
@@ -802,7 +827,8 @@ def _plan(reader: Reader) -> Plan:
     missing = reader.missing()
     if missing:
         return _with_newest(reader, plan, missing[0].reason)
-    reason = "" if plan.left else stands_in(reader.disk, reader.listing())
+    reason = "" if empty is None else empty.why_empty
+    reason = "" if plan.left else reason or stands_in(reader.disk, reader.listing())
     return _with_old(reader, plan, reason) if reason else plan
 
 
@@ -836,6 +862,8 @@ class _Chain:
         self._kept = {salvage.source.name: salvage for salvage in salvages if not salvage.why_lost}
         self._lost = [salvage for salvage in salvages if salvage.why_lost]
         self._files = reader.files_without({salvage.source.name for salvage in self._lost}, self._begun)
+        if salvages and salvages[-1].why_empty and self._files[-1].name != self._files[0].name:
+            self._files = [*self._files[:-2], replace(self._files[-2], timestamp=None)]
 
     def _begun(self, source: JournalFile) -> int | None:
         salvage = self._kept.get(source.name)

@@ -76,7 +76,7 @@ class _Store:
 
     def read(self, mode: Mode, choice: Choice | None = None) -> Iterator[Located | Damage]:
         self._number, reason = find(self._reader, self._number, self._mark)
-        yield from self._tell_gap(mode, reason)
+        yield from self._report_gap(mode, reason)
         number = self._number
         try:
             yield from self._read(mode, choice)
@@ -110,7 +110,7 @@ class _Store:
                     self._number = source.timestamp << POSITION_BITS
                 return
 
-    def _tell_gap(self, mode: Mode, reason: str) -> Iterator[Damage]:
+    def _report_gap(self, mode: Mode, reason: str) -> Iterator[Damage]:
         """Report if the journal that was being read is gone, or why it is another one."""
         files = self._reader.files()
         if files and files[0].first_number > self._number:

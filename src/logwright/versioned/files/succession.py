@@ -4,9 +4,10 @@ A journal begins with the state that the one before it ended with: one entry for
 written. Where it does not, a journal between them is missing: a gap. What is missing is not a gap if the account of
 losses has it.
 
-Logwright's journals begin when the one before them ended by its name. Then nothing is missing, and only the number of
-keys is looked at, to find the end of the copies. The names and times of other programs say less: there the two states
-are compared. A missing journal in which keys were only added and removed again cannot be noticed then.
+Logwright's journals begin when the one before them ended by its name. Then no journal is missing, and only the times of
+the last entries are compared with those of the copies: they differ if the one before has lost entries. The names and
+times of other programs say less: there the two states are compared. A missing journal in which keys were only added and
+removed again cannot be noticed then.
 
 `begun` is when a journal began, as it says itself; None where that is damaged.
 """
@@ -15,13 +16,14 @@ from __future__ import annotations
 
 import functools
 import logging
+from array import array
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from ...core.bytes.outcome import Damage
 from ...core.times import shown_time
-from ..bytes import kernel
+from ..bytes import codec, kernel
 from ..bytes.layout import HEADER_BYTES
 from ..model.replay import State, same_value
 from .cursor import Chunk, Head
@@ -45,20 +47,27 @@ def find_gap(
     is_late = before.compressed and last is not None and ended - last > MOST_TAKEN_NS
     if begun is None:
         return None
-    if before.compressed and agree(ended, begun) and not is_late:  # it has its end in its name, and is not read
+    if before.compressed and ended == begun and not is_late:  # it has its end in its name, and is not read
         return None
     if source.is_newest and _begun(items, before) > begun:
         reason = (
             f"it begins at {shown_time(begun)}, earlier than {before.name}: it is a copy of an earlier time, or the"
         )
         return Damage(source.name, HEADER_BYTES, HEADER_BYTES, f"{reason} names of the two were swapped", "gap")
-    if source.is_newest and _is_same_journal(items, before, begun):
+    if before.compressed == source.compressed and _is_same_journal(items, before, begun):
         reason = f"it begins at {shown_time(begun)}, as {before.name} does: one of the two is a copy of the other"
         return Damage(source.name, HEADER_BYTES, HEADER_BYTES, reason, "gap")
-    if agree(ended, begun) and not is_late:
+    is_next_by_name = agree(ended, begun) and not is_late
+    if is_next_by_name and not (before.compressed and source.compressed):
         return None
     found = _last_entries(items, before)
     if found is None:
+        return None
+    if is_next_by_name and begun < found.largest:
+        reason = f"it begins at {shown_time(begun)}, earlier than the last entry of {before.name}"
+        reason = f"{reason}: one of the two is a copy, or has the name of another one"
+        return Damage(source.name, HEADER_BYTES, HEADER_BYTES, reason, "gap")
+    if is_next_by_name:
         return None
     ended = end_of(before, max(found.begun, found.largest))
     if ended == begun or _is_damaged(items, source):
@@ -92,11 +101,11 @@ def _begun(items: Items, source: JournalFile) -> int:
 
 
 def _is_same_journal(items: Items, before: JournalFile, begun: int) -> bool:
-    """Whether a journal that is not compressed began when the next one did, and has entries that are later.
+    """Whether a journal began when the next one did, and has entries that are later.
 
     Without such entries it was rotated before the clock advanced.
     """
-    if before.compressed or _begun(items, before) != begun:
+    if _begun(items, before) != begun:
         return False
     return any(isinstance(item, Chunk) and item.largest > begun for item in items(before))
 
@@ -120,21 +129,25 @@ def missing_newest(last: JournalFile) -> Damage:
     return Damage(active_name(last.store), 0, 0, reason, "gap")
 
 
-def find_changes(items: Items, before: JournalFile, source: JournalFile, begun: int | None) -> int | None:
+def find_changes(
+    items: Items, before: JournalFile, source: JournalFile, begun: int | None, lost: LostTimes
+) -> int | None:
     """Where the changes of a journal begin, after the copies of the state that the one before it ended with.
 
-    None where that is missing or damaged: then nothing is known to be a copy. If it has lost entries, the journal does
-    not begin with its state: then the copies are the first entries that are not later than its end.
+    None where the journal does not begin with that state, because the one before it is missing or damaged, or has lost
+    entries in a repair: then some of what it begins with is known from nowhere else, and all of it counts as changes.
     """
     if begun is None:
         return None
     found = _last_entries(items, before)
     if found is None:
         return None
-    if not agree(before.ended, begun):
-        return _end_of_state(items, source, found.latest.state(), begun)
-    position = _end_of_copies(items, source, len(found.latest), begun)
-    return _end_of_earlier(items, source, found, begun) if position is None else position
+    is_none_missing = agree(before.ended, begun)
+    if is_none_missing and lost.between(found.begun - 1, begun) is None:
+        position = _end_of_copies(items, source, found.latest, begun)
+        if position is not None:
+            return position
+    return _end_of_state(items, source, found.latest.state(), begun, is_none_missing=is_none_missing)
 
 
 class _LastEntries(NamedTuple):
@@ -164,67 +177,56 @@ def _is_damaged(items: Items, source: JournalFile) -> bool:
     return any(isinstance(item, Damage) and item.kind != "torn_tail" for item in items(source))
 
 
-def _end_of_copies(items: Items, source: JournalFile, left: int, begun: int) -> int | None:
-    """Where the first entries end that are not later than the journal; None where these are not as many.
+def _end_of_copies(items: Items, source: JournalFile, latest: kernel.Latest, begun: int) -> int | None:
+    """Where the first entries end that have the times of a state; None where they have others.
 
-    None also where one of its own time follows them: that is a change, or another copy.
+    None also where one of the journal's own time follows them: that is a change, or another copy.
     """
-    position = 0
+    left, position, times = len(latest), 0, array("Q")
     for item in items(source):
         if isinstance(item, Damage):
-            return position if left == 0 else None
+            break
         if isinstance(item, Head):
             position = item.span.end
             continue
         end, count, _, _, largest = kernel.walk(item.data, item.start, item.stop, left)
         if count and largest > begun:
             return None
+        times.frombytes(_times_of(kernel.columns(item.data, item.start, end, count, codec.TIMESTAMPS)))
         left -= count
         position = item.base + end
         if end < item.stop:
             _, _, _, following, _ = kernel.walk(item.data, end, item.stop, 1)
-            return position if left == 0 and following > begun else None
-    return position if left == 0 else None
+            if following <= begun:
+                return None
+            break
+    wanted = array("Q", _times_of(latest.columns(codec.TIMESTAMPS)))
+    return position if times == wanted or sorted(times) == sorted(wanted) else None
 
 
-def _end_of_earlier(items: Items, source: JournalFile, before: _LastEntries, begun: int) -> int | None:
-    """Where the first entries end that are earlier than the end of the journal before it, or that it ended with.
+def _times_of(columns: codec.Columns) -> bytes:
+    return b"" if columns.timestamps is None else bytes(columns.timestamps)
 
-    No other entry of that time is known to be a copy, unless one follows it.
+
+def _end_of_state(
+    items: Items, source: JournalFile, state: State, begun: int, *, is_none_missing: bool = False
+) -> int | None:
+    """Where the entries end that a journal begins with, if they are a state; None where they are not.
+
+    With `is_none_missing` no journal is missing before it. Then an entry of its own time after them may be a change.
     """
-    ended = min(begun, before.largest)
-    state = before.latest.state()
-    position = 0
-    for item in items(source):
-        if isinstance(item, Damage):
-            return None
-        if isinstance(item, Head):
-            position = item.span.end
-            continue
-        starts = item.starts()
-        for row, entry in enumerate(kernel.entries(item.data, item.start, item.stop, item.count)):
-            if entry.t > ended:
-                return position
-            value, time = state.pop(entry.k, (None, -1))
-            if entry.t < ended or (entry.t == time and same_value(entry.o, value)):
-                position = starts[row + 1]
-    return position
-
-
-def _end_of_state(items: Items, source: JournalFile, state: State, begun: int) -> int | None:
-    """Where the entries end that a journal begins with, if they are a state; None where they are not."""
     position = 0
     left = dict(state)
     for item in items(source):
         if isinstance(item, Damage):
-            return None
+            return None if left else position
         if isinstance(item, Head):
             position = item.span.end
             continue
         starts = item.starts()
         for row, entry in enumerate(kernel.entries(item.data, item.start, item.stop, item.count)):
-            if not left:
-                return position if entry.t > begun else None  # else it is one more copy
+            if not left:  # what is not later than the journal is one more copy
+                return position if entry.t > begun or (is_none_missing and entry.t == begun) else None
             value, time = left.pop(entry.k, (None, -1))
             if entry.t != time or entry.t > begun or not same_value(entry.o, value):
                 return None  # what is later than the journal is no copy, though the one before it has it as well

@@ -2,12 +2,12 @@
 
     active                        the active journal
     old, no active                the old journal is the active one: the new one had not got its name yet. Without
-                                  `.tmp` it may have been lost (`stands_in`)
+                                  a whole `.tmp` it may have been lost (`stands_in`)
     neither                       the archives: the active one is missing
     old and a whole active        the old one ended when the active one was initialized, or at the next time that no
                                   archive has in its name; it counts until an archive with the same content is there.
                                   One that has only its beginning was not finished, and does not count
-    old and an active one that    the old one is the truth
+    old and an active one that    the old one is the truth; if its beginning is damaged as well, both count
     has no whole beginning
 
 What is temporary never counts. Nothing is changed here: opening the store brings the files in order.
@@ -20,6 +20,7 @@ the name of their archive: there the journals themselves say when they began.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from itertools import pairwise
 
@@ -27,10 +28,11 @@ from ...core.bytes.outcome import Malformed
 from ...core.io.disk import Disk
 from ...errors import LogwrightError
 from ..bytes.codec import decode_header, decode_metadata
-from ..bytes.layout import HEADER_BYTES
+from ..bytes.layout import HEADER_BYTES, MAX_TIMESTAMP
 from ..bytes.records import Metadata
 from .archiving import archives_of_old, initialized_of, is_whole_archive
-from .files import MOST_TAKEN_NS, JournalFile, Listing, active_name, agree, archive_name, old_name
+from .cursor import Chunk, Cursor, Head
+from .files import MOST_TAKEN_NS, JournalFile, Listing, active_name, agree, archive_name, old_name, temporary_name
 
 _HEAD_BYTES = 64 << 10
 
@@ -46,8 +48,9 @@ def counting_files(disk: Disk, listing: Listing) -> list[JournalFile]:
         return [*files, _newest(listing, old_name(listing.store))]
     active = read_metadata(disk, listing, active_name(listing.store))
     if active is None:
-        whole = read_metadata(disk, listing, old_name(listing.store)) is not None
-        return [*files, _newest(listing, (old_name if whole else active_name)(listing.store))]
+        if read_metadata(disk, listing, old_name(listing.store)) is not None:
+            return [*files, _newest(listing, old_name(listing.store))]
+        return [*files, *_both_damaged(disk, listing)]
     finished, half = _archives_of_old(disk, listing, active.initialized)
     if half:
         listing = replace(listing, archives=[timestamp for timestamp in listing.archives if timestamp not in half])
@@ -59,19 +62,52 @@ def counting_files(disk: Disk, listing: Listing) -> list[JournalFile]:
     return [*files, _newest(listing, active_name(listing.store), before)]
 
 
+def _both_damaged(disk: Disk, listing: Listing) -> list[JournalFile]:
+    """The old journal and the active one, if neither has a whole beginning: the old one ends with its last entry."""
+    name = old_name(listing.store)
+    old = JournalFile(listing.store, name, listing.path(name), MAX_TIMESTAMP, listing.last_timestamp)
+    try:
+        with closing(disk.open(old.path, "read")) as file:
+            last = max((item.largest for item in Cursor(file, old).items() if isinstance(item, Chunk)), default=0)
+    except LogwrightError:
+        last = 0
+    ended = _free_time(listing, max(last, listing.last_timestamp))
+    return [replace(old, timestamp=ended), _newest(listing, active_name(listing.store), ended)]
+
+
 def stands_in(disk: Disk, listing: Listing) -> str:
     """Why `.old` is read in the place of the active journal, if that may have been lost; else empty.
 
-    An interrupted rotation leaves `.old` without an active journal, but with `.tmp`.
+    An interrupted rotation leaves `.old` without an active journal, but with all of the next one in `.tmp`.
     """
     name = active_name(listing.store)
     if not listing.has_old or read_metadata(disk, listing, old_name(listing.store)) is None:
         return ""
     if not listing.has_active:
-        if listing.has_temporary or disk.exists(listing.path(name)):  # a rotation may end after the listing
+        if _has_next(disk, listing) or disk.exists(listing.path(name)):  # a rotation may end after the listing
             return ""
         return "it is missing, and no interrupted rotation explains that"
     return "" if read_metadata(disk, listing, name) is not None else "it does not begin like a journal"
+
+
+def _has_next(disk: Disk, listing: Listing) -> bool:
+    """Whether `.tmp` is a journal that a rotation has finished: whole, with only the state that it begins with.
+
+    A rotation syncs it before it gives `.old` its name.
+    """
+    name = temporary_name(listing.store)
+    begun = read_metadata(disk, listing, name)
+    if begun is None:
+        return False
+    source = JournalFile(listing.store, name, listing.path(name))
+    try:
+        with closing(disk.open(source.path, "read")) as file:
+            return all(
+                isinstance(item, Head) or (isinstance(item, Chunk) and item.largest <= begun.initialized)
+                for item in Cursor(file, source).items()
+            )
+    except LogwrightError:
+        return False
 
 
 def _looked_again(disk: Disk, listing: Listing) -> Listing:
@@ -135,20 +171,29 @@ def in_order(
 
     `files` are in the order of their names, `begun` gives when one became active, None where that cannot be read: then
     its name counts. So it does where the next journal began when this one ended by its name, and what this one says
-    does not lie between the two names and is not proven: it is damaged. Where the names say the same as the files,
+    does not lie between the two names and is not proven: it is damaged. `.old` has no time in its name, and the archive
+    before it may have a wrong one: it must only have begun after that. Where the names say the same as the files,
     nothing changes; the first one must have begun before it ended by its name.
     """
     starts = {file.name: begun(file) for file in files}
+    earliest = 0
     for file, following in pairwise(files):
         start, next_start, ended = starts[file.name], starts[following.name], file.ended or 0
         is_named = next_start is not None and agree(ended, next_start)
-        is_between = start is None or file.before - MOST_TAKEN_NS <= start <= ended
+        first = file.before - MOST_TAKEN_NS if file.compressed else earliest
+        is_between = start is None or first <= start <= ended
         if is_named and not is_between and not is_proven(file):
             starts[file.name] = None
+        earliest = start or 0
     first_ended = files[0].ended
     is_first = first_ended is None or (starts[files[0].name] or 0) <= first_ended
-    if is_first and all(
-        start is None or agree(one.ended, start) for one, other in pairwise(files) for start in [starts[other.name]]
+    known = [start for start in starts.values() if start is not None]
+    if (
+        is_first
+        and known == sorted(known)
+        and all(
+            start is None or agree(one.ended, start) for one, other in pairwise(files) for start in [starts[other.name]]
+        )
     ):
         return files
     by_begin = sorted(files, key=lambda file: (file.is_newest, _start(file, starts), file.ended or 0))

@@ -163,6 +163,8 @@ class Timeline:
         metadata = self.metadata(files[index])
         earliest = files[index - 1].timestamp if index else None
         is_named = metadata is None or earliest is None or metadata.initialized >= earliest - MOST_TAKEN_NS
+        if metadata is not None and earliest is not None and metadata.initialized < earliest:
+            is_named &= (self._begun(files[index - 1]) or 0) < metadata.initialized
         is_known = metadata is None or (metadata.initialized <= at and (files[index].is_newest or at < ends[index]))
         if is_named and is_known:
             while self._has_late_name(files, index, at):
@@ -396,17 +398,26 @@ class Timeline:
         self, file: File, source: JournalFile, before: _Before, copies: Copies, key: str | None
     ) -> Iterator[Entry]:
         """The changes of one journal, or those of one key."""
+        damages = len(self.damages)
         for item in self._items(file, source):
             if isinstance(item, Head):
                 self._note_gap(before, file, item)
-                copies.begin(item.metadata.initialized if item.metadata is not None else 0)
+                copies.begin(None if item.metadata is None else item.metadata.initialized)
+                damages = len(self.damages)
                 continue
+            if len(self.damages) > damages:
+                copies.damaged()
             entries = (
                 kernel.entries(item.data, item.start, item.stop, item.count) if key is None else entries_of(item, key)
             )
             for entry in entries:
+                if copies.is_head_over(entry.t):
+                    yield from copies.deleted()
                 if copies.is_change(entry):
                     yield entry
+        if len(self.damages) > damages:
+            copies.damaged()
+        yield from copies.deleted()
 
     def _note_gap(self, before: _Before, file: File, head: Head) -> None:
         """Note if a journal is missing before one that is open: retention may have removed it meanwhile."""

@@ -73,6 +73,7 @@ cdef struct Rows:
     const int64_t *positions
     const int64_t *numbers
     const unsigned char *is_here
+    const unsigned char *follows
     int64_t key_bytes
     int64_t value_bytes
 
@@ -231,6 +232,7 @@ cdef class Versions:
 
     cdef public int64_t sequence
     cdef public int head
+    cdef public bint is_complete
     cdef uint64_t until
     cdef bint closes
     cdef int64_t journal
@@ -271,6 +273,7 @@ cdef class Versions:
         cdef list views = []
         open_rows(&rows, changes, start, views)
         count = changes.count
+        rows.follows = needed(changes.follows, count, "follows", views)
         try:
             open_out(&out, most_bytes)
             while row < count:
@@ -302,18 +305,20 @@ cdef class Versions:
         cdef Block *block
         cdef Version *version = NULL
         if sequence != self.sequence:
-            if not self.settle(out):
+            if not self.end_head(out):
                 return False
             self.sequence = sequence
             self.journal += 1
             self.head = UNDECIDED if sequence >= 0 else OVER
+            self.is_complete = True
+        self.is_complete &= rows.follows[row] != 0
         place = find_place(&self.blocks, key)
         block = self.blocks.table[place].block
         if block != NULL:
             version = &self.versions[block.turn]
         if self.head != OVER:
             if deleted or t > <uint64_t>sequence or (version != NULL and version.journal == self.journal):
-                if not self.settle(out):
+                if not self.end_head(out):
                     return False
                 self.head = OVER
             elif t < <uint64_t>sequence and self.head == UNDECIDED:
@@ -376,8 +381,8 @@ cdef class Versions:
         self.versions[turn].undecided = position
         return 0
 
-    cdef bint settle(self, Out *out) except -1:
-        """The undecided records are changes."""
+    cdef bint end_head(self, Out *out) except -1:
+        """The undecided records are changes, and the keys that are missing are deleted."""
         cdef Py_ssize_t turn
         cdef Version *version
         while self.undecided_count:
@@ -392,7 +397,52 @@ cdef class Versions:
             version.position = version.undecided
             version.undecided = -1
             version.number += 1
+        if self.head == OVER or not self.is_complete:
+            return True
+        for turn in range(self.blocks.turns):
+            if self.is_gone(&self.versions[turn]) and not self.remove(turn, out):
+                return False
         return True
+
+    cdef inline bint is_gone(self, const Version *version) noexcept:
+        """Whether a key is not among the records of the head, though it should be."""
+        if self.head == OVER or not self.is_complete or <uint64_t>self.sequence > self.until:
+            return False
+        return version.journal != self.journal and not version.deleted
+
+    cdef bint remove(self, Py_ssize_t turn, Out *out) except -1:
+        """Delete a key when its journal begins; False if its row does not fit."""
+        cdef Block *block = self.blocks.order[turn]
+        cdef Version *version = &self.versions[turn]
+        if self.closes:
+            if not fits(out, block):
+                return False
+            put_row(out, block, version, self.sequence, False, False)
+        block.t = self.sequence
+        block.value_size = 0
+        self.set_deleted(version)
+        return True
+
+    cdef int put_deletion(self, Out *out, Block *block, const Version *version, bint is_here) except -1:
+        """Add the row of a deletion that the end of the head decides."""
+        cdef Version following = version[0]
+        cdef uint64_t t = block.t
+        cdef Py_ssize_t size = block.value_size
+        self.set_deleted(&following)
+        block.t = self.sequence
+        block.value_size = 0
+        try:
+            return put_row(out, block, &following, 0, True, is_here)
+        finally:
+            block.t = t
+            block.value_size = size
+
+    cdef inline void set_deleted(self, Version *version) noexcept:
+        version.sequence = self.sequence
+        version.position = 0
+        version.number += 1
+        version.journal = self.journal
+        version.deleted = True
 
     cdef int forget(self) noexcept:
         """The undecided records are copies."""
@@ -422,6 +472,10 @@ cdef class Versions:
                 is_here = version.journal == self.journal
                 if not fits(&out, block):
                     return turn, changes_of(&out)
+                if self.is_gone(version):
+                    put_row(&out, block, version, self.sequence, False, is_here)
+                    self.put_deletion(&out, block, version, is_here)
+                    continue
                 if version.undecided < 0:
                     put_row(&out, block, version, 0, True, is_here)
                     continue
@@ -436,7 +490,7 @@ cdef class Versions:
             close_out(&out)
 
     def load(self, changes):
-        """Take rows that `rows` has returned. When all have been loaded, set `sequence` and `head`."""
+        """Take rows that `rows` has returned. When all have been loaded, set `sequence`, `head` and `is_complete`."""
         cdef Rows rows
         cdef Key key
         cdef Py_ssize_t row
@@ -452,6 +506,8 @@ cdef class Versions:
             set_key(&rows, row, &key)
             place = find_place(&self.blocks, &key)
             if self.blocks.table[place].block != NULL:
+                if rows.deleted[row]:
+                    continue  # the end of the head decides
                 self.note_undecided(self.blocks.table[place].block.turn, rows.positions[row])
                 continue
             version = self.put(

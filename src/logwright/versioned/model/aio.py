@@ -1,4 +1,4 @@
-"""AsyncVersionedKVStore: a store for the tasks of an event loop. What its calls mean is said in `store.py`.
+"""AsyncVersionedKVStore: a store for the tasks of an event loop. See `store.py` for what its calls do.
 
     async with AsyncVersionedKVStore.open("state", "settings", sync="always") as store:
         await store.insert("limits", {"per_hour": 100})
@@ -6,28 +6,26 @@
 
 `store = await AsyncVersionedKVStore.open(…)` does the same, to be closed by `await store.close()`.
 
-With `sync="always"` all tasks that change something at the same time share one sync, which is done in a thread while
-the loop continues. So are a rotation and whatever else takes its time. A change that is cancelled while its sync runs
-is done all the same.
+With `sync="always"` all tasks that change something at the same time share one sync, which runs in a thread while the
+loop continues. Rotations and other slow work also run in a thread. A change that is cancelled while its sync runs is
+still made.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, Unpack
 
-from ...core.io.disk import REAL_DISK, Disk
-from ...core.io.durability import SyncLike, parse_sync
+from ...core.io.durability import parse_sync
 from ...core.write.aio import AsyncWrapper, at_once, in_thread, to_the_end
-from .retention import KEEP_ALL, Retention
-from .store import VersionedKVStore
+from .store import StoreOptions, VersionedKVStore
 
 
 class _Slow(NamedTuple):
-    """A change that would hold up the loop."""
+    """A change that would block the loop."""
 
     key: str
     tail: bytes
@@ -35,19 +33,19 @@ class _Slow(NamedTuple):
 
 
 class _LoopStore(VersionedKVStore):
-    """A store that leaves its syncs to the loop, and hands slow changes back."""
+    """A store that leaves its syncs to the loop, and returns slow changes instead of making them."""
 
     def _change(self, key: str, tail: bytes, value: Any) -> Any:
         return _Slow(key, tail, value)
 
     def leave_syncs(self) -> None:
-        """Wait for no sync: the loop does."""
+        """Let changes return without a sync, which the loop waits for."""
         with self._writing:
             self.always = False
-            self._give_way()
+            self._update_attention()
 
     def change_slowly(self, slow: _Slow) -> int | None:
-        """Do what was handed back; in a thread."""
+        """Make a slow change; to be called in a thread."""
         return super()._change(*slow)
 
 
@@ -62,29 +60,11 @@ class AsyncVersionedKVStore(AsyncWrapper[_LoopStore]):
         name: str,
         capacity: int = 1 << 20,
         high_water_mark: float = 0.8,
-        *,
-        max_capacity: int | None = None,
-        sync: SyncLike = "none",
-        retention: Retention = KEEP_ALL,
-        background: bool = True,
-        clock: Callable[[], int] | None = None,
-        disk: Disk = REAL_DISK,
+        **options: Unpack[StoreOptions],
     ) -> None:
         self.name = name
-        open_store = partial(
-            _LoopStore,
-            directory,
-            name,
-            capacity,
-            high_water_mark,
-            max_capacity=max_capacity,
-            sync=sync,
-            retention=retention,
-            background=background,
-            clock=clock,
-            disk=disk,
-        )
-        super().__init__(name, parse_sync(sync), open_store)
+        open_store = partial(_LoopStore, directory, name, capacity, high_water_mark, **options)
+        super().__init__(name, parse_sync(options.get("sync", "none")), open_store)
 
     @property
     def store(self) -> VersionedKVStore:
@@ -94,12 +74,12 @@ class AsyncVersionedKVStore(AsyncWrapper[_LoopStore]):
     # --- changes ----------------------------------------------------------------------------------------------------
 
     async def insert(self, key: str, value: Any) -> int:
-        """Let a key have a value; see `VersionedKVStore.insert`."""
+        """Set the value of a key; see `VersionedKVStore.insert`."""
         store = self.inner
         t: Any = store.insert(key, value)
         if type(t) is not int:
             t = await to_the_end(asyncio.to_thread(store.change_slowly, t))
-        if self._group is not None:  # a call that has nothing to wait for would cost time
+        if self._group is not None:  # avoids a call that would not wait
             await self._commit()
         return int(t)
 
@@ -116,7 +96,7 @@ class AsyncVersionedKVStore(AsyncWrapper[_LoopStore]):
     # --- reading, from memory -----------------------------------------------------------------------------------------
 
     async def get(self, key: str, default: Any = None) -> Any:
-        """The value of a key, or the default. It is the store's own: copy it before you change it."""
+        """The value of a key, or the default. It belongs to the store: copy it before you change it."""
         return self.inner.get(key, default)
 
     async def get_with_timestamp(self, key: str) -> tuple[Any, int] | None:
@@ -130,7 +110,7 @@ class AsyncVersionedKVStore(AsyncWrapper[_LoopStore]):
         return len(self.inner)
 
     def __bool__(self) -> bool:
-        """A store is a store, even when it is empty."""
+        """True, also for an empty store."""
         return True
 
     def __getitem__(self, key: str) -> Any:
@@ -151,7 +131,7 @@ class AsyncVersionedKVStore(AsyncWrapper[_LoopStore]):
     sync = in_thread(VersionedKVStore.sync)
 
     async def rotate(self) -> int:
-        """Let a new journal begin, and make the archive of this one; see `VersionedKVStore.rotate`."""
+        """Begin a new journal, and archive this one; see `VersionedKVStore.rotate`."""
         return await to_the_end(asyncio.to_thread(self.inner.rotate))
 
     async def __aenter__(self) -> Self:

@@ -1,7 +1,7 @@
 """The end of the entries of a journal: how far they are whole, and what follows them.
 
-Entries end at the position, or before the first that is not whole. What a power cut can leave is described in
-`buffer.py`, and how that differs from damage in `cursor.py`.
+Entries end at the position, or before the first incomplete one. See `buffer.py` for what a power cut can leave, and
+`cursor.py` for how that differs from damage.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ..files.files import JournalFile
 from .kernel import Table
 
 _MOST_ATTEMPTS: Final = 1000
-"""At how many places a whole entry is looked for behind damage."""
+"""The number of places after damage where a whole entry is searched for."""
 
 
 @dataclass(slots=True)
@@ -47,7 +47,7 @@ class Ending:
 
 
 def find_ending(buffer: Buffer, table: Table) -> Ending:
-    """Take over the entries of a journal, up to where they are whole. `Malformed` when it does not begin as one."""
+    """Load the whole entries of a journal. `Malformed` if it does not begin like a journal."""
     memory, size = buffer.memory, buffer.size
     head = bytes(memory[:HEADER_BYTES])
     header = codec.decode_header(head)
@@ -77,7 +77,7 @@ def find_ending(buffer: Buffer, table: Table) -> Ending:
 
 @contextlib.contextmanager
 def opened_ending(disk: Disk, path: Path) -> Iterator[tuple[Buffer, Table, Ending | None]]:
-    """A journal, its keys, and where its entries end; None for that if it does not begin as a journal."""
+    """A journal, its keys, and the end of its entries, which is None if it does not begin like a journal."""
     buffer = Buffer.open(disk, path)
     table = Table()
     try:
@@ -90,13 +90,13 @@ def opened_ending(disk: Disk, path: Path) -> Iterator[tuple[Buffer, Table, Endin
 
 
 def read_ending(disk: Disk, path: Path) -> Ending | None:
-    """Where the entries of a journal end; None if it does not begin as a journal."""
+    """The end of the entries of a journal; None if it does not begin like a journal."""
     with opened_ending(disk, path) as (_, _, ending):
         return ending
 
 
 def is_blank(disk: Disk, path: Path) -> bool:
-    """Whether a journal has nothing in it at all, not even zeros that are counted."""
+    """Whether a journal is empty: its position does not even cover zeros."""
     buffer = Buffer.open(disk, path)
     try:
         return not any(buffer.memory[:HEADER_BYTES]) and last_byte(buffer.memory, 0, buffer.size) == 0
@@ -105,15 +105,16 @@ def is_blank(disk: Disk, path: Path) -> bool:
 
 
 def entry_at(buffer: Buffer, start: int, end: int) -> tuple[Entry, int] | None:
-    """The entry that begins somewhere, and where it ends; None where there is none."""
+    """The entry at a position, and its end; None if there is no entry."""
     stop, count, *_ = kernel.walk(buffer.memory, start, end, 1)
     return (kernel.entries(buffer.memory, start, stop, 1)[0], stop) if count else None
 
 
 def later_entries(buffer: Buffer, start: int, end: int) -> Iterator[Entry | None]:
-    """The whole entries that begin behind a place, as every known writer begins one; None when there is no end to it.
+    """The whole entries after a position that begin as every known writer begins one; None if too many places must be
+    checked.
 
-    That is where too many places look like the beginning of an entry, and are none.
+    That is so if too many places only look like the beginning of an entry.
     """
     at, misses = start + 1, 0
     while (at := buffer.memory.find(ENTRY_START, at, end)) != -1:
@@ -130,9 +131,9 @@ def later_entries(buffer: Buffer, start: int, end: int) -> Iterator[Entry | None
 
 
 def refuse_damage(buffer: Buffer, ending: Ending) -> bool:
-    """Raise `DamagedJournal` if an active journal has damage that is no torn tail.
+    """Raise `DamagedJournal` if an active journal has damage that is not a torn tail.
 
-    Whether a power cut is known to have torn it, or it is whole: then nothing that was durable is missing.
+    Returns True if it is whole, or known to be torn by a power cut: then nothing that was durable is missing.
     """
     damages, is_by_power_cut = judge(buffer) if ending.is_doubtful else ([], True)
     for damage in damages:
@@ -143,7 +144,7 @@ def refuse_damage(buffer: Buffer, ending: Ending) -> bool:
 
 
 def judge(buffer: Buffer) -> tuple[list[Damage], bool]:
-    """What is wrong with an active journal, as `verify` and `repair` judge it; and whether a power cut did it."""
+    """The damage of an active journal, as `verify` and `repair` find it; and whether a power cut caused it."""
     path = buffer.file.path
     cursor = Cursor(buffer.file, JournalFile("", path.name, path))
     return [item for item in cursor.items() if isinstance(item, Damage)], cursor.is_by_power_cut

@@ -1,4 +1,4 @@
-"""The table of a store: compiled where it was built, that of `table.py` elsewhere; see core/bytes/compiled.py."""
+"""The table of a store: compiled if it was built, otherwise `table.py`; see core/bytes/compiled.py."""
 
 from __future__ import annotations
 

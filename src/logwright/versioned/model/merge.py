@@ -1,9 +1,8 @@
-"""Merge: runs of entries in the order of their times, each in one file, become one journal.
+"""Merge: makes one journal from several runs of entries, each sorted by time and in one file.
 
-Merging reads a piece of each run at a time, so the memory that it needs does not depend on how long the runs are. Of
-equal times the entries of an earlier run come first, and those of one run keep their order. What is stored together
-stays together: a stretch of entries that no other run has one between is copied as it is, so runs that hardly overlap
-cost little more than reading and writing them.
+Merging reads a piece of each run at a time, so its memory does not depend on the length of the runs. On equal times the
+entries of an earlier run come first, and those of one run keep their order. Consecutive entries of one run are copied
+together if no entry of another run comes between them, so runs that hardly overlap cost little more than a copy.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from ..bytes.records import Metadata
 from .rotation import head_bytes
 
 _MEMORY_BYTES: Final = 32 << 20
-"""What the pieces of all runs have together, unless there are very many."""
+"""The total size of the pieces of all runs, unless there are very many runs."""
 _LEAST_PIECE_BYTES: Final = 4 << 10
 _MOST_PIECE_BYTES: Final = 1 << 20
 _WRITE_BYTES: Final = 1 << 20
@@ -31,7 +30,7 @@ _WRITE_BYTES: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The entries between two positions of a file, which are in the order of their times."""
+    """The entries between two positions of a file, sorted by time."""
 
     path: Path
     start: int
@@ -43,14 +42,14 @@ class Run:
 
 
 def write_head(file: File, initialized: int, position: int) -> int:
-    """Write what is before the first entry of a journal; where that goes."""
+    """Write the head of a journal; returns the position of the first entry."""
     head = codec.encode_header(position) + codec.encode_metadata(Metadata(initialized))
     write_all(file, 0, head)
     return len(head)
 
 
 def write_merged(disk: Disk, path: Path, initialized: int, runs: Sequence[Run]) -> int:
-    """Make a journal of the entries of runs, synced but for its name; its size."""
+    """Write the entries of runs to a journal, synced except for its name; returns its size."""
     file = disk.open(path, "create")
     try:
         size = head_bytes(initialized) + sum(run.bytes for run in runs)
@@ -66,7 +65,7 @@ def write_merged(disk: Disk, path: Path, initialized: int, runs: Sequence[Run]) 
 
 
 def merge(disk: Disk, runs: Sequence[Run], put: Callable[[Buffer], None], *, memory_bytes: int = _MEMORY_BYTES) -> None:
-    """Hand out the entries of all runs, stretch by stretch, in the order of their times."""
+    """Yield the entries of all runs in the order of their times, in consecutive ranges."""
     piece_bytes = max(_LEAST_PIECE_BYTES, min(_MOST_PIECE_BYTES, memory_bytes // max(1, len(runs))))
     fronts = [_Front(disk, run, order, piece_bytes) for order, run in enumerate(runs)]
     waiting = [(front.time, front.order) for front in fronts if front.load()]
@@ -79,7 +78,7 @@ def merge(disk: Disk, runs: Sequence[Run], put: Callable[[Buffer], None], *, mem
 
 
 class _Front:
-    """The piece of a run that is being merged: entries from `row` on are still to come."""
+    """The piece of a run that is being merged: entries from `row` on are not merged yet."""
 
     def __init__(self, disk: Disk, run: Run, order: int, piece_bytes: int) -> None:
         self.order = order
@@ -92,11 +91,11 @@ class _Front:
 
     @property
     def time(self) -> int:
-        """That of the next entry."""
+        """The time of the next entry."""
         return self._times[self._row]
 
     def load(self) -> bool:
-        """See to it that there is a next entry; False at the end of the run."""
+        """Load the next piece if necessary; False at the end of the run."""
         if self._row < self._count:
             return True
         left = self._run.stop - self._at
@@ -121,7 +120,7 @@ class _Front:
         return True
 
     def _read(self, size: int) -> bytes:
-        """A piece of the file, which is open for no longer: there may be more runs than a process may have open."""
+        """A piece of the file. The file is closed again: there may be more runs than a process can have open files."""
         file = self._disk.open(self._run.path, "read")
         try:
             return file.read_at(self._at, size)
@@ -129,7 +128,7 @@ class _Front:
             file.close()
 
     def take(self, limit: tuple[int, int] | None) -> Buffer:
-        """The entries that come before the next one of another run, which has this time and order; one at least."""
+        """The entries before the next entry of another run, given by its time and order; at least one."""
         first = self._row
         if limit is None:
             self._row = self._count
@@ -140,7 +139,7 @@ class _Front:
 
 
 class _Output:
-    """Bytes on their way to a file, gathered so that few calls write them."""
+    """Collects bytes, so that few calls write them to a file."""
 
     def __init__(self, file: File, size: int) -> None:
         self.size = size

@@ -1,15 +1,15 @@
-"""Opening: whatever a crash has left of a store becomes a journal that can be written to.
+"""Opening: recovers a store after any crash, so that its journal can be written to.
 
-Which file that is, and what becomes of the others, is said in `stale_files.py`. Where there is nothing a new journal is
-made, under its name only when it is whole.
+See `stale_files.py` for which file is the journal, and for what happens to the others. If there is none, a new journal
+is created; it gets its name when it is complete.
 
-The active journal is read. Where it does not end with a whole entry at its position, the rest may be a torn tail: then
-it is kept beside the journal, reported, and overwritten with zeros. Whether it is one is judged as `verify` does it, by
-`cursor.py`. If it is not, bytes have changed that were on the disk: nothing is changed, for that is for `repair`. What
-a power cut does is described in `buffer.py`. Unless it is known that one did this, entries may have been removed: that
-is written to the account of losses before the position changes, as `repair` does it.
+The active journal is read. If it does not end with a whole entry at its position, the rest may be a torn tail: then it
+is copied, reported, and overwritten with zeros. `cursor.py` decides that, as for `verify`. Any other damage is raised,
+nothing is changed, and `repair` is needed. See `buffer.py` for what a power cut does. Unless a power cut is known to be
+the cause, entries may have been removed: that is written to the account of losses before the position changes, as
+`repair` does it.
 
-All of this may itself be interrupted at any point, and done again.
+All of this can be interrupted at any point and repeated.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ logger = logging.getLogger("logwright.versioned")
 
 @dataclass(slots=True)
 class Opened:
-    """The active journal: its buffer, since when it was active, where its entries end, and what was cut off.
+    """The active journal: its buffer, the time it became active, the end of its entries, and what was cut off.
 
-    `pending` says that there is an old journal to be archived, which ended when this one began.
+    `pending` says that an old journal, which ended when this one began, must be archived.
     """
 
     buffer: Buffer
@@ -78,7 +78,7 @@ def open_journal(disk: Disk, directory: Path, store: str, table: Table, sizes: S
 
 
 def _is_new(disk: Disk, listing: Listing) -> bool:
-    """Whether there is no journal to be opened, and one may be begun."""
+    """Whether there is no journal to open, and a new one may be created."""
     active = listing.path(active_name(listing.store))
     if listing.has_active and (listing.has_old or listing.archives or not is_blank(disk, active)):
         return False
@@ -91,7 +91,7 @@ def _create(disk: Disk, listing: Listing, table: Table, sizes: Sizes) -> Opened:
     directory, store = listing.directory, listing.store
     path = directory / active_name(store)
     initialized = table.now()
-    if listing.has_active:  # a crash of another program, or all that is left of a store
+    if listing.has_active:  # from a crash of another program, or all that is left of a store
         fields = loss_fields(store, 0, initialized - 1)
         loss = Loss(path.name, 0, 0, 0, None, "every change that was in it", "it is empty", part=store, fields=fields)
         account_for(disk, path, [loss], "@ 0")
@@ -136,10 +136,10 @@ def _open_active(disk: Disk, listing: Listing, table: Table, sizes: Sizes) -> Op
 def _keep_the_rest(
     disk: Disk, directory: Path, buffer: Buffer, ending: Ending, opened: Opened, *, is_by_power_cut: bool
 ) -> None:
-    """Let the journal end at its last whole entry, with nothing but zeros after it; keep what was there."""
+    """End the journal at its last whole entry, with only zeros after it; keep a copy of what was there."""
     end = ending.end
     limit = buffer.size if ending.mark is None or ending.mark.is_moved else mark_at(buffer.size)
-    # Where the file is mapped, zeros are written ahead of the entries anyway: no need to read all of it now.
+    # In a mapped file zeros are written ahead of the entries anyway: no need to read all of it now.
     last = garbage_end(buffer.memory, end, limit) if buffer.is_mapped else last_byte(buffer.memory, end, limit)
     until = last if opened.recovered is None else max(last, opened.recovered.end)
     if until > end:
@@ -150,13 +150,13 @@ def _keep_the_rest(
         account_for(disk, buffer.file.path, lost_at_end(disk, buffer.file.path), f"@ {end}")
     if ending.position != end:
         buffer.set_position(end)
-        buffer.sync()  # or zeros could be in entries that still count
+        buffer.sync()  # otherwise zeros could be in entries that are still valid
     buffer.clear(end, last)
-    buffer.sync()  # also what a process has written that was killed before it could sync
+    buffer.sync()  # including what a process wrote that was killed before its sync
 
 
 def _make_ready(buffer: Buffer, position: int, sizes: Sizes) -> None:
-    """Make room, and set the mark: from here on, a power cut leaves what `buffer.py` says."""
+    """Make room, and set the mark: from here on `buffer.py` describes what a power cut leaves."""
     size = max(buffer.size, sizes.capacity, LEAST_BYTES)
     size = sizes.grown(size, position) or max(size, 2 * position)
     if size == buffer.size:
@@ -164,7 +164,7 @@ def _make_ready(buffer: Buffer, position: int, sizes: Sizes) -> None:
     else:
         try:
             buffer.grow(size, position)
-        except StorageFailed as error:  # on a full disk what is there can be read, and changed as far as it has room
+        except StorageFailed as error:  # on a full disk the store can be read, and changed as far as there is room
             if not is_no_space(error) or buffer.size < LEAST_BYTES or position > mark_at(buffer.size):
                 raise
             logger.warning("%s: its buffer stays as small as it is: %s", buffer.file.path, error)

@@ -1,17 +1,17 @@
-"""VersionedRecovery: what a store was at any time, from its files alone.
+"""VersionedRecovery: the state of a store at any time, from its files alone.
 
     recovery = VersionedRecovery.load("stores")            # a directory, a file, or a list of files
     recovery = await VersionedRecovery.load("stores")      # the same for asyncio: files are listed in a thread
 
     recovery.recover_at(1699564850000000000)["name"]       # the value of a key at a time
-    recovery.recover_current().timestamps["name"]          # and since when it has it
+    recovery.recover_current().timestamps["name"]          # and the time of that value
     recovery.history("name"), recovery.diff(t1, t2), recovery.changes(t1, t2)
 
-No store is opened and no lock is needed; a store may go on writing meanwhile. For a time one journal is read, chosen by
-names, however many archives there are: they are decompressed as streams, and what becomes too large is refused. Times
-before the first journal are `HistoryUnavailable`, which says from when on the state is known.
+No store is opened and no lock is needed; a writer may be active. For one time, one journal is read, chosen by its name,
+however many archives there are. Archives are decompressed as streams, and too large ones are refused. Times before the
+first journal are `HistoryUnavailable`, with the earliest known time.
 
-The same verbs for asyncio, each in a thread of its own: `recover_at_async`, `recover_current_async`, `history_async`,
+The same methods for asyncio, each in a thread: `recover_at_async`, `recover_current_async`, `history_async`,
 `diff_async`, `changes_async`.
 """
 
@@ -38,7 +38,7 @@ Paths: TypeAlias = str | Path | Iterable[str | Path]
 
 
 class RecoveredState(dict[str, Value]):
-    """The value of each key at a time. `timestamps` has the time of the entry that gave it, `at` the time asked for."""
+    """The value of each key at a time. `timestamps` has the time of the entry that set it, `at` the requested time."""
 
     def __init__(self, latest: Latest, at: int | None) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class RecoveredState(dict[str, Value]):
 
 
 class VersionedRecovery:
-    """The journals of one store, for questions about its past. Make one by `load`."""
+    """The journals of one store, for questions about its past; created by `load`."""
 
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
@@ -67,9 +67,9 @@ class VersionedRecovery:
         limits: ArchiveLimits = DEFAULT_LIMITS,
         disk: Disk = REAL_DISK,
     ) -> VersionedRecovery:
-        """The journals in a directory, or these files. `store` says which one, where a directory has several.
+        """The journals in a directory, or these files. `store` selects one if a directory has several.
 
-        Files may have any names; those that are not named like a store's are put in order by their metadata.
+        Files may have any names; those that are not named like files of a store are sorted by their metadata.
         """
         timeline = _timeline_of(paths, store, mode, limits, disk)
         if not timeline.listed():
@@ -77,7 +77,7 @@ class VersionedRecovery:
         return cls(timeline)
 
     def __await__(self) -> Generator[Any, None, VersionedRecovery]:
-        """For `await VersionedRecovery.load(…)`: the files are looked at in a thread."""
+        """For `await VersionedRecovery.load(…)`: the files are listed in a thread."""
         yield from asyncio.to_thread(self._timeline.listed).__await__()
         return self
 
@@ -120,7 +120,7 @@ class VersionedRecovery:
 
     @property
     def damages(self) -> list[Damage]:
-        """What the last question has met and left out, torn tails included."""
+        """The damage that the last call skipped, including torn tails."""
         return self._timeline.damages
 
     # --- the same for asyncio -----------------------------------------------------------------------------------------
@@ -142,7 +142,7 @@ class VersionedRecovery:
         return await asyncio.to_thread(self.diff, start, stop)
 
     async def changes_async(self, start: int | datetime, stop: int | datetime) -> list[Entry]:
-        """See `changes`; all of them at once."""
+        """See `changes`; returns a list."""
         return await asyncio.to_thread(lambda: list(self.changes(start, stop)))
 
 
@@ -192,9 +192,9 @@ def _of_directory(directory: Path, store: str | None, mode: Mode, limits: Archiv
 
 
 def arrange_files(paths: list[Path], disk: Disk, limits: ArchiveLimits = DEFAULT_LIMITS) -> list[JournalFile]:
-    """These files as the journals of one store: in the order in which they were initialized.
+    """These files as the journals of one store, in the order in which they were initialized.
 
-    Names alone give that order where all files are named like those of a store; other files are opened.
+    If all files are named like those of a store, the names give that order; otherwise the files are opened.
     """
     by_name = _arranged_by_name(paths)
     if by_name is not None:
@@ -220,7 +220,7 @@ def arrange_files(paths: list[Path], disk: Disk, limits: ArchiveLimits = DEFAULT
 
 
 def _arranged_by_name(paths: list[Path]) -> list[JournalFile] | None:
-    """Archives of one store, and then its active journal; None where the names do not show that."""
+    """The archives of one store, then its active journal; None if the names do not show this."""
     named = [(parse_name(path.name), path) for path in paths]
     archives: dict[int, Path] = {}
     active: list[Path] = []

@@ -1,9 +1,9 @@
-"""Retention: removes archives that are too old, too many, or too large, but none that a promised window needs.
+"""Retention: removes archives that are too old, too many, or too large, but none that the window needs.
 
-An archive is complete in itself, and the journal after it begins with the state at the end of it. So archives can go
-from the old end without harm to the others. The state at a time needs the latest journal that was there by then: an
-archive that ended at T is needed for times before T only. A window of an hour therefore keeps every archive that
-ended within the last hour, whatever the limits say.
+An archive is complete in itself, and the journal after it begins with its final state. So removing the oldest archives
+does no harm to the others. The state at a time is read from the journal that was active then: an archive that ended at
+T is needed only for times before T. A window of an hour therefore keeps every archive that ended within the last hour,
+whatever the limits are.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _SECOND_NS: Final = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Retention(NamedOptions):
-    """Which archives stay. None is no limit; without any limit all of them do.
+    """Which archives are kept. None is no limit; without any limit all are kept.
 
-    `max_age_seconds` since an archive ended, `max_archives`, `max_bytes` of all archives together;
-    `window_seconds` is how far back one must be able to look, whatever the other three say.
+    `max_age_seconds` since an archive ended, `max_archives`, `max_bytes` of all archives together; `window_seconds` is
+    the period whose history must stay available, whatever the other three are.
     """
 
     max_age_seconds: float | None = None
@@ -52,7 +52,7 @@ KEEP_ALL: Final = Retention()
 
 
 def choose(retention: Retention, archives: list[tuple[int, int]], now_ns: int) -> list[int]:
-    """The times of the archives that go, out of the times and sizes of all, oldest first."""
+    """The times of the archives to remove, given the times and sizes of all, oldest first."""
     removed: list[int] = []
     left, left_bytes = len(archives), sum(size for _, size in archives)
     for timestamp, size in archives:
@@ -60,7 +60,7 @@ def choose(retention: Retention, archives: list[tuple[int, int]], now_ns: int) -
         too_many = retention.max_archives is not None and left > retention.max_archives
         too_large = retention.max_bytes is not None and left_bytes > retention.max_bytes
         if not (too_old or too_many or too_large) or not _is_before(timestamp, now_ns, retention.window_seconds):
-            break  # only from the old end: a hole in the history would be none of the limits' business
+            break  # only the oldest: limits must not make a hole in the history
         removed.append(timestamp)
         left, left_bytes = left - 1, left_bytes - size
     return removed
@@ -72,7 +72,7 @@ def _is_before(timestamp: int, now_ns: int, seconds: float) -> bool:
 
 
 def remove_archives(disk: Disk, directory: Path, store: str, retention: Retention, now_ns: int) -> list[int]:
-    """Remove what the limits say; the times of the archives that went."""
+    """Remove archives by the limits; returns the times of those removed."""
     if not retention.is_limited:
         return []
     archives = []

@@ -1,4 +1,4 @@
-"""Rotation: the state of a store in a new journal, in place of the one that led to it; crash safe at every step.
+"""Rotation: replaces the journal of a store by a new one that begins with its state; crash-safe at every step.
 
 What a crash right after each step leaves, and what opening the store makes of it:
 
@@ -8,14 +8,14 @@ What a crash right after each step leaves, and what opening the store makes of i
     4. `.tmp` becomes the journal, and that is synced                           the new journal; `.old` is archived
     5. the archive is made, see `archiving.py`                                  the same, or only `.old` is removed
 
-Writers wait for 2 to 4, that is for the state to be written, and never for 5. An old journal that has not been archived
-yet must not be replaced by another one: until it is gone, the journal grows in place.
+Writers wait for steps 2 to 4, while the state is written, and never for 5. An old journal that has not been archived
+yet must not be replaced by another one: until it is archived, the journal grows in place.
 
-What fails before anything is written (the directory cannot be listed, `.tmp` not created), or for want of space, has
-changed nothing: the store continues in the rest of its buffer, or in a larger one, and rotates later. Any other failure
-is final for it, as a failed write always is.
+A failure before anything is written (the directory cannot be listed, `.tmp` cannot be created), or because of a full
+disk, changes nothing: the store continues in the rest of its buffer, or in a larger one, and rotates later. Any other
+failure is final, as a failed write always is.
 
-The state has the last entry of each key as it was, with its own time, the oldest first.
+The state has the last entry of each key unchanged, with its original time, the oldest first.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _MOST_FILE_BYTES: Final = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How large a store's buffer is at first and at most, and how much of it is used before it is rotated."""
+    """The initial and largest size of a store's buffer, and how much of it is used before a rotation."""
 
     capacity: int = 1 << 20
     high_water_mark: float = 0.8
@@ -58,23 +58,23 @@ class Sizes:
 
     @classmethod
     def of(cls, capacity: int, high_water_mark: float, max_capacity: int | None) -> Self:
-        """These sizes; without a limit the usual one, or what is asked for if that is more."""
+        """These sizes; without a limit the default limit, or the initial size if that is larger."""
         _check_size("capacity", capacity)
         return cls(capacity, high_water_mark, max(MAX_CAPACITY, capacity) if max_capacity is None else max_capacity)
 
     def soft_end(self, size: int, base: int) -> int:
-        """Where a buffer of this size is to be rotated, when it began with a state that ends at `base`.
+        """The position at which a buffer of this size is rotated, if its state ends at `base`.
 
-        That is at the high-water mark, but not before half of what the state has left is used: or a store at its limit
-        would do nothing but rotate.
+        It is the high-water mark, but not before half of the space after the state is used: otherwise a store at its
+        limit would rotate all the time.
         """
         end = room(size)
         return min(end, max(int(size * self.high_water_mark), base + (end - base) // 2))
 
     def fitting(self, needed: int, *, removes: bool = False) -> int:
-        """The size of a buffer for a state of `needed` bytes: so that it fills no more than half of it, if it may.
+        """The size of a buffer for a state of `needed` bytes: at least twice that, if the limit allows it.
 
-        `CapacityExceeded` when no size will do.
+        `CapacityExceeded` if no size is enough.
         """
         size = self.capacity
         while size < self.max_capacity and needed > int(size * self.high_water_mark) // 2:
@@ -86,7 +86,7 @@ class Sizes:
         return size
 
     def grown(self, size: int, needed: int) -> int | None:
-        """The size that a buffer has to grow to; None when it may not."""
+        """The size that a buffer must grow to; None if the limit does not allow it."""
         while needed > room(size):
             if size >= self.max_capacity:
                 return None
@@ -100,24 +100,26 @@ def _check_size(name: str, size: int) -> None:
 
 
 def room(size: int, *, removes: bool = False) -> int:
-    """Where the entries of a buffer end at most. A little is left for those that remove keys: or nothing ever could."""
+    """The largest end of the entries of a buffer. Some space is reserved for removing keys, which must always be
+    possible.
+    """
     return mark_at(size) - (0 if removes else min(size // 16, _MOST_RESERVED_BYTES))
 
 
 def head_bytes(initialized: int) -> int:
-    """How many bytes of a journal are before its first entry."""
+    """The number of bytes before the first entry of a journal."""
     return HEADER_BYTES + len(codec.encode_metadata(Metadata(initialized)))
 
 
 def new_journal(disk: Disk, directory: Path, store: str) -> File:
-    """The file of the next journal, with nothing in it; until something is, nothing has changed."""
+    """Create the empty file of the next journal."""
     path = directory / temporary_name(store)
     disk.remove(path)
     return disk.open(path, "create")
 
 
 def write_journal(disk: Disk, file: File, size: int, initialized: int, table: Table) -> tuple[Buffer, Moves]:
-    """Write the state of a store to a new journal, and sync it. It is removed again if that fails."""
+    """Write the state of a store to a new journal, and sync it. The file is removed if that fails."""
     start = head_bytes(initialized)
     buffer = Buffer.create(disk, file, size, start + table.live_bytes)
     try:
@@ -126,19 +128,19 @@ def write_journal(disk: Disk, file: File, size: int, initialized: int, table: Ta
         buffer.set_mark(moves.end)
         buffer.sync()
     except BaseException:
-        buffer.forget()  # the error holds this frame, which must not hold the mapping
+        buffer.forget()  # the error references this frame, which must not reference the mapping
         abandon(disk, buffer.file)
         raise
     return buffer, moves
 
 
-def put_away(disk: Disk, directory: Path, store: str) -> None:
-    """Step 3, but for the sync: if this is refused, nothing has changed."""
+def retire_active(disk: Disk, directory: Path, store: str) -> None:
+    """Step 3 without the sync: if it fails, nothing has changed."""
     disk.rename(directory / active_name(store), directory / old_name(store))
 
 
 def put_in_place(disk: Disk, directory: Path, store: str) -> None:
-    """Step 4. Before it there is no active journal, and no way to lose the old one."""
+    """Step 4. Before it there is no active journal, and the old one cannot be lost."""
     disk.sync_directory(directory)
     disk.rename(directory / temporary_name(store), directory / active_name(store))
     disk.sync_directory(directory)

@@ -1,4 +1,4 @@
-"""Stale files: which of a store's files is its journal, and what becomes of the others, whatever a crash has left.
+"""Stale files: which of a store's files is its journal after a crash, and what happens to the others.
 
     active          `.old`        is the journal          becomes of the other
     whole           whole         the active one          `.old` is archived
@@ -13,17 +13,17 @@
     `.old`, or than the last archive
     anything else                 the active one, or `DamagedJournal` if that cannot be opened
 
-What may be lost by this is written to the account of losses first: changes after `.old`, where that takes the place of
-the active one, unless `.tmp` shows that a rotation was interrupted; all of an `.old` that is no journal; and a store
-whose only file is blank.
+What may be lost is written to the account of losses first: changes after `.old` if that replaces the active one, unless
+`.tmp` shows that a rotation was interrupted; all of an `.old` that is not a journal; and a store whose only file is
+blank.
 
-The state is what a rotation puts into a new journal first, one entry for each key. It is synced before that journal
-gets its name, so a journal without it is the work of another program, or of something worse than a power cut.
+The state is the beginning of a journal after a rotation, one entry for each key. It is synced before that journal gets
+its name, so a journal without it was left by another program, or by damage that no power cut causes.
 
-`.tmp` is removed, and so are temporary archives, when the journal is open. But of what is whole there may be no other
-copy: a store with nothing but a `.tmp` that has entries is not opened, and `.tmp` beside a journal that had to be cut
-is kept aside; so is a temporary archive that is whole, where neither `.old` nor an archive has what it has. What is
-kept aside is in `.logwright/cut/`. Half an archive, as other programs leave it, is removed where `.old` has all of it.
+When the journal is open, `.tmp` and temporary archives are removed. But a whole one may be the only copy: a store that
+has only a `.tmp` with entries is not opened, and `.tmp` beside a journal that had to be cut is kept aside; so is a
+whole temporary archive whose entries are in neither `.old` nor an archive. What is kept aside is in `.logwright/cut/`.
+An incomplete archive, as other programs leave it, is removed if `.old` has all of it.
 """
 
 from __future__ import annotations
@@ -50,9 +50,10 @@ logger = logging.getLogger("logwright.versioned")
 
 
 def settle(disk: Disk, listing: Listing) -> Path | None:
-    """Let the journal have the active one's name, if there is one; where what was in its place is kept.
+    """Give the journal the name of the active one, if there is a journal; the path of the copy of the file that it
+    replaces.
 
-    The listing then says what is there: `has_old` that there is something to be archived.
+    The listing is updated: `has_old` says that a journal must be archived.
     """
     active = listing.path(active_name(listing.store))
     if not listing.has_old:
@@ -95,7 +96,7 @@ def refuse_disorder(disk: Disk, listing: Listing) -> None:
 
 
 def account_for(disk: Disk, path: Path, losses: Iterable[Loss], what: str) -> None:
-    """Write to the account of losses what opening a store has found to be lost, once for each `what`."""
+    """Add what opening a store has found to be lost to the account of losses, once for each `what`."""
     found = settled(losses)
     add_losses(disk, path.parent, found, repair=f"opening of {path.name} {what}")
     for loss in found:
@@ -103,9 +104,9 @@ def account_for(disk: Disk, path: Path, losses: Iterable[Loss], what: str) -> No
 
 
 def _has_the_state(disk: Disk, active: Path, old: Path) -> bool:
-    """Whether the active journal has at least the state that the old one ended with; if that is not whole, it has.
+    """Whether the active journal has at least the final state of the old one; True if that is not whole.
 
-    `DamagedJournal` if it has not, but has changes of its own: neither of the two is the truth then.
+    `DamagedJournal` if it does not, but has changes of its own: then neither of the two is complete.
     """
     with opened_ending(disk, active) as (buffer, _, ending):
         if ending is not None and not ending.reason:
@@ -124,7 +125,7 @@ def _has_the_state(disk: Disk, active: Path, old: Path) -> bool:
 
 
 def keep_aside(disk: Disk, directory: Path, path: Path) -> Path | None:
-    """Keep a copy of what is in a file that will not be there any longer; None when there is nothing in it."""
+    """Keep a copy of a file that will be replaced or removed; None if it is empty."""
     buffer = Buffer.open(disk, path)
     try:
         end = last_byte(buffer.memory, 0, buffer.size)
@@ -138,7 +139,7 @@ def keep_aside(disk: Disk, directory: Path, path: Path) -> Path | None:
 
 
 def refuse_to_lose(disk: Disk, listing: Listing) -> None:
-    """Raise `DamagedJournal` if a new store would take the place of files that have something in them."""
+    """Raise `DamagedJournal` if a new store would replace files that are not empty."""
     active = listing.path(active_name(listing.store))
     if listing.archives:
         raise DamagedJournal(
@@ -152,9 +153,9 @@ def refuse_to_lose(disk: Disk, listing: Listing) -> None:
 
 
 def remove_stale_files(disk: Disk, listing: Listing, *, active_begun: int, is_whole: bool, was_old: bool) -> None:
-    """Remove what is temporary, an old journal that is none, and half an archive of an old one that is whole.
+    """Remove temporary files, an `.old` that is not a journal, and an incomplete archive of a whole `.old`.
 
-    The active one is open by now; `is_whole` says that nothing was cut off it, `was_old` that it was the old one.
+    The active journal is open; `is_whole` says that nothing was cut off it, `was_old` that it was the old one.
     """
     directory, store = listing.directory, listing.store
     old_is_whole = is_whole and was_old
@@ -180,7 +181,7 @@ def remove_stale_files(disk: Disk, listing: Listing, *, active_begun: int, is_wh
 
 
 def _account_for_old(disk: Disk, listing: Listing, active_begun: int) -> None:
-    """An old journal is none: its changes are lost, unless there is an archive that ended when it did."""
+    """Account for an `.old` that is not a journal: its changes are lost, unless an archive ended when it did."""
     if any(agree(timestamp, active_begun) for timestamp in listing.archives):
         return
     start = max((timestamp for timestamp in listing.archives if timestamp < active_begun), default=0)
@@ -194,7 +195,7 @@ def _account_for_old(disk: Disk, listing: Listing, active_begun: int) -> None:
 
 
 def _remove_half_archives(disk: Disk, listing: Listing, active_begun: int) -> None:
-    """Remove archives of the old journal that were not finished; and that, if one of them was finished.
+    """Remove incomplete archives of the old journal; and the old journal itself, if one of them is complete.
 
     Their names are durable: opening a store syncs its directory first.
     """

@@ -1,9 +1,9 @@
-"""The states of many stores at one time: which file of each is read for it, by names alone, and what is in that.
+"""The states of many stores at one time: choosing one file of each store by its name, and reading it.
 
-Who plans lists every directory once, and opens nothing, unless a rotation has left an `.old` file. Who reads gets the
-file that was chosen, with the one before it, which says whether the time is in a gap; should files have got other
-names meanwhile, the directory is listed again. So planning costs a listing for a directory and a look at the size of a
-file for a store, and reading opens one file for a store, however many archives there are.
+Planning lists every directory once, and opens no file, unless a rotation has left an `.old` file. Reading gets the
+chosen file and the one before it, which shows whether the time is in a gap; if files were renamed meanwhile, the
+directory is listed again. So planning costs one listing for each directory and one file size for each store, and
+reading opens one file for each store, however many archives there are.
 """
 
 from __future__ import annotations
@@ -25,15 +25,14 @@ from ..files.surroundings import counting_files
 from ..files.timeline import Timeline
 
 UNAVAILABLE: Final = "history_unavailable"
-"""The kind of damage of a store whose history does not reach back to the time that is asked for."""
+"""The kind of damage of a store whose history does not reach back to the requested time."""
 
 
 @dataclass(frozen=True, slots=True)
 class StatePart:
-    """A store, and the file to read for its state: the last of these, but for names that are close to each other.
+    """A store, and the file to read for its state: the last of `files`, unless names are close to each other.
 
-    `bytes` is how large the last one is.
-    `alone` says that it is one file that was asked for by its name, whatever is beside it.
+    `bytes` is the size of the last one. `alone` says that a single file was requested by its name.
     """
 
     store: str
@@ -48,7 +47,7 @@ class StatePart:
 
 @dataclass(frozen=True, slots=True)
 class StoreState:
-    """The last entry of each key at a time, the file that it was read from, and what was wrong in that."""
+    """The last entry of each key at a time, the file that it was read from, and the damage in it."""
 
     latest: kernel.Latest | None
     source: JournalFile
@@ -74,12 +73,12 @@ def plan(disk: Disk, path: Path, at: int) -> Iterator[StatePart]:
 
 
 def _part(disk: Disk, store: StatePart, at: int) -> Iterator[StatePart]:
-    """What is left to read of all files of a store; nothing where it has none."""
+    """The part of a store with these files; none if there are no files."""
     chosen = _chosen(store.files, at)
     if not chosen:
         return
     size = 0
-    with suppress(NotFound):  # it got another name while we looked, or is gone: who reads it will see
+    with suppress(NotFound):  # it was renamed or removed meanwhile: the reader will find out
         size = disk.file_size(chosen[-1].path)
     yield replace(store, files=chosen, bytes=size)
 
@@ -94,10 +93,10 @@ def _by_store(names: list[str]) -> dict[str, list[str]]:
 
 
 def _chosen(files: tuple[JournalFile, ...], at: int) -> tuple[JournalFile, ...]:
-    """The file that a time falls into by names, behind the one before it.
+    """The file that covers a time by its name, after the preceding file.
 
-    Where it is so close to the end of that one that the name of the archive may be too late, those that follow come
-    with them: `Timeline` finds out which one it is.
+    If the time is so close to the end of that one that the name of the archive may be too late, the following files are
+    included: `Timeline` finds out which one it is.
     """
     ends = [file.timestamp for file in files if file.timestamp is not None]
     first = min(bisect_right(ends, at), len(files) - 1)
@@ -111,8 +110,8 @@ def _chosen(files: tuple[JournalFile, ...], at: int) -> tuple[JournalFile, ...]:
 def read(disk: Disk, part: StatePart, at: int, mode: Mode) -> StoreState:
     """The state of one store at a time.
 
-    A history that does not reach back is an error in `failfast`, a damage without bytes in `permissive`, and nothing in
-    `dropmalformed`.
+    A history that does not reach back is an error in `failfast`, a `Damage` without bytes in `permissive`, and ignored
+    in `dropmalformed`.
     """
     timeline = _PlannedTimeline(disk, part, mode)
     try:
@@ -120,16 +119,17 @@ def read(disk: Disk, part: StatePart, at: int, mode: Mode) -> StoreState:
     except HistoryUnavailable as error:
         if mode == "failfast":
             raise
-        return StoreState(None, part.files[-1], _told(mode, Damage(part.files[-1].name, 0, 0, str(error), UNAVAILABLE)))
-    return StoreState(latest, timeline.source, _told(mode, *timeline.damages))
+        damage = Damage(part.files[-1].name, 0, 0, str(error), UNAVAILABLE)
+        return StoreState(None, part.files[-1], _reported(mode, damage))
+    return StoreState(latest, timeline.source, _reported(mode, *timeline.damages))
 
 
-def _told(mode: Mode, *damages: Damage) -> tuple[Damage, ...]:
+def _reported(mode: Mode, *damages: Damage) -> tuple[Damage, ...]:
     return damages if mode == "permissive" else ()
 
 
 class _PlannedTimeline(Timeline):
-    """The journals of a store as they were planned; should these not answer, as they are now. `source` is what did."""
+    """The journals of a store as planned; if these are gone, as they are now. `source` is the file that was read."""
 
     def __init__(self, disk: Disk, part: StatePart, mode: Mode) -> None:
         self.source = part.files[-1]

@@ -29,14 +29,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
-import weakref
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 from ...core.bytes.outcome import Damage
 from ...core.io.disk import REAL_DISK, Disk, make_directories
@@ -54,23 +52,34 @@ from .kernel import Moves, Table
 from .opening import journal_to_write, open_journal
 from .recovery import RecoveredState, VersionedRecovery
 from .retention import KEEP_ALL, Retention, remove_archives
-from .rotation import Sizes, head_bytes, new_journal, put_away, put_in_place, room, write_journal
+from .rotation import Sizes, head_bytes, new_journal, put_in_place, retire_active, room, write_journal
 
 logger = logging.getLogger("logwright.versioned")
 _HEAD_BYTES: Final = 12
-"""The most bytes of an entry before its key."""
+"""The largest number of bytes of an entry before its key."""
 _SYNCS_PER_MARK: Final = 4
-"""With `always` this number of syncs share a mark, because the sync after a mark writes one more page."""
-_open_stores: weakref.WeakSet[VersionedKVStore] = weakref.WeakSet()
+"""With `always` one mark is set for this number of syncs, because the sync after a mark writes one more page."""
 
 
+class StoreOptions(TypedDict, total=False):
+    """The options of a store, which has their defaults."""
+
+    max_capacity: int | None
+    sync: SyncLike
+    retention: Retention
+    background: bool
+    clock: Callable[[], int] | None
+    disk: Disk
+
+
+# The store is a `Table` instead of owning one: `insert` and `get` run in the compiled base, without another call.
 class VersionedKVStore(Appending, Table):
-    """The store `name` in a directory, created when there is none.
+    """The store `name` in a directory, created if there is none.
 
-    `capacity` is how many bytes the journal's buffer has, `high_water_mark` which part of it is used before it is
-    rotated. When the state outgrows it the buffer doubles, up to `max_capacity`; then a change raises
-    `CapacityExceeded`, and the store stays as it was. `retention` says which archives are removed. `clock` gives the
-    time, in nanoseconds since the epoch; `background` lets a thread of its own make the archives.
+    `capacity` is the size of the journal's buffer in bytes, `high_water_mark` the fraction of it that is used before a
+    rotation. If the state needs more, the buffer doubles, up to `max_capacity`; after that a change raises
+    `CapacityExceeded`, and the store stays as it was. `retention` says which archives are removed. `clock` returns the
+    time in nanoseconds since the epoch; with `background` a separate thread makes the archives.
     """
 
     def __init__(
@@ -88,7 +97,7 @@ class VersionedKVStore(Appending, Table):
         disk: Disk = REAL_DISK,
     ) -> None:
         super().__init__()
-        self.directory = Path(directory).absolute()  # so that a change of directory changes nothing
+        self.directory = Path(directory).absolute()  # a change of the working directory must not matter
         self.name = check_store_name(name)
         self.path = self.directory / active_name(name)
         self._sizes = Sizes.of(capacity, high_water_mark, max_capacity)
@@ -101,7 +110,7 @@ class VersionedKVStore(Appending, Table):
         self.clock = None if clock is None else _checked(clock)
         self.always = self.policy == ALWAYS
         self._syncs = 0
-        make_directories(disk, self.directory / HOME_DIRECTORY)  # and syncs the names that a killed process has given
+        make_directories(disk, self.directory / HOME_DIRECTORY)  # also syncs the renames of a killed process
         try:
             self._archiver = Archiver(disk, self.directory, name, background=background, done=self._archived)
             self._lock, opened = open_for_writing(
@@ -109,13 +118,12 @@ class VersionedKVStore(Appending, Table):
                 lambda: open_journal(disk, self.directory, name, self, self._sizes),
             )
             self.recovered: Damage | None = opened.recovered
-            """The torn tail that was cut off the journal on opening; None when it was whole."""
+            """The torn tail that was cut off the journal on opening; None if it was whole."""
             self.kept: Path | None = opened.kept
-            """Where the bytes after the last whole entry are kept."""
+            """The copy of the bytes after the last whole entry."""
             self._adopt(opened.buffer, opened.position, opened.initialized)
             self._start()
-            _open_stores.add(self)
-            self._give_way()
+            self._update_attention()
             if opened.pending:
                 self._archiver.begin(opened.initialized)
         except BaseException:
@@ -134,17 +142,17 @@ class VersionedKVStore(Appending, Table):
         self._set_full_at(self._sizes.soft_end(buffer.size, position))
 
     def _set_full_at(self, position: int) -> None:
-        """From this position on there is to be another journal, or more room; up to there, zeros ahead of it."""
+        """Set the position from which on a rotation or a larger buffer is needed; zeros are written ahead up to it."""
         self._full_at = position
         self.soft_end = min(position, self._buffer.zeroed)
 
     @property
     def capacity(self) -> int:
-        """How many bytes the buffer has now."""
+        """The current size of the buffer."""
         return self._buffer.size
 
     def __bool__(self) -> bool:
-        """A store is a store, even when it is empty."""
+        """True, also for an empty store."""
         return True
 
     # --- a mapping --------------------------------------------------------------------------------------------------
@@ -200,32 +208,32 @@ class VersionedKVStore(Appending, Table):
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """Keep all others from changing anything."""
+        """Exclude all other changes."""
         with self._writing:
-            self._keep_out()
+            self._stop_direct_changes()
             try:
                 yield
             finally:
-                self._give_way()
+                self._update_attention()
 
-    def _keep_out(self) -> None:
-        """Let all changes ask; and do not let them again where this one must be refused, as all others must."""
+    def _stop_direct_changes(self) -> None:
+        """Make all changes call `_change`; raise if the store refuses changes."""
         self.attention = True
         if self.refusing:
             self._refuse()
         self._check_process()
 
-    def _give_way(self) -> None:
-        """Let others change the memory again, without asking, where that is all there is to it.
+    def _update_attention(self) -> None:
+        """Let changes be stored in memory directly again, if the buffer is mapped.
 
-        What is synced at once is written by calls: see buffer.py.
+        Changes that are synced at once are written by system calls: see buffer.py.
         """
         self.attention = self.always or not self._is_mapped
 
     def _change(self, key: str, tail: bytes, value: Any) -> int | None:
-        # Every durable change comes this way, with cold caches after the sync before it: so there are few calls here.
+        # Every durable change takes this path, with cold caches after the previous sync: so it makes few calls.
         with self._writing:
-            self._keep_out()
+            self._stop_direct_changes()
             try:
                 if value is None and key not in self:
                     return None
@@ -240,22 +248,22 @@ class VersionedKVStore(Appending, Table):
                     self._poison(error)
                     raise
             finally:
-                self._give_way()
+                self._update_attention()
         if self.always:
             self._group.wait()
         return t
 
     def _append(self, entry: bytes, has_zeros: bool) -> int:
-        """Give entries to the system; where they end."""
+        """Write entries; returns their end."""
         if not has_zeros:
             return self._buffer.append(self.position, entry, has_zeros)
-        with self._syncing:  # or a sync of earlier entries could take the mark back
+        with self._syncing:  # otherwise a sync of earlier entries could take the mark back
             return self._buffer.append(self.position, entry, has_zeros)
 
     def append_packed(self, data: bytes, starts: Sequence[int]) -> None:
-        """Append changes that are packed already: where each of these entries begins, and where the last one ends.
+        """Append changes that are packed already; `starts` are where each entry begins, and where the last one ends.
 
-        Their times must rise, and be no earlier than the last change. That of a key that is not there may remove it.
+        Their times must rise, and not precede the last change. An entry may remove a key that does not exist.
         """
         end, rows, _, _, _ = kernel.walk(data, 0, len(data), -1, self.last_timestamp, 0)
         if end < len(data) or rows != len(starts) - 1:
@@ -273,7 +281,7 @@ class VersionedKVStore(Appending, Table):
             self._group.wait()
 
     def _take_packed(self, entries: bytes) -> None:
-        """Give entries to the system, then take them over from there."""
+        """Write entries, then load them from the buffer."""
         start = self.position
         end = self._append(entries, has_zero_sector(entries, 0, len(entries), start))
         taken, _, _ = self.scan(start, end, end)
@@ -284,18 +292,18 @@ class VersionedKVStore(Appending, Table):
         self._group.wait()
 
     def _write_out(self) -> None:
-        """Nothing gathers: what was stored, or published, is with the system."""
+        """Nothing to write: the system has all stored and published entries."""
 
     def _sync(self) -> None:
-        """Sync the buffer that is there, and raise its mark. One that a rotation has replaced was synced by it.
+        """Sync the current buffer, and raise its mark. A rotation has synced the buffer that it replaced.
 
-        Nothing has to be written first, so this waits for no change. A buffer is closed only with `_syncing` held.
+        Nothing must be written first, so this does not wait for changes. A buffer is closed only with `_syncing` held.
         """
         self._check_process()
         with self._syncing:
             if self._failure is not None:
                 self._refuse()  # another thread's sync failed meanwhile: ours could succeed and mean nothing
-            if not self._is_released:  # else it was closed meanwhile, and synced for that
+            if not self._is_released:  # otherwise it was closed, and synced for that, meanwhile
                 self._or_poison(self._sync_buffer, resumes=True)
 
     def _sync_buffer(self) -> None:
@@ -314,7 +322,7 @@ class VersionedKVStore(Appending, Table):
     # --- room for more ------------------------------------------------------------------------------------------------
 
     def _make_room(self, size: int, *, removes: bool) -> None:
-        """The entry does not fit before the soft end: rotate, or use the rest, or grow."""
+        """Make room for an entry that does not fit before the soft end: rotate, use the rest, or grow."""
         if self.position + size <= self._full_at:
             self._or_poison(lambda: self._buffer.zero_ahead(self.position, size))
             self._set_full_at(self._full_at)
@@ -333,7 +341,7 @@ class VersionedKVStore(Appending, Table):
             if grown is not None:
                 failure = self._try(lambda: self._grow(grown))
             elif self._archiver.pending and failure is None:
-                self._archiver.wait()  # at the limit, and the last journal is still in the way
+                self._archiver.wait()  # at the limit, and the old journal is not archived yet
                 self._archiver.raise_failure()
                 self._rotate(size, removes=removes)
         if failure is not None:
@@ -342,7 +350,7 @@ class VersionedKVStore(Appending, Table):
             raise CapacityExceeded(f"{self.path}: {size} bytes more do not fit the buffer of {self._buffer.size} bytes")
 
     def _has_room(self, size: int, removes: bool) -> bool:
-        """Whether this many bytes fit into the buffer; if they do, the next rotation is put off for a while."""
+        """Whether this many bytes fit into the buffer; if so, the next rotation is postponed."""
         rest = room(self._buffer.size, removes=removes) - self.position - size
         if rest < 0:
             return False
@@ -350,7 +358,7 @@ class VersionedKVStore(Appending, Table):
         return True
 
     def _try(self, action: Callable[[], object]) -> LogwrightError | None:
-        """Do something that either fails this store for good or changes nothing; why it was not done."""
+        """Do something that either poisons this store or changes nothing; returns why it was not done."""
         try:
             action()
         except LogwrightError as error:
@@ -370,30 +378,30 @@ class VersionedKVStore(Appending, Table):
         self._adopt(buffer, self.position, self.initialized)
 
     def _rotate(self, extra: int = 0, *, removes: bool = False) -> int:
-        """Put the state in a new journal that has room for so many bytes more; when that one begins.
+        """Write the state to a new journal with room for this many more bytes; returns the time at which it begins.
 
-        What it raises without failing the store for good has changed nothing.
+        If it raises without poisoning the store, nothing has changed.
         """
         if self._archiver.pending:
             raise CapacityExceeded(f"{self.path}: the journal before this one is not archived yet")
         disk, directory, name = self._disk, self.directory, self.name
         timestamp = self._free_timestamp()
         size = self._sizes.fitting(head_bytes(timestamp) + self.live_bytes + extra, removes=removes)
-        self._or_poison(self._buffer.sync)  # what becomes an archive is whole
+        self._or_poison(self._buffer.sync)  # the future archive must be complete
         file = new_journal(disk, directory, name)
         buffer, moves = self._unless_full(lambda: write_journal(disk, file, size, timestamp, self))
         try:
             try:
-                self._unless_full(lambda: put_away(disk, directory, name))
+                self._unless_full(lambda: retire_active(disk, directory, name))
             except BaseException as error:
                 buffer.forget()
-                if isinstance(error, LogwrightError):  # else the old journal may have its new name by now
+                if isinstance(error, LogwrightError):  # otherwise the old journal may have its new name already
                     abandon(disk, file)
                 raise
             self._or_poison(lambda: self._replace(buffer, moves, timestamp))
             self._archiver.note(timestamp)
         except BaseException as error:
-            if not isinstance(error, LogwrightError):  # it is unknown which file has the name
+            if not isinstance(error, LogwrightError):  # it is unknown which file has the name now
                 self._poison(error)
             raise
         self._archiver.resume()
@@ -401,7 +409,7 @@ class VersionedKVStore(Appending, Table):
         return timestamp
 
     def _replace(self, buffer: Buffer, moves: Moves, timestamp: int) -> None:
-        """The journal was put away: put the new one in its place, and write to that from now on."""
+        """Put the new journal in place of the old one, which was renamed, and write to it from now on."""
         try:
             put_in_place(self._disk, self.directory, self.name)
         except BaseException:
@@ -415,7 +423,7 @@ class VersionedKVStore(Appending, Table):
             before.close()
 
     def _unless_full(self, action: Callable[[], Any]) -> Any:
-        """Do something to the files; whatever fails but for want of space, fails this store for good."""
+        """Do something to the files; any failure except a full disk poisons this store."""
         done: list[Any] = []
         full: list[StorageFailed] = []
 
@@ -433,19 +441,19 @@ class VersionedKVStore(Appending, Table):
         return done[0]
 
     def _free_timestamp(self) -> int:
-        """The time of the last entry, or the next one that no archive has."""
+        """The time of the last entry, or the next time that no archive has."""
         latest = list_files(self._disk, self.directory, self.name).last_timestamp
         return following(latest) if self.last_timestamp <= latest else self.last_timestamp
 
     def rotate(self) -> int:
-        """Let a new journal begin with the state as it is, and make the archive of this one; the time between them.
+        """Begin a new journal with the current state, and archive this one; returns the time between them.
 
-        The archive has been made when this returns, or that has failed, which is logged and tried again by the next
-        rotation and the next opening; meanwhile others go on reading and writing.
+        When this returns, the archive is complete. If that failed, it is logged, and the next rotation or opening tries
+        again. Other threads can read and write meanwhile.
         """
-        self.sync()  # or others would have to wait for this as well
+        self.sync()  # otherwise others would wait for this as well
         while True:
-            with self._alone():  # a store that was closed makes no archives: another process may have it
+            with self._alone():  # a closed store makes no archives: another process may have opened it
                 self._archiver.resume()
                 if not self._archiver.pending:
                     timestamp = self._rotate()
@@ -456,12 +464,12 @@ class VersionedKVStore(Appending, Table):
         return timestamp
 
     def _archived(self, timestamp: int) -> None:
-        """An archive is there: remove those that need not be kept."""
-        self.advance(timestamp)  # it may have got a later name, where the one it should have was taken
+        """After an archive was made: remove those that need not be kept."""
+        self.advance(timestamp)  # it may have a later name, if the right one was taken
         remove_archives(self._disk, self.directory, self.name, self._retention, self.now())
 
     def earliest(self) -> int:
-        """How far back the state can be recovered: the earliest time at which it is known, in nanoseconds."""
+        """The earliest time whose state is known, in nanoseconds."""
         if self.index is None:
             self._refuse()
         listing = list_files(self._disk, self.directory, self.name)
@@ -470,7 +478,7 @@ class VersionedKVStore(Appending, Table):
             again = list_files(self._disk, self.directory, self.name)
             if again == listing:
                 return found
-            listing = again  # an archive was made, or removed, while we looked
+            listing = again  # an archive was made or removed meanwhile
 
     def _earliest(self, listing: Listing) -> int:
         for timestamp in listing.archives:
@@ -484,7 +492,7 @@ class VersionedKVStore(Appending, Table):
     # --- the end ----------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Sync, finish the archive that is being made, and let others open the store. A second call does nothing."""
+        """Sync, finish the archive that is being made, and release the lock. A second call does nothing."""
         super().close()
 
     def _release(self) -> None:
@@ -495,9 +503,14 @@ class VersionedKVStore(Appending, Table):
             stack.callback(self.detach)
             stack.callback(self._archiver.wait)
 
+    def _reset_after_fork(self) -> None:
+        """Let every change call `_change`, which refuses it: a child shares the memory of its parent's stores."""
+        super()._reset_after_fork()
+        self.attention = True
+
 
 def _checked(clock: Callable[[], int]) -> Callable[[], int]:
-    """A clock whose times the journal can hold, or raises `WrongUse`."""
+    """The clock, or `WrongUse` if the journal cannot hold its times."""
     if not callable(clock):
         raise WrongUse(f"{clock!r} is no clock: it cannot be called")
 
@@ -507,13 +520,3 @@ def _checked(clock: Callable[[], int]) -> Callable[[], int]:
         return now
 
     return checked
-
-
-def _refuse_in_child() -> None:
-    """A child process shares the memory of its parent's stores, and must not write to it."""
-    for store in _open_stores:
-        store.attention = True
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_refuse_in_child)

@@ -46,7 +46,7 @@ _VALUE: Final = encode(VALUE)
 _END: Final = bytes([END_CODE])
 _NULL: Final = encode(None)
 PIECE_BYTES: Final = 1 << 20
-"""How many bytes of entries are copied at a time."""
+"""The number of bytes of entries that are copied at a time."""
 encode_or_say_why: Final = bonjson_codec.encode
 """What `_table.pxd` calls for a value that cannot be encoded."""
 NO_VALUE: Final = "None cannot be a value of a store, where null means that a key is removed: use remove"
@@ -55,7 +55,7 @@ assert (SECTOR_BYTES, POSITION_AT) == (512, 8)  # as in _table.pxd
 
 
 class Moves:
-    """Where the entries of some slots are in another buffer: one after the other from `start` to `end`."""
+    """The new places of the entries of some slots, consecutive from `start` to `end` in another buffer."""
 
     def __init__(self, slots: list[Slot], start: int, end: int) -> None:
         self.slots = slots
@@ -64,7 +64,7 @@ class Moves:
 
 
 class Table:
-    """The keys of a store. `soft_end` is where `_change` is asked, `last_timestamp` the time of the last entry."""
+    """The keys of a store. Changes beyond `soft_end` go to `_change`; `last_timestamp` is that of the last entry."""
 
     def __init__(self) -> None:
         self.refusing = False
@@ -77,12 +77,12 @@ class Table:
         self.memory: Memory | None = None
         self.index: dict[str, Slot] = {}  # None when the store is closed
         self._mapped: Memory | None = None
-        self._reading = threading.RLock()  # a callback of the collector may enter it again in the same thread
+        self._reading = threading.RLock()  # a callback of the garbage collector may enter it again in the same thread
 
     # --- what a subclass has ----------------------------------------------------------------------------------------
 
     def _change(self, key: str, tail: bytes, value: Any) -> int | None:
-        """Write a change that something prevents from being stored; a `value` of None removes the key."""
+        """Write a change that cannot be stored directly; a `value` of None removes the key."""
         raise NotImplementedError
 
     def _commit(self) -> None:
@@ -102,7 +102,7 @@ class Table:
         return write_change(self, key, value)  # type: ignore[return-value]  # there is a time: it removes nothing
 
     def remove(self, key: str) -> int | None:
-        """Remove a key; the time of this change, None when there is no such key, and so no change."""
+        """Remove a key; the time of this change, None if there is no such key."""
         return write_change(self, key, None) if key in self else None
 
     def get(self, key: str, default: Any = None) -> Any:
@@ -113,7 +113,7 @@ class Table:
         return self._read(slot) if slot.value is None else slot.value
 
     def get_with_timestamp(self, key: str) -> tuple[Any, int] | None:
-        """The value of a key and when it was written; None when there is no such key."""
+        """The value of a key and when it was written; None if there is no such key."""
         slot = find_slot(self, key)
         return None if slot is None else (self._read(slot), slot.t)
 
@@ -126,7 +126,7 @@ class Table:
         return len(self.index)
 
     def _read(self, slot: Slot) -> Any:
-        """The value of a slot, whose place is one in the buffer that is there now."""
+        """The value of a slot in the current buffer."""
         if slot.value is None:
             value = read_value(self, slot)
             if slot.value is None:
@@ -134,8 +134,8 @@ class Table:
         return slot.value
 
     def pairs(self) -> list[tuple[str, Any]]:
-        """All keys and values, as they are now. It starts again when the buffer is exchanged meanwhile: a
-        slot that has left the index does not move then.
+        """All keys and values, as they are now. It starts again if the buffer is exchanged meanwhile: slots that have
+        left the index are not moved.
         """
         with self._reading:
             while True:
@@ -153,21 +153,21 @@ class Table:
     # --- what `_change` uses ------------------------------------------------------------------------------------------
 
     def now(self) -> int:
-        """The time for an entry that is written now: that of the last one when the clock has gone back."""
+        """The time for an entry that is written now: that of the last one if the clock went back."""
         return max(time.time_ns() if self.clock is None else self.clock(), self.last_timestamp)
 
     def advance(self, timestamp: int) -> None:
-        """Let no entry from now on have an earlier time."""
+        """Let no later entry have an earlier time."""
         self.last_timestamp = max(self.last_timestamp, timestamp)
 
     def entry(self, tail: bytes) -> tuple[int, bytes, bool]:
-        """The next entry, which nothing is stored of yet: its time, its bytes, and whether a sector of it is zeros."""
+        """The next entry, before it is stored: its time, its bytes, and whether a sector of it is zeros."""
         t = self.now()
         entry = b"".join((_TIMESTAMP, encode(t), tail))
         return t, entry, len(entry) >= SECTOR_BYTES and has_zero_sector(entry, 0, len(entry), self.position)
 
     def accept(self, key: str, value: Any, t: int, end: int, tail_bytes: int) -> None:
-        """The entry that was stored counts: the next one comes after it. `tail_bytes` is the size of its tail."""
+        """Register the stored entry: the next one follows it. `tail_bytes` is the size of its tail."""
         start = self.position
         self.position = end
         self.last_timestamp = t
@@ -188,7 +188,7 @@ class Table:
     # --- the buffer -------------------------------------------------------------------------------------------------
 
     def attach(self, memory: Memory, position: int, moves: Moves | None = None) -> None:
-        """Use another buffer from now on, to which the entries have moved, or that has the same bytes."""
+        """Use another buffer from now on, which has the moved entries or the same bytes."""
         mapped = view_of(memory)
         slots: list[Slot] = []
         at = 0
@@ -216,11 +216,10 @@ class Table:
             self.index = None  # type: ignore[assignment]
 
     def scan(self, start: int, end: int, trusted: int) -> tuple[int, int, bool]:
-        """Take over the entries of the buffer from `start` to `end`: where that ended, and how many they were.
+        """Load the entries of the buffer from `start` to `end`; returns where that ended, and their number.
 
-        And whether their times rise, from the first one on that is later than `last_timestamp` was.
-
-        It ends early at what is no entry, and at an entry from `trusted` on that has a whole sector of zeros.
+        Also returns whether their times rise, from the first one that is later than `last_timestamp` was. It ends early
+        at bytes that are not an entry, and from `trusted` on at an entry with a whole sector of zeros.
         """
         mapped = self._mapped
         if mapped is None or self.index is None or start < 0:
@@ -252,9 +251,9 @@ class Table:
         return start, count, is_rising
 
     def compact(self, start: int, put: Callable[[int, bytes], None]) -> Moves:
-        """Put the entries of all keys elsewhere, from a position on, the oldest first; `attach` makes it count.
+        """Copy the entries of all keys to another buffer from a position on, the oldest first; `attach` then uses it.
 
-        `put` is given a position and what goes there, many entries at a time.
+        `put` is called with a position and the bytes for it, many entries at a time.
         """
         slots = list((self.index or {}).values())
         end = copy_entries(self._mapped, slots, start, PIECE_BYTES, put)
@@ -264,7 +263,7 @@ class Table:
 if not cython.compiled:
 
     class Slot:
-        """What is known of a key: its value, None for one that was not decoded yet, and where its entry is."""
+        """A key's value, None if it was not decoded yet, and the place of its entry."""
 
         __slots__ = ("end", "start", "t", "value", "value_end", "value_start")
 
@@ -273,11 +272,11 @@ if not cython.compiled:
             self.t = self.start = self.end = self.value_start = self.value_end = 0
 
     def view_of(memory: Memory) -> Memory:
-        """What `_mapped` is: compiled, a view of the memory that lets C read and write it."""
+        """The value of `_mapped`: compiled, a view of the memory that C can read and write."""
         return memory
 
     def write_change(table: Table, key: str, value: Any) -> int | None:
-        """Write a change; its time. A value of None removes the key: None where that is gone."""
+        """Write a change, and return its time. A value of None removes the key; then None if it does not exist."""
         check_key(key)
         encoded = encode(value)
         tail = b"".join((_KEY, encode(key), _VALUE, encoded, _END))
@@ -293,7 +292,7 @@ if not cython.compiled:
         return decode_prefix(data, 0, len(data), last_key_wins=True, allow_nan=True)[0]
 
     def read_entry(table: Table, mapped: Memory, start: int, end: int, slot: Slot) -> str | None:
-        """Let a slot have the entry that begins somewhere; its key, None where there is no entry."""
+        """Set a slot to the entry at a position; returns its key, None if there is no entry."""
         try:
             found = codec.decode_entry(mapped, start, end)
         except Malformed:
@@ -323,7 +322,7 @@ if not cython.compiled:
         return table.index.get(key)
 
     def keep_slot(table: Table, key: str, before: Slot | None, slot: Slot) -> Slot:
-        """Let a key have a slot; the one to use for the next key."""
+        """Set the slot of a key; returns the slot to use for the next key."""
         table.index[key] = slot
         return Slot.__new__(Slot)
 
@@ -334,7 +333,7 @@ if not cython.compiled:
     def copy_entries(
         mapped: Memory | None, slots: list[Slot], at: int, piece_bytes: int, put: Callable[[int, bytes], None]
     ) -> int:
-        """Put the entries of slots elsewhere, a good many at a time, and sort the slots by age; where they end."""
+        """Copy the entries of slots to another buffer in large pieces, and sort the slots by age; returns the end."""
         slots.sort(key=attrgetter("start"))
         piece = bytearray()
         for slot in slots:

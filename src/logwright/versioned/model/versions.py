@@ -11,6 +11,10 @@ itself may also be a change to the same value at the same time. The head decides
 and only if one of its records is earlier than the journal. Until that is known such a record is undecided, and the last
 change of its key is the one before it; `rows` returns both, as if it were a change. No other record waits.
 
+If all records of the head are there (`is_complete`), a key without one was deleted, and the record of that is missing.
+It is deleted at the time of the journal, at the position 0. The end of the head decides; until then `rows` returns the
+deletion as well.
+
 `_versions.pyx` is the same compiled. Memory goes with the last changes, not with the history.
 """
 
@@ -25,15 +29,15 @@ from ...errors import WrongUse
 from ..bytes.layout import MAX_TIMESTAMP
 
 NO_SEQUENCE: Final = -1
-"""The sequence of a journal of which it is not known when it became the active one."""
+"""The sequence of a journal whose start as the active one is unknown."""
 NOT_BEGUN: Final = -2
 """The sequence before the first record."""
 OVER: Final = 0
 UNDECIDED: Final = 1
 COPIED: Final = 2
-"""What is known of the head of the current journal: it is over, or nothing yet, or its copies are among the records."""
+"""The head of the current journal: over, undecided, or known to have its copies among the records."""
 ROW_BYTES: Final = 64
-"""What a row counts for besides its key and value, where the size of rows is limited."""
+"""The size of a row without its key and value, where the size of rows is limited."""
 MOST_BYTES: Final = 2**31 - 1
 
 
@@ -44,7 +48,8 @@ class Changes:
     Keys and values are between `ends[n]` and `ends[n + 1]` (i32) of their bytes. `times` and `next_times` are u64,
     `sequences`, `positions` and `numbers` i64, the others u8. The columns from `numbers` on are for changes that are
     returned: the number among the changes of the key, the time of the next change, whether there is none, and whether
-    the last record of the key is in the current journal.
+    the last record of the key is in the current journal. `follows` is for changes that are taken: whether no record is
+    missing between a record and the preceding one of its journal, or the beginning of the journal.
     """
 
     count: int
@@ -60,6 +65,7 @@ class Changes:
     next_times: Buffer = b""
     is_last: Buffer = b""
     is_here: Buffer = b""
+    follows: Buffer = b""
 
 
 @dataclass(slots=True)
@@ -77,14 +83,16 @@ class _Version:
 
 
 class Versions:
-    """The last change of each key. Changes later than `until` are left out; with `closes` off none are returned.
+    """The last change of each key. Changes later than `until` are ignored; without `closes` no superseded changes are
+    returned.
 
-    `sequence` and `head` are what is known of the current journal.
+    `sequence`, `head` and `is_complete` describe the current journal.
     """
 
     def __init__(self, until: int | None = None, *, closes: bool = True) -> None:
         self.sequence = NOT_BEGUN
         self.head = OVER
+        self.is_complete = False
         self._until = MAX_TIMESTAMP if until is None else until
         self._closes = closes
         self._journal = 1
@@ -95,32 +103,36 @@ class Versions:
         return len(self._versions)
 
     def add(self, changes: Changes, start: int, most_bytes: int) -> tuple[int, Changes]:
-        """Take the changes from a row on. The row to continue at, and the changes that were superseded.
+        """Add the changes from a row on; returns the row to continue at, and the superseded changes.
 
-        It ends early if these would have more than `most_bytes`, and are not just one.
+        It stops early if these would exceed `most_bytes`, but not before the first one.
         """
         rows, out = _Rows(changes, start), _Out(most_bytes)
+        rows.follows = _numbers("B", changes.follows, changes.count, "follows")
         row = start
         while row < changes.count and self._take(rows, row, out):
             row += 1
         return row, out.changes()
 
     def _take(self, rows: _Rows, row: int, out: _Out) -> bool:
-        """Take one record; False if the rows that it returns do not fit."""
+        """Add one record; False if the superseded rows do not fit."""
         t, sequence, deleted = rows.times[row], rows.sequences[row], bool(rows.deleted[row])
         if sequence != self.sequence:
-            if not self._settle(out):
+            if not self._end_head(out):
                 return False
             self.sequence = sequence
             self._journal += 1
             self.head = UNDECIDED if sequence >= 0 else OVER
+            self.is_complete = True
+        self.is_complete &= bool(rows.follows[row])
         key = rows.key(row)
         last = self._versions.get(key)
         if self.head != OVER:
             if deleted or t > sequence or (last is not None and last.journal == self._journal):
-                if not self._settle(out):
+                if not self._end_head(out):
                     return False
                 self.head = OVER
+                last = self._versions.get(key)
             elif t < sequence and self.head == UNDECIDED:
                 self._forget()
                 self.head = COPIED
@@ -139,8 +151,8 @@ class Versions:
         self._versions[key] = _Version(value, deleted, t, sequence, rows.positions[row], number, self._journal)
         return True
 
-    def _settle(self, out: _Out) -> bool:
-        """The undecided records are changes."""
+    def _end_head(self, out: _Out) -> bool:
+        """The undecided records are changes, and the keys that are missing are deleted."""
         while self._undecided:
             last = self._versions[self._undecided[-1]]
             if self._closes and not out.put(self._undecided[-1], last, next_time=last.t):
@@ -149,7 +161,20 @@ class Versions:
             assert last.undecided is not None
             last.sequence, last.position, last.undecided = self.sequence, last.undecided, None
             last.number += 1
+        for key, last in self._versions.items() if self.head != OVER else ():
+            if self._is_gone(last):
+                if self._closes and not out.put(key, last, next_time=self.sequence):
+                    return False
+                self._versions[key] = self._deletion(last)
         return True
+
+    def _is_gone(self, last: _Version) -> bool:
+        """Whether a key is not among the records of the head, though it should be."""
+        is_known = self.head != OVER and self.is_complete and self.sequence <= self._until
+        return is_known and last.journal != self._journal and not last.deleted
+
+    def _deletion(self, last: _Version) -> _Version:
+        return _Version(b"", True, self.sequence, self.sequence, 0, last.number + 1, self._journal)
 
     def _forget(self) -> None:
         """The undecided records are copies."""
@@ -160,7 +185,7 @@ class Versions:
     def rows(self, start: int, most_bytes: int) -> tuple[int, Changes]:
         """The last changes of the keys from a number on, and the number to continue at.
 
-        An undecided record comes after the change that it may be a copy of.
+        An undecided record comes after the change that it may be a copy of, a deletion after the change of its key.
         """
         out = _Out(most_bytes)
         keys = list(self._versions)
@@ -168,20 +193,21 @@ class Versions:
             key = keys[number]
             last = self._versions[key]
             is_here = last.journal == self._journal
-            if last.undecided is None:
-                if not out.put(key, last, is_here=is_here):
-                    return number, out.changes()
-                continue
-            if not out.put(key, last, next_time=last.t, is_here=is_here):
+            following: _Version | None = None
+            if last.undecided is not None:
+                place = self.sequence, last.undecided
+                following = _Version(last.value, False, last.t, *place, last.number + 1, last.journal)
+            elif self._is_gone(last):
+                following = self._deletion(last)
+            next_time = None if following is None else following.t
+            if not out.put(key, last, next_time=next_time, is_here=is_here):
                 return number, out.changes()
-            following = _Version(
-                last.value, False, last.t, self.sequence, last.undecided, last.number + 1, last.journal
-            )
-            out.put(key, following, is_here=is_here, is_forced=True)
+            if following is not None:
+                out.put(key, following, is_here=is_here, is_forced=True)
         return len(keys), out.changes()
 
     def load(self, changes: Changes) -> None:
-        """Take rows that `rows` has returned. When all have been loaded, set `sequence` and `head`."""
+        """Load rows that `rows` has returned. After the last call, set `sequence`, `head` and `is_complete`."""
         rows = _Rows(changes)
         numbers = column_items("q", changes.numbers, changes.count, "numbers")
         is_here = column_items("B", changes.is_here, changes.count, "is_here")
@@ -190,6 +216,8 @@ class Versions:
         for row in range(changes.count):
             key = rows.key(row)
             last = self._versions.get(key)
+            if last is not None and rows.deleted[row]:
+                continue  # the end of the head decides
             if last is not None:
                 last.undecided = rows.positions[row]
                 self._undecided.append(key)
@@ -218,6 +246,7 @@ class _Rows:
         self.times = _numbers("Q", changes.times, count, "times")
         self.sequences = _numbers("q", changes.sequences, count, "sequences")
         self.positions = _numbers("q", changes.positions, count, "positions")
+        self.follows = array("B")
 
     def key(self, row: int) -> bytes:
         return column_part(self._keys, self._key_ends, row)

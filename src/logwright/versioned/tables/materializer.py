@@ -24,13 +24,16 @@ before the first journal that was read is unknown.
 
 Changes have the order of the journals; on equal times the later record wins. Copies that compaction left among the
 records count once (`model/versions.py`): as a copy stands for a change that the tables have, its place is that of this
-change. Times of more than 63 bits are null, and later than all others.
+change. If the record of a deletion is lost, the journal that begins without the key shows it: the key is deleted when
+that begins, at the position 0. Times of more than 63 bits are null, and later than all others.
 """
 
 from __future__ import annotations
 
 import json
+from array import array
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -40,16 +43,21 @@ from ...core.arrow.columns import (
     binary_array,
     bitmap,
     bytes_of,
+    constant,
     ends_and_bytes,
     filled,
     fixed_array,
     fixed_memory,
+    numbered,
     signed,
 )
 from ...core.bytes.compiled import COMPILED
 from ...core.read.columns import BATCH_BYTES
-from ...core.read.materializer import Continued, Materializer, Materials, Rows
+from ...core.read.materializer import Continued, Materializer, Materials, PartRows, Rows
 from ...errors import WrongUse
+from ..bytes.codec import encode_metadata
+from ..bytes.layout import HEADER_BYTES
+from ..bytes.records import Metadata
 from ..model.versions import NO_SEQUENCE, Changes
 from .spark_columns import COLUMNS
 
@@ -136,8 +144,46 @@ class ChangeMaterials(Materials):
     def materializer(self, continued: Continued) -> ChangeMaterializer:
         return ChangeMaterializer(continued)
 
+    @property
+    def is_joining(self) -> bool:
+        return True
+
+    def joined(
+        self, batch: pa.RecordBatch, counts: Sequence[int], now_ns: int, moment_ns: int | None
+    ) -> Iterator[PartRows]:
+        yield PartRows("kv_changes", _records(batch), numbered(counts))
+        changes, befores = _changes(batch), batch.column("before")
+        history, state = _Joined(), _Joined()
+        start = 0
+        for part, count in enumerate(counts):
+            versions = Versions()
+            own = _some(changes, start, count)
+            own.follows, _ = _follows(batch.slice(start, count), *_NO_END)
+            for closed in _closed(versions, own):
+                history.add(part, closed)
+            for rows in _rows(versions):
+                history.add(part, rows)
+                if moment_ns is None:
+                    state.add(part, rows)
+            if moment_ns is not None and _has_begun(pc.min(befores.slice(start, count)).as_py(), moment_ns):
+                at_moment = Versions(max(0, moment_ns), closes=False)
+                list(_closed(at_moment, own))
+                for rows in _rows(at_moment):
+                    state.add(part, rows)
+            start += count
+        names = batch.column("store").take(pa.array([0, *accumulate(counts)][:-1], pa.int64()))
+        for table, joined, make in (("kv_history", history, _history), ("kv_state", state, _state)):
+            if joined.count:
+                parts, rows = joined.parts(), joined.changes()
+                exist = None if table == "kv_history" else _exist(rows)
+                found = make(names.take(parts), rows)
+                yield PartRows(table, found, parts if exist is None else parts.filter(exist))
+
 
 MATERIALS: Final = ChangeMaterials()
+
+_NO_END: Final = (NO_SEQUENCE, 0)
+"""The end of the record before the first one."""
 
 
 class ChangeMaterializer(Materializer):
@@ -146,9 +192,12 @@ class ChangeMaterializer(Materializer):
     def __init__(self, continued: Continued) -> None:
         moment = continued.moment_ns
         self._moment = moment
+        self._has_records = continued.has_records
         self._store: str | None = None
         self._begins: int | None = None
         """The earliest time since which a journal was the active one."""
+        self._end = _NO_END
+        """The journal of the last record, and where that record ends."""
         self._last = Versions()
         self._at_moment = None if moment is None else Versions(max(0, moment), closes=False)
         self._all = [self._last] if self._at_moment is None else [self._last, self._at_moment]
@@ -162,33 +211,36 @@ class ChangeMaterializer(Materializer):
         begins = pc.min(batch.column("before")).as_py()
         if begins is not None:
             self._begins = begins if self._begins is None else min(self._begins, begins)
-        yield Rows("kv_changes", _records(batch))
+        if self._has_records:
+            yield Rows("kv_changes", _records(batch))
+        follows, self._end = _follows(batch, *self._end)
         changes = _changes(batch)
+        changes.follows = follows
         for versions in self._all:
-            row = 0
-            while row < changes.count:
-                row, closed = versions.add(changes, row, BATCH_BYTES)
-                if closed.count:
-                    yield Rows("kv_history", _history(self._store, closed))
+            for closed in _closed(versions, changes):
+                yield Rows("kv_history", _history(self._stores(closed), closed))
+
+    def _stores(self, rows: Changes) -> pa.Array:
+        return constant(self._store, rows.count)
 
     def live(self, now_ns: int) -> Iterator[Rows]:
         for rows in _rows(self._last):
-            yield Rows("kv_history", _history(self._store, rows))
+            yield Rows("kv_history", _history(self._stores(rows), rows))
             if self._at_moment is None:
                 yield from self._state(rows)
-        if self._at_moment is not None and self._begins is not None and self._begins <= (self._moment or 0):
+        if self._at_moment is not None and _has_begun(self._begins, self._moment or 0):
             for rows in _rows(self._at_moment):
                 yield from self._state(rows)
 
     def _state(self, rows: Changes) -> Iterator[Rows]:
-        found = _state(self._store, rows)
+        found = _state(self._stores(rows), rows)
         if found.num_rows:
             yield Rows("kv_state", found)
 
     def save(self, sink: pa.NativeFile) -> None:
-        state = {"store": self._store, "moment": self._moment, "begins": self._begins}
+        state = {"store": self._store, "moment": self._moment, "begins": self._begins, "end": self._end}
         for versions in self._all:
-            state |= {"sequence": versions.sequence, "head": versions.head}
+            state |= {"sequence": versions.sequence, "head": versions.head, "is_complete": versions.is_complete}
             schema = _SAVED.with_metadata({_STATE: json.dumps(state)})
             with pa.ipc.new_stream(sink, schema) as stream:
                 for rows in _rows(versions):
@@ -206,18 +258,21 @@ class ChangeMaterializer(Materializer):
                 for batch in stream:
                     versions.load(_loaded(batch))
             self._store, self._begins = state["store"], state["begins"]
+            self._end = tuple(state.get("end", self._end))
             versions.sequence, versions.head = state["sequence"], state["head"]
+            versions.is_complete = state.get("is_complete", False)
 
 
 # --- records ----------------------------------------------------------------------------------------------------------
 
 
 def _records(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows of kv_changes."""
-    schema = _SCHEMAS["kv_changes"]
+    """The rows of kv_changes. Names are dictionaries."""
+    names = _SCHEMAS["kv_changes"].names
     made = {"t_exact": _exact(batch.column("t")), "o": _values(batch)}
-    arrays = [made[name] if name in made else COLUMNS.column(batch, name) for name in schema.names]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    made |= {name: batch.column(name) for name in ("store", "file")}
+    arrays = [made[name] if name in made else COLUMNS.column(batch, name) for name in names]
+    return pa.RecordBatch.from_arrays(arrays, names=names)
 
 
 def _exact(times: pa.Array) -> pa.Array:
@@ -249,6 +304,32 @@ def _changes(batch: pa.RecordBatch) -> Changes:
     )
 
 
+def _follows(batch: pa.RecordBatch, sequence: int, end: int) -> tuple[memoryview, tuple[int, int]]:
+    """For each record, whether it follows the preceding record of its journal, or the beginning of the journal, without
+    a gap. Also the journal and the end of the last record.
+
+    `sequence` is the journal of the record before this batch, and `end` is where that record ended.
+    """
+    sequences = filled(batch.column("before"), NO_SEQUENCE)
+    positions = batch.column("position").cast(pa.int64())
+    ends = pc.add(positions, batch.column("size"))
+    is_first = pc.not_equal(sequences, _shifted(sequences, sequence))
+    firsts = [_first_position(time) for time in sequences.filter(is_first).to_pylist()]
+    wanted = pc.replace_with_mask(_shifted(ends, end), is_first, pa.array(firsts, pa.int64()))
+    follows = fixed_memory(pc.equal(positions, wanted).cast(pa.uint8()), 1)
+    return follows, (sequences[-1].as_py(), ends[-1].as_py())
+
+
+def _shifted(array: pa.Array, first: int) -> pa.Array:
+    """The items of an array, each one place later."""
+    return pa.concat_arrays([pa.array([first], pa.int64()), array[:-1]])
+
+
+def _first_position(sequence: int) -> int:
+    """Where the first entry of a journal is that became the active one at a time."""
+    return HEADER_BYTES + len(encode_metadata(Metadata(max(0, sequence))))
+
+
 # --- versions ---------------------------------------------------------------------------------------------------------
 
 
@@ -260,14 +341,84 @@ def _rows(versions: Versions) -> Iterator[Changes]:
         yield rows
 
 
-def _history(store: str | None, rows: Changes) -> pa.RecordBatch:
+def _closed(versions: Versions, changes: Changes) -> Iterator[Changes]:
+    """Add changes; those that they supersede, in pieces."""
+    row = 0
+    while row < changes.count:
+        row, closed = versions.add(changes, row, BATCH_BYTES)
+        if closed.count:
+            yield closed
+
+
+def _has_begun(begins: int | None, moment: int) -> bool:
+    """Whether a store existed at a moment, by the earliest time since which a journal was the active one."""
+    return begins is not None and begins <= moment
+
+
+def _some(changes: Changes, start: int, count: int) -> Changes:
+    """Some rows of changes that have the columns of records."""
+
+    def part(column: Any, width: int, more: int = 0) -> memoryview:
+        return memoryview(column)[width * start : width * (start + count + more)]
+
+    return Changes(
+        count,
+        part(changes.key_ends, 4, 1),
+        changes.keys,
+        part(changes.value_ends, 4, 1),
+        changes.values,
+        part(changes.deleted, 1),
+        *(part(column, 8) for column in (changes.times, changes.sequences, changes.positions)),
+    )
+
+
+class _Joined:
+    """Changes of several stores, as the columns of one."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._counts: list[int] = []
+        self._rows: list[Changes] = []
+
+    def add(self, part: int, rows: Changes) -> None:
+        """Add changes of the store of this number, which is not less than those before."""
+        self._counts += [0] * (part + 1 - len(self._counts))
+        self._counts[part] += rows.count
+        self._rows.append(rows)
+        self.count += rows.count
+
+    def parts(self) -> pa.Array:
+        """The number of the store of each row."""
+        return numbered(self._counts)
+
+    def changes(self) -> Changes:
+        (key_ends, keys), (value_ends, values) = (
+            _joined_texts([(rows.key_ends, rows.keys, rows.count) for rows in self._rows]),
+            _joined_texts([(rows.value_ends, rows.values, rows.count) for rows in self._rows]),
+        )
+        names = ("deleted", "times", "sequences", "positions", "numbers", "next_times", "is_last")
+        columns = [b"".join(memoryview(getattr(rows, name)) for rows in self._rows) for name in names]
+        return Changes(self.count, key_ends, keys, value_ends, values, *columns)
+
+
+def _joined_texts(columns: Sequence[tuple[Any, Any, int]]) -> tuple[bytes, bytes]:
+    """The ends and bytes of columns of texts, one after the other."""
+    ends = array("i", [0])
+    for column, _, count in columns:
+        before = ends[-1]
+        with memoryview(column).cast("B") as view, view[4 : 4 * (count + 1)].cast("i") as own:
+            ends.extend([before + end for end in own])
+    return ends.tobytes(), b"".join(memoryview(data) for _, data, _ in columns)
+
+
+def _history(stores: pa.Array, rows: Changes) -> pa.RecordBatch:
     """The rows of kv_history."""
     count = rows.count
     there = _is_zero(rows.deleted, count)
     valid_from = signed(fixed_array(pa.uint64(), rows.times, count))
     valid_to = signed(fixed_array(pa.uint64(), rows.next_times, count, bitmap(_is_zero(rows.is_last, count))))
     arrays = [
-        pa.repeat(pa.scalar(store, pa.string()), count),
+        stores,
         _texts(rows.key_ends, rows.keys, count),
         fixed_array(pa.int64(), rows.numbers, count),
         _texts(rows.value_ends, rows.values, count, bitmap(there)),
@@ -279,15 +430,15 @@ def _history(store: str | None, rows: Changes) -> pa.RecordBatch:
         _sequences(rows),
         fixed_array(pa.int64(), rows.positions, count),
     ]
-    return pa.RecordBatch.from_arrays(arrays, schema=_SCHEMAS["kv_history"])
+    return pa.RecordBatch.from_arrays(arrays, names=_SCHEMAS["kv_history"].names)
 
 
-def _state(store: str | None, rows: Changes) -> pa.RecordBatch:
+def _state(stores: pa.Array, rows: Changes) -> pa.RecordBatch:
     """The rows of kv_state: the last changes that are no deletions."""
     count = rows.count
     times = signed(fixed_array(pa.uint64(), rows.times, count))
     arrays = [
-        pa.repeat(pa.scalar(store, pa.string()), count),
+        stores,
         _texts(rows.key_ends, rows.keys, count),
         _texts(rows.value_ends, rows.values, count),
         _timestamps(times),
@@ -295,9 +446,14 @@ def _state(store: str | None, rows: Changes) -> pa.RecordBatch:
         _sequences(rows),
         fixed_array(pa.int64(), rows.positions, count),
     ]
-    found = pa.RecordBatch.from_arrays(arrays, schema=_SCHEMAS["kv_state"])
-    exist = pc.and_not(_is_zero(rows.deleted, count), _is_zero(rows.is_last, count))
+    found = pa.RecordBatch.from_arrays(arrays, names=_SCHEMAS["kv_state"].names)
+    exist = _exist(rows)
     return found if pc.all(exist).as_py() else found.filter(exist)
+
+
+def _exist(rows: Changes) -> pa.Array:
+    """Which rows are those of keys that exist."""
+    return pc.and_not(_is_zero(rows.deleted, rows.count), _is_zero(rows.is_last, rows.count))
 
 
 def _is_zero(flags: Any, count: int) -> pa.Array:

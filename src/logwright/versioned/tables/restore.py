@@ -50,7 +50,7 @@ from ..model.rotation import head_bytes
 _WRITE_BYTES: Final = 1 << 20
 _MAX_NAME_BYTES: Final = 255
 _NOT_KNOWN: Final = (-1, 0)
-"""What `sequence` is where it does not say since when a journal was the active one."""
+"""The `sequence` of a journal whose start as the active one is unknown."""
 
 
 def part_of(file: str) -> str:
@@ -77,7 +77,7 @@ class Change(NamedTuple):
 
 @dataclass(slots=True)
 class _Journal:
-    """A journal that is being written. `end` is how far the one goes that tables were made of."""
+    """A journal that is being written. `end` is the end of the original journal."""
 
     sequence: int
     file: File
@@ -176,7 +176,7 @@ class FileWriter:
         if journal.initialized is None:
             journal.look_for_beginning(change)
         journal.append(change.entry)
-        self._live.pop(change.key, None)  # so that what was written last comes last
+        self._live.pop(change.key, None)  # so that the last one written comes last
         if not change.deleted:
             self._live[change.key] = change
 
@@ -218,7 +218,7 @@ class FileWriter:
         return end if end - last <= MOST_TAKEN_NS or not journal.records or not is_free else last
 
     def _begin(self, sequence: int, initialized: int | None) -> _Journal:
-        """A new journal, with the copies of what there is."""
+        """A new journal, with copies of the current state."""
         file = self._disk.open(self._directory / temporary_name(self._store), "create")
         self._journal = journal = _Journal(sequence, file, None, head_bytes(max(0, sequence)))
         if initialized is not None:
@@ -254,7 +254,7 @@ class FileWriter:
                 journal.records,
                 self._disk.file_size(self._directory / name),
                 gaps=tuple((first + start, first + end) for start, end in journal.gaps),
-                problems=_told(name, journal.odd),
+                problems=_reported(name, journal.odd),
             )
         )
         self._journal = None
@@ -270,7 +270,7 @@ class FileWriter:
     def finish(self) -> list[Written]:
         """The files, on the disk."""
         ends = self._ends
-        if self._journal is None:  # of archives before the first change nothing is known
+        if self._journal is None:  # archives before the first change are unknown
             ends = ends[-1:]
             last = ends[0] if ends else None
             self._begin(last or 0, last)
@@ -292,7 +292,7 @@ class FileWriter:
                 self._journal.file.close()
 
 
-def _told(file: str, odd: Sequence[int]) -> tuple[str, ...]:
+def _reported(file: str, odd: Sequence[int]) -> tuple[str, ...]:
     """What is reported of entries whose size has changed."""
     if not odd:
         return ()

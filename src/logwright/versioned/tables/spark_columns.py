@@ -24,7 +24,6 @@ import pyarrow.compute as pc
 
 from ...core.arrow.columns import bytes_of, column_of, left_out, numbers_of, signed, times_of
 from ...core.arrow.spark_columns import OwnColumns, details, named_detail, number_detail, sizes
-from ...core.read.columns import BATCH_BYTES
 from ...errors import WrongUse
 from ..bytes import kernel
 from ..bytes.records import check_timestamp
@@ -53,13 +52,15 @@ _SOURCES: Final = {
 }
 """From which of the format's own columns a column is made, where those have other names."""
 _WRITTEN: Final = ("store", "t", "timestamp", "k", "o", "deleted")
-"""What becomes a change of a store, by a sink."""
+"""The columns that a sink writes as a change of a store."""
 _OWN: Final = ("store", "t", "k", "o", "deleted", "file", "position", "size", "before")
 
 
 class ChangeColumns(OwnColumns):
     """The columns of the changes of stores."""
 
+    make_schema = columns.schema
+    make_collector = columns.Collector
     typed = TYPED
     key = "k"
     contents = ("k", "o")
@@ -67,14 +68,6 @@ class ChangeColumns(OwnColumns):
     json_fields: ClassVar = {"t": pa.uint64(), "k": pa.string(), "o": pa.json_(), "store": pa.string()}
     own = _OWN
     made_from = _SOURCES
-
-    def schema(self, names: Sequence[str] | None = None, *, sharded: bool = False) -> pa.Schema:
-        return columns.schema(names, sharded=sharded)
-
-    def collector(
-        self, names: Sequence[str] | None = None, *, sharded: bool = False, batch_bytes: int = BATCH_BYTES
-    ) -> columns.Collector:
-        return columns.Collector(names, sharded=sharded, batch_bytes=batch_bytes)
 
     def column(self, batch: pa.RecordBatch, name: str) -> pa.Array | None:
         """One column for Spark out of a batch of `columns.py`; None for what a store's journal does not have."""
@@ -121,8 +114,7 @@ class ChangeColumns(OwnColumns):
 
         return rows
 
-    def as_messages(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        return columns.as_messages(batch)
+    as_messages = staticmethod(columns.as_messages)
 
     def left_out(self, messages: pa.RecordBatch) -> dict[str, int]:
         return left_out(messages, "type", "expiry")

@@ -94,12 +94,12 @@ class StoresTarget(Target):
         check_store(part)
 
     def needed_bytes(self, files_of: FilesOf) -> int:
-        """Only what has to be put together is copied."""
+        """Only files that must be joined are copied."""
         return bytes_to_put_together(files_of)
 
     @contextlib.contextmanager
     def open_parts(self, disk: Disk, root: Path, run: str, files_of: FilesOf) -> Iterator[OpenedParts]:
-        """The stores, locked, none of which is there, and for each of them one journal that is to be renamed."""
+        """The new stores, locked, and for each of them one journal that will be renamed."""
         make_directories(disk, root / HOME_DIRECTORY)
         with contextlib.ExitStack() as stack:
             for store in files_of:
@@ -125,9 +125,9 @@ class StoresTarget(Target):
                     give_name(disk, root, staged, paths[0])
 
     def refuse_live_writers(self, root: Path, *, disk: Disk) -> None:
-        """Raise what publishing the target's own store would raise now: better before the work than after it.
+        """Raise early what publishing the target's own store would raise now.
 
-        Only its rows say which other stores a batch is for.
+        Other stores of a batch are known only from its rows.
         """
         store = self.store
         if store is None or not disk.is_directory(root):
@@ -251,7 +251,7 @@ class Stage(StageFiles[_StageFile]):
             self._write()
 
     def _write(self) -> None:
-        """Write what is kept of all stores."""
+        """Write the collected rows of all stores."""
         for _, file in self._open.values():
             file.write_kept()
         self._kept_bytes = 0

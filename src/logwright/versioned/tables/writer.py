@@ -48,7 +48,7 @@ class StoresWriter(Closing):
         self._sync = sync
         self._most_open = most_open
         self._most_gathered_bytes = gathered_bytes
-        self._stores: dict[str, VersionedKVStore] = {}  # that which was used last comes last
+        self._stores: dict[str, VersionedKVStore] = {}  # the one used last comes last
         self._names: set[str] = set()
         self._gathered: dict[str, list[Any]] = {}
         self._gathered_bytes = 0
@@ -83,7 +83,7 @@ class StoresWriter(Closing):
                     store.append_packed(data, starts)
 
     def _store(self, name: str) -> VersionedKVStore:
-        """A store, created when there is none: it is initialized when its first change is made."""
+        """A store, created if there is none, and initialized by its first change."""
         found = self._stores.pop(name, None)
         if found is None:
             if len(self._stores) >= self._most_open:
@@ -96,7 +96,7 @@ class StoresWriter(Closing):
         return self._now
 
     def close(self) -> None:
-        """Make the changes that have gathered, and close all stores. A second call does nothing."""
+        """Write the collected changes, and close all stores. A second call does nothing."""
         with contextlib.ExitStack() as stack:
             stack.callback(self._close_stores)
             self._write()

@@ -492,7 +492,7 @@ cdef int64_t c_measure(
     return rows
 
 
-cdef class _Gatherer(ColumnBuilder):
+cdef class _BatchBuilder(ColumnBuilder):
     cdef Room _room
 
     def __init__(self, int want, Py_ssize_t rows, Py_ssize_t image_bytes, Py_ssize_t end_bytes):
@@ -545,5 +545,5 @@ def columns(
         raise not_walked(at)
     if not want & END_DATA:
         end_bytes = 0
-    cdef _Gatherer gatherer = _Gatherer(want, rows, image_bytes, end_bytes)
-    return gatherer.gather(view, start, stop, count, base, number)
+    cdef _BatchBuilder builder = _BatchBuilder(want, rows, image_bytes, end_bytes)
+    return builder.gather(view, start, stop, count, base, number)

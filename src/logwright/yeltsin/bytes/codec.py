@@ -47,8 +47,9 @@ from .layout import (
 from .records import Allocate, Modify, Operation, Remove, Transaction
 
 CLEAN, INCOMPLETE, MALFORMED, ASTRAY, JUMP = range(5)
-"""How a walk ends: at the end of its bytes, inside a transaction, at bytes that are none, at a transaction that names
-another one as its previous, or after one that is the last, or whose `next` is not where it ends."""
+"""How a walk ends: at the end of its bytes, inside a transaction, at bytes that are not a transaction, at one with
+another `previous` than expected, or after one that is the last or whose `next` is not where it ends.
+"""
 ENDS: Final = (ROLLBACK, COMPLETION)
 
 
@@ -61,7 +62,7 @@ def encode_header(first: int, last: int) -> bytes:
 
 
 def decode_header(buffer: Buffer) -> tuple[int, int] | NeedMore:
-    """The offsets of the first and of the last transaction. They are not judged here."""
+    """The offsets of the first and of the last transaction. They are not checked here."""
     start = bytes(buffer[: len(SIGNATURE)])
     if start != SIGNATURE[: len(start)]:
         raise Malformed(0, f"a journal begins with {SIGNATURE!r}, and not with {start!r}")
@@ -101,7 +102,9 @@ def encode_end(end: int, data: bytes = b"") -> bytes:
 
 
 def operation_size(buffer: Buffer, position: int, end: int) -> int | None:
-    """How large the operation at a position says it is, None when that is not there yet; `Malformed` if it is none."""
+    """The size of the operation at a position by its head; None if the head is incomplete. `Malformed` if it is
+    invalid.
+    """
     if end <= position:
         return None
     kind = buffer[position]
@@ -129,9 +132,9 @@ def operation_size(buffer: Buffer, position: int, end: int) -> int | None:
 
 
 def transaction_size(buffer: Buffer, position: int, end: int, base: int = 0, *, follow_next: bool = True) -> int | None:
-    """How large the transaction at a position is, None when it is not there as a whole; `Malformed` if it is none.
+    """The size of the transaction at a position; None if it is incomplete; `Malformed` if it is not a transaction.
 
-    Without `follow_next` the place that `next` names is no bound for its operations.
+    Without `follow_next` its operations may go beyond the position in `next`.
     """
     if end - position < TRANSACTION_HEAD_BYTES:
         return None
@@ -156,7 +159,7 @@ def transaction_size(buffer: Buffer, position: int, end: int, base: int = 0, *, 
 def decode(
     buffer: Buffer, position: int = 0, end: int | None = None, base: int = 0
 ) -> tuple[Transaction, Span] | NeedMore:
-    """The transaction at a position, `NEED_MORE`, or `Malformed`. Bytes from `end` on are not looked at."""
+    """The transaction at a position, `NEED_MORE`, or `Malformed`. Bytes from `end` on are ignored."""
     end = len(buffer) if end is None else end
     size = transaction_size(buffer, position, end, base)
     if size is None:
@@ -210,11 +213,11 @@ def explain(buffer: Buffer, position: int, end: int, base: int = 0, most: int | 
 def walk(
     buffer: Buffer, start: int, end: int, base: int, previous: int, last: int, most: int = -1
 ) -> tuple[int, int, int, int]:
-    """Go over consecutive transactions, at most `most` of them (-1: any number).
+    """Walk over consecutive transactions, at most `most` of them (-1: any number).
 
     `previous` is the offset of the one before the first, 0 for none, and `last` the one to stop after, which must have
-    an end of its own: what its `next` says is no end. Returns where it stopped, how many it passed, how it ended
-    (`CLEAN` …), and the offset of the last one passed, which is `previous` if there was none.
+    an ending operation: its `next` does not end it. Returns where it stopped, how many it passed, how it ended (`CLEAN`
+    …), and the offset of the last one passed, which is `previous` if there was none.
     """
     check_range(buffer, start, end)
     position, count = start, 0
@@ -244,12 +247,12 @@ def walk(
 def hop(
     buffer: Buffer, start: int, end: int, base: int, previous: int, last: int, most: int = -1
 ) -> tuple[int, int, int, int]:
-    """Go from head to head along `next`, as far as the heads are in the buffer, at most `most` of them (-1: any).
+    """Follow `next` from head to head while the heads are in the buffer, at most `most` of them (-1: any number).
 
-    Operations are not looked at. `last` is the offset of the transaction to stop after, which no `next` may go beyond.
-    Returns the offset where it stopped, how many heads it passed, how it ended, and the offset of the last one passed.
-    It ends `CLEAN` where the next head is not in the buffer, and with `JUMP` after the last one and after one whose
-    `next` cannot be: then it stopped at what `next` says.
+    Operations are not read. `last` is the offset of the transaction to stop after; no `next` may go beyond it. Returns
+    the offset where it stopped, how many heads it passed, how it ended, and the offset of the last one passed. It ends
+    `CLEAN` where the next head is not in the buffer. It ends with `JUMP` after the last transaction and after an
+    impossible `next`, and the offset is then that of `next`.
     """
     check_range(buffer, start, end)
     at, count = base + start, 0
@@ -266,12 +269,13 @@ def hop(
 
 
 def skim(buffer: Buffer, start: int, end: int, following: int) -> tuple[int, int, int, int]:
-    """Go over the operations of one transaction, as far as their heads are in the buffer.
+    """Walk over the operations of one transaction while their heads are in the buffer.
 
-    `following` is where in the buffer the next transaction begins, which may be beyond it; negative: unknown.
-    Returns where it stopped, which may be beyond the buffer as well, and how: `CLEAN` after the end of the
-    transaction, `INCOMPLETE` at an operation whose head is not in the buffer, `MALFORMED` at bytes that are none; then
-    the operation that ends the transaction, 0 for none, and where that begins, or else where it stopped.
+    `following` is the position in the buffer, or beyond its end, where the next transaction begins; negative if
+    unknown. Returns where it stopped, which may also be beyond the buffer, and how: `CLEAN` after the end of the
+    transaction, `INCOMPLETE` at an operation whose head is not in the buffer, `MALFORMED` at bytes that are not an
+    operation. Then the type of the operation that ends the transaction, 0 for none, and its position, or where the walk
+    stopped.
     """
     check_range(buffer, start, end)
     at = start
@@ -308,7 +312,7 @@ def spans(buffer: Buffer, start: int, stop: int, count: int, base: int) -> array
 
 
 def transactions(buffer: Buffer, start: int, stop: int, count: int, base: int) -> list[Transaction]:
-    """The `count` transactions of a range that `walk` has passed. What `walk` has judged is not judged again."""
+    """The `count` transactions of a range that `walk` has checked. They are not checked again."""
     starts = spans(buffer, start, stop, count, base)
     return [_transaction(buffer, starts[row], starts[row + 1]) for row in range(count)]
 
@@ -341,13 +345,13 @@ ALL_COLUMNS: Final = (1 << 16) - 1
 class Columns:
     """Operations as columns of plain buffers in the machine's byte order; a column that was not asked for is None.
 
-    A transaction without operations has a row as well, of the kind 0, whose position and size are those of its end.
-    Of its transaction a row has `transactions`, its number in the journal (i64), `offsets`, where it begins (u64),
+    A transaction without operations has a row as well, of the kind 0, whose position and size are those of its end. Of
+    its transaction a row has `transactions`, its number in the journal (i64), `offsets`, where it begins (u64),
     `timestamps` (i64), `flags` and `endings`, the operation that ends it, 0 for none (u8). `operations` counts within
     the transaction (i32), `kinds` says which (u8), `pages`, `free_before` and `free_after` are u64, `page_offsets` i32;
-    `positions` (u64) and `sizes` (i64) are those of the operation in the file. What an operation does not have is 0, or
-    no bytes. The n-th image is between `before_ends[n]` and `before_ends[n + 1]` (i32), and so for `after`, and for
-    `end_data`: what the end of a transaction carries, which its last row has.
+    `positions` (u64) and `sizes` (i64) are those of the operation in the file. Fields that an operation does not have
+    are 0 or empty. The n-th image is between `before_ends[n]` and `before_ends[n + 1]` (i32), and likewise for `after`
+    and for `end_data`: the data of the ending operation, which is in the last row of its transaction.
     """
 
     count: int
@@ -392,7 +396,7 @@ _LAYOUT: Final = (
 )
 
 
-class _Gatherer(ColumnBuilder[Columns]):
+class _BatchBuilder(ColumnBuilder[Columns]):
     """Collects the operations of transactions as rows."""
 
     def __init__(self, want: int, rows: int, image_bytes: int, end_bytes: int) -> None:
@@ -400,7 +404,9 @@ class _Gatherer(ColumnBuilder[Columns]):
         super().__init__(Columns(0), _LAYOUT, want, rows, room, bytearray)
 
     def add(self, record: Transaction, number: int, offset: int, places: list[tuple[int, int]]) -> None:
-        """Add the operations of one transaction; `places` are where they and its end are in the file, and how large."""
+        """Add the operations of one transaction; `places` are the positions and sizes of them and of its end in the
+        file.
+        """
         operations = record.operations or (None,)
         for row, operation in enumerate(operations):
             numbers = {
@@ -431,15 +437,15 @@ def columns(
     found = [_transaction(buffer, starts[row], starts[row + 1]) for row in range(count)]
     image_bytes = sum(len(item.after) for record in found for item in record.operations if isinstance(item, Modify))
     end_bytes = sum(len(record.end_data) for record in found) if want & END_DATA else 0
-    gatherer = _Gatherer(want, sum(len(record.operations) or 1 for record in found), image_bytes, end_bytes)
+    builder = _BatchBuilder(want, sum(len(record.operations) or 1 for record in found), image_bytes, end_bytes)
     for row, record in enumerate(found):
         places = list(_places(buffer, starts[row], starts[row + 1], base))
-        gatherer.add(record, number + row, base + starts[row], places)
-    return gatherer.take()
+        builder.add(record, number + row, base + starts[row], places)
+    return builder.take()
 
 
 def _places(buffer: Buffer, start: int, stop: int, base: int) -> Iterator[tuple[int, int]]:
-    """Where the operations of a transaction are in the file, and how large; its end, or none, is the last of them."""
+    """The position and size in the file of each operation of a transaction; the last is its end, if it has one."""
     at = start + TRANSACTION_HEAD_BYTES
     while at < stop:
         size = OPERATION_HEAD_BYTES + OPERATION_HEAD.unpack_from(buffer, at)[1]

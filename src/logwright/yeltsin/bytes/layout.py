@@ -1,16 +1,16 @@
-"""What the bytes of a YeltsinDB journal are: the ruler, the limits. Nothing here reads or writes.
+"""The layout of a YeltsinDB journal: bytes, limits and file names. Nothing here reads or writes.
 
-The file, all integers little-endian; an offset counts from the beginning of the file, and 0 means that there is none:
+The file, all integers little-endian; an offset counts from the beginning of the file, and 0 means none:
 
     0        4                12              20
     | "JRNL" | first offset   | last offset   | transactions ...
 
-A transaction, whose operations go on until one of them ends it:
+A transaction, whose last operation ends it:
 
     0                 8             16               24      25
     | previous offset | next offset | created (s)    | flags | operation ... end |
 
-An operation is a byte that says which, the size of its data, and its data:
+An operation consists of its type, the size of its data, and its data:
 
     0    1        5
     | 01 | 24     | page u64 | last free before u64 | last free after u64 |     page allocation
@@ -47,7 +47,7 @@ PREVIOUS_AT: Final = 0
 NEXT_AT: Final = 8
 TIMESTAMP_AT: Final = 16
 FLAGS_AT: Final = 24
-"""Where the fields of a transaction are, from its beginning."""
+"""The positions of the fields of a transaction, relative to its beginning."""
 LINK: Final = struct.Struct("<Q")
 LINKS: Final = struct.Struct("<QQ")
 """previous, next"""
@@ -73,7 +73,7 @@ REMOVAL_DATA: Final = struct.Struct("<QQ")
 """page, last free before"""
 
 LEAST_TRANSACTION_BYTES: Final = TRANSACTION_HEAD_BYTES + OPERATION_HEAD_BYTES
-"""One that nothing but its end is in."""
+"""The size of a transaction with no operation but its end."""
 MAX_IMAGE_BYTES: Final = 2**16 - 1
 MAX_MODIFICATION_BYTES: Final = MODIFICATION_HEAD.size + 2 * MAX_IMAGE_BYTES
 MAX_END_BYTES: Final = 2**32 - 1

@@ -1,11 +1,11 @@
-"""What the bytes of a YeltsinDB journal mean: transactions, and the operations on pages that they consist of.
+"""The records of a YeltsinDB journal: transactions, which consist of operations on pages.
 
 allocate    a page is taken from the free list, or from the end of the table
 modify      bytes of a page's data become others; both are kept
 remove      a page goes to the free list
 
-A page is named by its offset in the table. A transaction ends with its completion, or with a rollback, after which all
-of it is void; one that has no end never reached the storage.
+A page is named by its offset in the table. A transaction ends with a completion, or with a rollback, which makes it
+void. One without an end never reached the storage.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from .layout import ALLOCATION, COMPLETE, COMPLETION, MAX_END_BYTES, MAX_IMAGE_B
 
 Outcome: TypeAlias = Literal["completed", "rolled_back", "incomplete"]
 OUTCOMES: Final[dict[int | None, Outcome]] = {COMPLETION: "completed", ROLLBACK: "rolled_back", None: "incomplete"}
-"""What becomes of a transaction, by the operation that ends it."""
+"""The outcome of a transaction, by the operation that ends it."""
 OPS: Final[dict[str, int]] = {"allocate": ALLOCATION, "modify": MODIFICATION, "remove": REMOVAL}
 """The names of the operations, and their numbers."""
 END: Final = "end"
-"""What tables call the row of a transaction that has no operations."""
+"""The name of the operation in the row of a transaction without operations."""
 
 
 _MOST_SHOWN_BYTES: Final = 32
-"""How much of an image a line for people has."""
+"""How many bytes of an image are printed in a line for people."""
 
 
 def check_offset(name: str, offset: int) -> None:
@@ -47,7 +47,7 @@ def check_images(page_offset: int, before_bytes: int, after_bytes: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Allocate:
-    """A page is taken. `free_before` and `free_after` are the last page of the free list, 0 for none."""
+    """A page is allocated. `free_before` and `free_after` are the last page of the free list, 0 for none."""
 
     page: int
     free_before: int
@@ -72,7 +72,7 @@ class Allocate:
 
 @dataclass(frozen=True, slots=True)
 class Modify:
-    """Bytes of a page's data, from `page_offset` on, become others of the same number."""
+    """Bytes of a page's data, from `page_offset` on, are replaced by as many others."""
 
     page: int
     page_offset: int
@@ -128,7 +128,7 @@ Operation: TypeAlias = Allocate | Modify | Remove
 
 
 def _shown(image: bytes) -> str:
-    """An image in hex, its beginning if it is long."""
+    """An image in hex; only its beginning if it is long."""
     rest = len(image) - _MOST_SHOWN_BYTES
     return image[:_MOST_SHOWN_BYTES].hex() + (f" and {rest} bytes more" if rest > 0 else "")
 
@@ -137,7 +137,7 @@ def _shown(image: bytes) -> str:
 class Transaction:
     """One transaction. `previous` and `next` are offsets in the journal, 0 for none; `timestamp` is in seconds.
 
-    `end` is the number of the operation that ends it, None where there is none; that may carry data, `end_data`.
+    `end` is the type of the operation that ends it, None if it has no end; `end_data` is the data of that operation.
     """
 
     previous: int
@@ -150,7 +150,7 @@ class Transaction:
 
     @property
     def complete(self) -> bool:
-        """Whether the transaction is in the storage, as its flag says."""
+        """Whether the transaction is in the storage, by its flag."""
         return bool(self.flags & COMPLETE)
 
     @property
@@ -160,7 +160,7 @@ class Transaction:
 
     @property
     def redo_is_due(self) -> bool:
-        """Whether the journal holds all of it, and nothing says that the storage does."""
+        """Whether the journal has all of it, and it is not flagged as stored."""
         return self.end == COMPLETION and not self.complete
 
     def validate(self) -> None:

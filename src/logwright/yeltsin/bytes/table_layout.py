@@ -1,7 +1,7 @@
-"""What the bytes of a YeltsinDB table are, version 1: the ruler, the limits. Nothing here reads or writes.
+"""The layout of a YeltsinDB table, version 1: bytes, limits and file names. Nothing here reads or writes.
 
 The file, all integers little-endian, but for the version, which is two single bytes; an offset counts from the
-beginning of the file, and 0 means that there is none:
+beginning of the file, and 0 means none:
 
     0        4       5       6              14            22               30
     | "TBL!" | major | minor | first page   | last page   | last free page | pages of 65,536 bytes ...
@@ -11,10 +11,10 @@ beginning of the file, and 0 means that there is none:
     0       1       9          17     19
     | flags | next  | previous | rows | data, 65,517 bytes |
 
-Bit 0 of the flags is set in a page that was removed. The pages that are in use are a list that goes both ways, from the
-first page to the last. Those that were removed are a list as well: it begins with the one removed last, and `next`
-names the one removed before; `previous`, the rows and the data of a removed page mean nothing. A table has at least
-one page in use.
+Bit 0 of the flags is set in a page that was removed. The pages in use form a doubly linked list from the first page to
+the last. The removed pages form a list as well: it begins with the page that was removed last, and `next` is the one
+removed before it; `previous`, the rows and the data of a removed page mean nothing. A table has at least one page in
+use.
 
 Beside a table `t.ydb`, ours:
 
@@ -59,7 +59,7 @@ assert PAGE_DATA_BYTES == 65517 < 2**16  # so that one modification can hold all
 
 
 class PageHead(NamedTuple):
-    """What a page begins with."""
+    """The head of a page."""
 
     flags: int = 0
     next: int = NO_PAGE
@@ -68,7 +68,7 @@ class PageHead(NamedTuple):
 
     @property
     def deleted(self) -> bool:
-        """Whether the page is one of the free ones."""
+        """Whether the page is free."""
         return bool(self.flags & DELETED)
 
     def encode(self) -> bytes:
@@ -101,12 +101,12 @@ def new_table() -> bytes:
 
 
 def page_count(size: int) -> int:
-    """How many whole pages a file of this size has."""
+    """The number of whole pages in a file of this size."""
     return max(0, size - TABLE_HEAD_BYTES) // PAGE_BYTES
 
 
 def pages_end(size: int) -> int:
-    """Where the whole pages of a file end: a new one goes there, over what a torn one may have left."""
+    """Where the whole pages of a file end. A new page goes there, and overwrites what is left of a torn one."""
     return TABLE_HEAD_BYTES + page_count(size) * PAGE_BYTES
 
 

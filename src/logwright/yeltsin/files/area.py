@@ -1,13 +1,13 @@
-"""Area: the bytes of a file that are read and changed in place, as memory where the system can map files.
+"""Area: a file that is read and changed in place; mapped into memory if the system can do that.
 
-What is stored is with the system at once, in the order in which it was stored: a process that is killed takes nothing
-back. A mapping saves the calls; elsewhere the same bytes are read and written. A file that is stored to in memory has
-space for all of its bytes, for a full disk could not be reported later; a file that another program
-shortens meanwhile may end the process, as in every database that maps its files.
+The system has every stored byte at once, in the order of the stores, so they survive a process that is killed. A
+mapping saves system calls; without one the same bytes are read and written. Disk space is allocated for all of a file
+that is changed in memory, because a full disk could not be reported later. If another program shortens a mapped file,
+this process may be killed, as in every database that maps its files.
 
-A file that is synced often is better `written`, and mapped for reading only: the system keeps a file in pieces of up to
-some mebibytes, of which a store in memory makes the whole one dirty, and a write only the blocks that it touches. So a
-sync after a store of 4 KiB takes twice as long.
+A file that is synced often should be `written`, and mapped for reading only. The system caches a file in pieces of up
+to a few mebibytes. A store in memory makes a whole piece dirty, a write only the blocks that it touches, so a sync
+after a store of 4 KiB takes twice as long.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from ...core.io.disk import Buffer, File, Mappable, write_all, write_zeros
 from ...errors import LogwrightError
 
 _MOST_COPIED_BYTES: Final = 16 << 20
-"""How much may be stored before the copies are given back."""
+"""How many bytes may be stored before the copied pages are released."""
 _NEAR_BYTES: Final = 16 << 10
-"""Places that are no further apart are written together: a disk takes longer for two blocks than for all between."""
+"""Places that are at most this far apart are written together: two small writes take longer than one larger write."""
 _MOST_BYTES: Final = 256 << 10
 """The most that is written together."""
 
 
 def write_places(file: File, places: Iterable[tuple[int, bytes]]) -> None:
-    """Put bytes in many places of a file that has them, in the order of the places.
+    """Write bytes to many existing places of a file, in the order of the places.
 
     The bytes between nearby places are written again as they are: no other writer may be active there.
     """
@@ -70,14 +70,14 @@ class Area:
             self._map(reserve=not written)
 
     def _map(self, *, reserve: bool = True) -> None:
-        """Map all of the file, which has the space for it unless that is still to be reserved."""
+        """Map all of the file, and allocate its space if it is not allocated yet."""
         assert isinstance(self.file, Mappable)
         if not self.size:
             return
         if reserve:
             self.file.allocate(self.size)
         if self._memory is not None:
-            # To map a large file again for each piece that it grows by would cost more than all else.
+            # Mapping a large file again each time it grows would cost more than everything else.
             with contextlib.suppress(SystemError, ValueError, BufferError, OSError):
                 self._memory.resize(self.size)
                 return
@@ -85,17 +85,17 @@ class Area:
 
     @property
     def memory(self) -> bytearray | None:
-        """The bytes of the file where they may be stored to; they are others after it has grown."""
+        """The bytes of the file, if they can be changed in memory. This is another object after the file has grown."""
         return None if self._written else cast("bytearray | None", self._memory)
 
     def load(self, position: int, size: int) -> bytes:
-        """Bytes from a position on, fewer than `size` only at the end."""
+        """`size` bytes from a position on; fewer only at the end."""
         if self._memory is None:
             return self.file.read_at(position, size)
         return self._memory[position : position + size]
 
     def store(self, position: int, data: Buffer) -> None:
-        """Put bytes in place; after the end the file grows, and the gap is zeros."""
+        """Store bytes at a position. The file grows if necessary, and a gap is filled with zeros."""
         end = position + len(data)
         if self._written:
             write_all(self.file, position, data)
@@ -111,7 +111,7 @@ class Area:
         self._memory[position:end] = data
 
     def store_places(self, places: list[tuple[int, bytes]]) -> None:
-        """Put bytes in many places that are there, in the order of the places."""
+        """Store bytes at many existing places, in the order of the places."""
         if self._written:
             write_places(self.file, places)
             return
@@ -119,13 +119,13 @@ class Area:
             self.store(position, data)
 
     def put(self, position: int, data: Buffer) -> None:
-        """Put bytes in place at once, also where what is stored waits (see `held.py`)."""
+        """Write bytes at once, also in a `HeldArea`."""
         self.store(position, data)
 
     def add_zeros(self, size: int) -> None:
-        """Extend the file by writing zeros: space that is only reserved costs time at every sync.
+        """Extend the file by writing zeros: space that is only reserved makes every sync slower.
 
-        Without the space for all of them it has none of them.
+        If there is no space for all of them, none are added.
         """
         try:
             write_zeros(self.file, self.size, size)
@@ -138,7 +138,7 @@ class Area:
             self._map(reserve=False)
 
     def cut(self, size: int) -> None:
-        """Let the file end here."""
+        """Truncate the file."""
         if size < self.size:
             self.file.truncate(size)
             self.size = size
@@ -148,17 +148,17 @@ class Area:
 
     @property
     def holds(self) -> bool:
-        """Whether anything waits that was stored."""
+        """Whether stored bytes wait to be written."""
         return False
 
     def release(self) -> None:
-        """Write what waits; here everything is in place when it is stored."""
+        """Write what waits. In a plain area nothing waits."""
 
     def _unmap(self) -> None:
-        """Give the memory back, even if it is still referenced."""
+        """Unmap the file, even if the memory is still referenced."""
         memory, self._memory = self._memory, None
         if memory is not None:
-            with contextlib.suppress(BufferError):  # a reader is using it just now
+            with contextlib.suppress(BufferError):  # a reader is using it
                 memory.close()
 
     def sync(self) -> None:
@@ -166,7 +166,7 @@ class Area:
         self.file.sync()
 
     def close(self) -> None:
-        """Close the file, and give the memory back."""
+        """Unmap and close the file."""
         try:
             self.file.close()
         finally:
@@ -174,13 +174,11 @@ class Area:
 
 
 class HeldArea(Area):
-    """An area of which what was stored waits in memory until `release` writes it, in ranges.
+    """An area whose stored bytes wait in memory until `release` writes them.
 
-    The file is mapped for this process alone: whatever is stored makes a copy of the system's page that no one else
-    sees, so reading and changing are memory, and the file stays as it was. Which ranges have changed is kept in a
-    list, and they are written by calls, which leave no more to the next sync than they touch (see `Area`).
-
-    Copies stay until there are many, and are given back then by mapping the file again.
+    The file is mapped privately: a store copies the page of memory, and the file does not change. A list has the
+    changed ranges. They are written by system calls, so the next sync has no more to do than they touched (see `Area`).
+    When there are many copied pages, mapping the file again releases them.
     """
 
     def __init__(self, file: File) -> None:
@@ -189,7 +187,7 @@ class HeldArea(Area):
         super().__init__(file, written=True)
 
     def _map(self, *, reserve: bool = True) -> None:
-        del reserve  # the writer gets an error: the disk is full
+        del reserve  # the disk is full: the writer gets an error
         assert isinstance(self.file, Mappable)
         if not self.size:
             return
@@ -205,7 +203,7 @@ class HeldArea(Area):
 
     @property
     def memory(self) -> bytearray:
-        """The bytes; ranges named by `hold` may be changed. After a `release` they are another object."""
+        """The bytes. Ranges that are then passed to `hold` may be changed. After a `release` this is another object."""
         return cast(bytearray, self._memory)
 
     @property
@@ -214,7 +212,7 @@ class HeldArea(Area):
         return bool(self._ranges)
 
     def hold(self, ranges: list[tuple[int, int]]) -> None:
-        """Know of ranges, by where they begin and end, that were stored to."""
+        """Record changed ranges, each by its start and end."""
         self._ranges += ranges
 
     def store(self, position: int, data: Buffer) -> None:
@@ -242,7 +240,7 @@ class HeldArea(Area):
 
 
 def joined(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Ranges in order, those that overlap or touch made one."""
+    """Ranges in order; those that overlap or touch are joined."""
     found: list[tuple[int, int]] = []
     first, last = 0, -1
     for start, stop in sorted(ranges):

@@ -1,9 +1,8 @@
-"""Checking a journal: `verify` goes through all of it, `summarize` looks at its header, its links and both ends.
+"""Checking a journal: `verify` reads all of it, `summarize` only its header, its links and both ends.
 
-A problem is something that costs transactions, or the way to them: bytes that are none, a link that cannot be. An
-anomaly is odd and costs nothing: the journal stays sound. A redo that is due is neither: it is what a crash between two
-steps of a commit leaves, and the next `Database` does it. What is wrong in one place never hides the next: reading
-continues after it.
+A problem loses transactions, or the links to them: bytes that are not a transaction, an impossible link. An anomaly
+loses nothing: the journal stays sound. A redo that is due is neither: a crash between two steps of a commit leaves it,
+and the next `Database` does it. A problem never hides the next one: reading continues after it.
 
     problems    torn_tail malformed link seal flags unreadable
     anomalies   incomplete time_goes_back unlikely_time not_in_storage unreferenced unknown_flags repair
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
 def verify(reader: Reader, *, progress: Progress | None = None) -> Report:
     """Check every transaction and every link, in both directions.
 
-    Whatever is there, the answer is a report; where we may not look there is none (`StorageFailed`).
+    Damage never raises. A file that we are not allowed to read raises `StorageFailed`.
     """
     report = Report("yeltsin")
     with reader.snapshot() as files:
@@ -58,12 +57,12 @@ class _FileCheck(FileCheck):
         self._reader = reader
         self._last_time: int | None = None
         self._due = array("Q")
-        """Transactions that are completed and not flagged, as far as the next `Database` would redo them."""
+        """Completed transactions without the flag, as far as the next `Database` would redo them."""
         self._is_due_sealed = True
-        """Whether the latest of these is sealed: only the last one of all need not be."""
+        """Whether the latest of these is sealed. Only the last transaction of the journal need not be."""
 
     def check(self, file: File, on_position: OnPosition) -> None:
-        """Go through the file."""
+        """Check the file."""
         self.position = HEADER_BYTES
         for item in self._reader.file_chunks(self.source, file, None, None, "permissive", on_position):
             if isinstance(item, Damage):
@@ -116,7 +115,9 @@ class _FileCheck(FileCheck):
             self.problem(start, "flags", f"its flags are {record.flags:#04x}, and its writer sets only the lowest")
 
     def _check_flag(self, record: Transaction, start: int) -> None:
-        """What is not flagged is redone if it is the last one, and before it what is sealed (see `seal.py`)."""
+        """Of the transactions without the flag, the last one is redone, and those before it that are sealed (see
+        `seal.py`).
+        """
         if record.outcome == "rolled_back":
             return
         if not record.redo_is_due or not self._is_due_sealed:
@@ -136,13 +137,13 @@ class _FileCheck(FileCheck):
 
 @dataclass(slots=True)
 class _Survey(Survey):
-    """What a look at the file has found."""
+    """The survey of the file."""
 
     first: Span | None = None
     last: Span | None = None
 
     def note(self, item: Chunk) -> None:
-        """Note the transactions of a chunk."""
+        """Record the transactions of a chunk."""
         starts = item.starts()
         self.records += item.count
         self.first = self.first or Span(starts[0], starts[1])
@@ -152,7 +153,7 @@ class _Survey(Survey):
 def summarize(reader: Reader) -> Summary:
     """What this is. Of a larger journal only the first `MOST_READ_BYTES` are read.
 
-    The operations of a first or last transaction of more than `MOST_SHOWN_BYTES` are not read, and None in its place.
+    If a first or last transaction is larger than `MOST_SHOWN_BYTES`, its operations are not read and are None.
     """
     first: dict[str, Any] | None = None
     last: dict[str, Any] | None = None

@@ -1,13 +1,13 @@
-"""What is wrong where a cursor has stopped, and where reading continues after it.
+"""What is wrong where a cursor stopped, and where reading continues.
 
-After a broken place reading continues, in this order: with the transaction that follows directly and names the last
-one; where its own `next` leads, if that transaction names it; or with the earliest one that the links backwards from
-the last transaction lead to.
+After damage reading continues with the first of these that exists: the transaction that follows directly and names the
+last one as its `previous`; the one that `next` of the damaged one leads to, if that names it; the earliest one that can
+be reached backwards from the last transaction.
 
-The end of a journal is the transaction that the header calls the last, or one after it that is sealed (see `seal.py`):
-then only its name was not written yet. What else follows was not finished by a writer. Nor was a last transaction
-that has no end, or is not what was sealed, and is not in the storage. Both are a torn tail. It is no torn tail if whole
-transactions follow that a crash cannot have left there (see `salvage.py`).
+The end of a journal is the transaction that the header names as the last, or a sealed one after it (see `seal.py`) that
+the header does not name yet. Anything else after it was not finished by a writer. Neither was a last transaction that
+has no end, or does not match its seal, and is not in the storage. Both are a torn tail. It is damage, not a torn tail,
+if whole transactions follow that a crash cannot have left there (see `salvage.py`).
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from ..bytes import codec
 from ..bytes.layout import HEADER_BYTES, LAST_AT, LINK, TRANSACTION_HEAD_BYTES
 from .cursor import DONE, LINK_BROKEN, NOWHERE, Cursor
 from .files import is_whole, link_place, measure, read_head
+from .operations import find_end, has_end, is_room
 from .salvage import whole_transactions_follow
-from .stretch import find_end, has_end, is_room
 
 UNLINKED: Final = "whole transactions follow the last one, and no link leads to them"
 
 
 def judge(cursor: Cursor) -> tuple[Damage | None, bool]:
-    """What is wrong where a cursor has stopped, None for nothing, and whether reading can continue after it.
+    """The damage where a cursor stopped, None if there is none, and whether reading can continue after it.
 
     The cursor is moved to where it continues, or to the end.
     """
@@ -41,13 +41,13 @@ def judge(cursor: Cursor) -> tuple[Damage | None, bool]:
         head = read_head(cursor.file, cursor.position)
         assert head is not None
         damage = Damage(cursor.source.name, cursor.position, cursor.position + 8, cursor.reason, "link")
-        cursor.go_on(cursor.position, head.previous)
+        cursor.continue_at(cursor.position, head.previous)
         return damage, True
     return _judge_transaction(cursor)
 
 
 def _is_torn(cursor: Cursor) -> bool:
-    """Whether a cursor stands before the last transaction, and that never reached the storage: it has no end."""
+    """Whether a cursor is at the last transaction, and that has no end and never reached the storage."""
     if cursor.position != cursor.header.last:
         return False
     head = read_head(cursor.file, cursor.position)
@@ -77,13 +77,13 @@ def _judge_end(cursor: Cursor) -> tuple[Damage | None, bool]:
         return (_rest(cursor, "torn_tail") if following and cursor.previous else None), False
     head = read_head(cursor.file, end)
     if head is not None and head.previous == cursor.previous and _is_sealed(cursor.file, end, size):
-        cursor.go_on(end, cursor.previous)
+        cursor.continue_at(end, cursor.previous)
         cursor.last = end
         return None, True
     follows = head is not None and head.previous == cursor.previous and head.complete
     if follows and cursor.knows_last and is_whole(cursor.file, end, size):
         last = cursor.last
-        cursor.go_on(end, cursor.previous)
+        cursor.continue_at(end, cursor.previous)
         cursor.last, cursor.knows_last = NOWHERE, False
         reason = f"the header names {last} as the last transaction, and one that is in the storage follows it"
         return Damage(cursor.source.name, LAST_AT, HEADER_BYTES, reason, "link"), True
@@ -97,7 +97,7 @@ def _judge_end(cursor: Cursor) -> tuple[Damage | None, bool]:
 
 
 def _is_sealed(file: File, position: int, size: int) -> bool:
-    """Whether a transaction at a position is whole, and what was sealed."""
+    """Whether the transaction at a position is whole and matches its seal."""
     found = find_end(file, position, size)
     return found is not None and bool(found.seal)
 
@@ -108,9 +108,9 @@ def _judge_link(cursor: Cursor) -> tuple[Damage, bool]:
     position = cursor.position
     head = read_head(cursor.file, position)
     if head is not None and head.previous == cursor.previous and is_whole(cursor.file, position, cursor.size):
-        cursor.go_on(position, cursor.previous)
+        cursor.continue_at(position, cursor.previous)
         return damage, True
-    if cursor.link() == 0 and not _goes_on_behind(cursor, position - 1):
+    if cursor.link() == 0 and not _continues_after(cursor, position - 1):
         cursor.position = cursor.size  # the chain ends here, whatever the header says
         reason = f"the header names {cursor.header.last} as the last transaction, and the chain ends before that"
         return Damage(cursor.source.name, LAST_AT, HEADER_BYTES, reason, "link"), False
@@ -118,21 +118,21 @@ def _judge_link(cursor: Cursor) -> tuple[Damage, bool]:
 
 
 def _judge_transaction(cursor: Cursor) -> tuple[Damage, bool]:
-    """What begins at the cursor is no transaction that can be read."""
+    """The damage where no transaction can be read at the cursor."""
     position = cursor.position
     head = read_head(cursor.file, position)
     if head is not None and head.previous == cursor.previous:
         following = _named_by_both(cursor, position, head.next)
         if following is not None:
             damage = Damage(cursor.source.name, position, following, cursor.reason)
-            cursor.go_on(following, position)
-            cursor.index += 1  # it cannot be read, but it is one
+            cursor.continue_at(following, position)
+            cursor.index += 1  # it is a transaction that cannot be read
             return damage, True
     return _skip(cursor, position, None)
 
 
 def _named_by_both(cursor: Cursor, position: int, following: int) -> int | None:
-    """The transaction after a bad one that names it: where its `next` leads, or right after its operations."""
+    """The transaction after a bad one that names it as `previous`: at its `next`, or right after its operations."""
     candidates = [following]
     try:
         end = measure(cursor.file, position, cursor.size, follow_next=False)
@@ -147,18 +147,18 @@ def _named_by_both(cursor: Cursor, position: int, following: int) -> int | None:
     return None
 
 
-def _goes_on_behind(cursor: Cursor, position: int) -> bool:
-    return cursor.behind(position) is not None
+def _continues_after(cursor: Cursor, position: int) -> bool:
+    return cursor.reachable_after(position) is not None
 
 
 def _skip(cursor: Cursor, position: int, link: Damage | None) -> tuple[Damage, bool]:
-    """Continue where the links backwards lead, if that is after a position."""
+    """Continue with a transaction that can be reached backwards, if there is one after a position."""
     start = cursor.position
-    found = cursor.behind(position)
+    found = cursor.reachable_after(position)
     if found is not None:
         head = read_head(cursor.file, found)
         assert head is not None
-        cursor.go_on(found, head.previous)
+        cursor.continue_at(found, head.previous)
         if link is not None and found <= start:
             return link, True
         return Damage(cursor.source.name, start, found, cursor.reason, "malformed" if link is None else "link"), True

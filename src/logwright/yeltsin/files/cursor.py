@@ -1,10 +1,10 @@
-"""Going through the file of a journal along its links, and finding the way past damage.
+"""Reading the file of a journal along its links, and continuing after damage.
 
-A `Cursor` hands out chunks: a buffer and a range of it that holds only whole transactions, each of which names the one
-before it, and is named by it. Transactions are normally consecutive, and then a chunk has many of them; where `next`
-leads further on, what is in between belongs to no transaction. It never leads back: so no file makes a cursor loop.
+A `Cursor` returns chunks: a buffer and a range of it that holds only whole transactions whose links agree in both
+directions. Transactions are normally consecutive, and then a chunk has many of them. If `next` leads further, the bytes
+in between belong to no transaction. It never leads back, so no file can make a cursor loop.
 
-What is wrong where a cursor stops, and where reading continues, `continuation.py` says.
+See `continuation.py` for what is wrong where a cursor stops, and for where reading continues.
 """
 
 from __future__ import annotations
@@ -23,32 +23,27 @@ from ..bytes import codec, kernel
 from ..bytes.layout import HEADER_BYTES, LINK, TRANSACTION_HEAD_BYTES
 from ..bytes.records import Transaction
 from .files import Header, JournalFile, backwards, hop, is_whole, link_place, measure, read_head
-from .stretch import find_end, has_end, is_begun_link
+from .operations import find_end, has_end, is_begun_link
 
 READ_BYTES: Final = 256 * 1024
 """Small enough to stay in a processor's second cache between being read and being decoded."""
 DONE, LINK_BROKEN = 10, 11
-"""How reading ends besides the ways in which a walk does: at the last transaction, or at a link that cannot be."""
+"""How reading ends, in addition to the ends of a walk: at the last transaction, or at an impossible link."""
 _MOST_ASKED: Final = 64
-"""How many transactions without a link forwards are looked at as a whole, to continue there after damage."""
+"""How many transactions without a link forwards are read in full to find out whether reading can continue there."""
 NOWHERE: Final = 2**64 - 1
-"""No transaction is there: for a cursor that does not know which one is the last."""
+"""An offset where no transaction can be: for a cursor that does not know which one is the last."""
 
 
 @dataclass(slots=True)
 class Chunk(FileChunk):
-    """Whole transactions: `data[start:stop]` holds `count` of them; `index` is how many came before them.
+    """Whole transactions: `data[start:stop]` holds `count` of them; `index` is the number of transactions before them.
 
     `position` is where `start` is in the file. The buffer is valid until the cursor reads again. A `hollow` chunk is
-    one large transaction of which only the beginning is at hand: `stop` is beyond the buffer.
+    one large transaction of which only the beginning is in the buffer: `stop` is beyond it.
     """
 
     source: JournalFile
-    data: memoryview
-    start: int
-    stop: int
-    position: int
-    count: int
     index: int
     hollow: bool = False
 
@@ -65,7 +60,7 @@ class Chunk(FileChunk):
 
 
 class Cursor:
-    """Goes through one file. After the file has grown, another one continues where this one has ended."""
+    """Reads one file. After the file has grown, a new cursor continues where this one ended."""
 
     def __init__(
         self,
@@ -78,15 +73,15 @@ class Cursor:
         knows_last: bool = True,
         read_bytes: int = READ_BYTES,
     ) -> None:
-        """Begin with the first transaction, or with the one at a position, which is the `index`-th.
+        """Begin with the first transaction, or with the one at a position, whose index is `index`.
 
         Without `knows_last` the last transaction is the one that names none as its next, whatever the header says.
-        `read_bytes` are read at first, for callers that may not need more, and more each time after that.
+        `read_bytes` is the size of the first read, for callers that may not need more; later reads are larger.
         """
         self.file = file
         self.source = source
         self._size = file.size()
-        self.header = believed(file, header, self._size)
+        self.header = plausible_header(file, header, self._size)
         self.is_half_named = self.header != header
         header = self.header
         self.last = header.last
@@ -103,7 +98,7 @@ class Cursor:
         self._jumps = position is None and (header.first != HEADER_BYTES or 0 in (header.last, self._torn_behind))
 
     def _find_torn(self) -> int | None:
-        """The transaction before the last one, 0 for none, if that looks whole and is not what was sealed."""
+        """The transaction before the last one, 0 for none, if the last one looks whole and does not match its seal."""
         last = self.header.last
         head = read_head(self.file, last)
         if head is None or head.complete or not is_whole(self.file, last, self._size, follow_next=False):
@@ -112,13 +107,13 @@ class Cursor:
 
     @property
     def size(self) -> int:
-        """How large the file was when this began."""
+        """The size of the file when the cursor was created."""
         return self._size
 
     def read(self, *, load: bool = True) -> Chunk | None:
         """The next whole transactions; None when there are none, and `ending` says why.
 
-        Without `load` a transaction that is larger than our buffer is not read as a whole: its chunk is hollow.
+        Without `load` a transaction that is larger than the buffer is not read in full: its chunk is hollow.
         """
         if self._jumps and not self._follow():
             return None
@@ -156,7 +151,7 @@ class Cursor:
         return chunk
 
     def _size_beyond(self, have: int) -> int | None:
-        """The size of a transaction that is larger than our buffer, if all of it is in the file."""
+        """The size of a transaction that is larger than the buffer, if all of it is in the file."""
         try:
             end = measure(self.file, self.position, self._size, follow_next=self.position != self.last)
         except Malformed:
@@ -176,12 +171,12 @@ class Cursor:
     # --- links -------------------------------------------------------------------------------------------------------
 
     def link(self) -> int:
-        """Where the link says that reading continues."""
+        """Where reading continues by the link."""
         data = self.file.read_at(link_place(self.previous), LINK.size)
         return int(LINK.unpack(data)[0]) if len(data) == LINK.size else 0
 
     def _follow(self) -> bool:
-        """Go where the link leads, if something there names this transaction."""
+        """Follow the link, if the transaction there names this one as its `previous`."""
         following = self.link()
         self._jumps = False
         is_last = self.previous == self.last and (self.previous or not following)
@@ -216,7 +211,7 @@ class Cursor:
             where = "which names another one as its previous"
         return f"{source} {following} as the next, {where}"
 
-    def go_on(self, position: int, previous: int) -> None:
+    def continue_at(self, position: int, previous: int) -> None:
         """Continue somewhere after damage."""
         self.position = position
         self.previous = previous
@@ -226,11 +221,11 @@ class Cursor:
         """Follow the link again that was followed last."""
         self._jumps = True
 
-    def behind(self, position: int) -> int | None:
+    def reachable_after(self, position: int) -> int | None:
         """The earliest transaction after a position that the links backwards from the last one lead to.
 
-        One that names the next one of them is believed. Any other must be whole, which takes time to find out: so only
-        some are asked.
+        One whose `next` agrees is accepted. Any other must be whole; that takes time to check, so only some are
+        checked.
         """
         if self._back is None:
             self._back = array("Q", reversed(backwards(self.file, self.header.last)))
@@ -263,7 +258,7 @@ def decoded(chunk: Chunk) -> list[Transaction]:
 
 
 def timestamp_at(chunk: Chunk, start: int) -> int:
-    """When the transaction of a chunk that begins at an offset was created, in seconds."""
+    """The creation time in seconds of the transaction of a chunk that begins at an offset."""
     at = start - chunk.base + 16
     return int.from_bytes(chunk.data[at : at + 8], "little", signed=True)
 
@@ -285,12 +280,12 @@ def read_transaction(file: File, source: JournalFile, position: int) -> Transact
 # --- the name of the last transaction ---------------------------------------------------------------------------------
 
 
-def believed(file: File, header: Header, size: int) -> Header:
-    """The header of a file of `size` bytes, with the name that it was going to have if only that is half there.
+def plausible_header(file: File, header: Header, size: int) -> Header:
+    """The header of a file of `size` bytes. If its last offset is half-written, the offset that was being written.
 
-    A header is written after everything that it names. A process that is killed within that write leaves the first
-    bytes of the new name over the old one, or over nothing: then the header names no transaction at all, and the
-    links from the first one on lead to the one that it was going to name.
+    A header is written after everything that it names. A process that is killed during that write leaves the first
+    bytes of the new offset over the old one or over zeros. Then the header names no transaction, and the links from the
+    first one lead to the one that was going to be named.
     """
     if header.first == 0 or _is_named(file, header) or is_whole(file, header.last, size, follow_next=False):
         return header
@@ -306,7 +301,7 @@ def believed(file: File, header: Header, size: int) -> Header:
 
 
 def _is_named(file: File, header: Header) -> bool:
-    """Whether the one before the last transaction, or the header, names it as well."""
+    """Whether the transaction before the last one, or the header, names it as well."""
     head = read_head(file, header.last)
     if head is None:
         return False

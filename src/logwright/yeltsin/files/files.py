@@ -1,4 +1,4 @@
-"""The file of a journal: its name, its header, the heads of its transactions, and the way along its links.
+"""The file of a journal: its name, its header, the heads of its transactions, and the walk along its links.
 
 A journal is one file. Its transactions are numbered by where they begin in it, and counted from 0 (`index`).
 """
@@ -29,16 +29,16 @@ from ..bytes.layout import (
 
 _LEAST_WINDOW_BYTES: Final = 512
 _MOST_WINDOW_BYTES: Final = 256 << 10
-"""How much is read at once on the way from head to head: little where transactions are large."""
+"""The size of one read while following heads: small, because transactions may be large."""
 _PIECE_BYTES: Final = 64 << 10
 _FEW_READS: Final = 20
-"""This many ranges are read one by one; a journal that was closed never needs more."""
+"""This many ranges are read individually. A journal that was closed never needs more."""
 _MOST_OFFSET: Final = 2**62
-"""No file is this large, and no system call takes an offset of twice this."""
+"""No file is this large, and no system call accepts an offset of twice this value."""
 
 
 class Readable(Protocol):
-    """What bytes can be read from: a file, or what is nearby of one."""
+    """A source of bytes: a file, or a `Nearby`."""
 
     @property
     def path(self) -> Path: ...
@@ -47,10 +47,10 @@ class Readable(Protocol):
 
 
 class Nearby:
-    """A file for reading, of which two pieces are in memory. It must not change meanwhile.
+    """A file for reading, two pieces of which are cached in memory. The file must not change meanwhile.
 
-    Going through transactions one by one, forwards or backwards, asks for a head here and an operation there. A
-    call to the system for each of them would be most of what a redo costs.
+    Walking over transactions forwards or backwards needs many small reads. A system call for each of them would be most
+    of the cost of a redo.
     """
 
     def __init__(self, file: File) -> None:
@@ -67,7 +67,7 @@ class Nearby:
             self._reads += 1
             if size > _PIECE_BYTES or self._reads <= _FEW_READS:
                 return self._file.read_at(position, size)
-            # From a multiple on, so that it has what is before the position too, and as much again after it.
+            # Aligned, so that it also has bytes before the position, and as many after it.
             self._start = position // _PIECE_BYTES * _PIECE_BYTES
             self._window = self._file.read_at(self._start, 2 * _PIECE_BYTES)
             at = position - self._start
@@ -76,7 +76,7 @@ class Nearby:
 
 @dataclass(frozen=True, slots=True)
 class JournalFile(NumberedFile):
-    """The only file of a journal. It is never rotated, so `timestamp` and `before` say nothing."""
+    """The only file of a journal. It is never rotated, so `timestamp` and `before` are constant."""
 
     name: str
     path: Path
@@ -100,7 +100,7 @@ def list_journals(disk: Disk, directory: Path) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What the header of a file says: where the first and the last transaction are, 0 for none."""
+    """The header of a file: the offsets of the first and the last transaction, 0 for none."""
 
     first: int
     last: int
@@ -122,13 +122,13 @@ class Head:
 
 
 def read_header(file: File) -> Header | None:
-    """The header of a file, None when it is not there as a whole; `Malformed` if it is none."""
+    """The header of a file; None if it is incomplete; `Malformed` if it is invalid."""
     found = codec.decode_header(file.read_at(0, HEADER_BYTES))
     return Header(*found) if isinstance(found, tuple) else None
 
 
 def read_head(file: Readable, position: int) -> Head | None:
-    """The head at a position, None when it is not there as a whole."""
+    """The head at a position; None if it is incomplete."""
     if not HEADER_BYTES <= position <= _MOST_OFFSET:
         return None
     data = file.read_at(position, TRANSACTION_HEAD_BYTES)
@@ -136,7 +136,7 @@ def read_head(file: Readable, position: int) -> Head | None:
 
 
 def link_place(previous: int) -> int:
-    """Where the link is that leads on from a transaction; 0 is none: then it is the first offset of the header."""
+    """The position of the link to the transaction after this one; for 0, that of the first offset in the header."""
     return previous + NEXT_AT if previous else 4
 
 
@@ -144,7 +144,7 @@ def link_place(previous: int) -> int:
 
 
 def measure(file: File, position: int, size: int, *, follow_next: bool = True) -> int | None:
-    """Where the transaction at a position ends, None when it is not there as a whole; `Malformed` if it is none.
+    """The end of the transaction at a position; None if it is incomplete; `Malformed` if it is not a transaction.
 
     Only the heads of its operations are read. `size` is that of the file; see `codec.transaction_size`.
     """
@@ -160,7 +160,7 @@ class Measured(NamedTuple):
 
 
 def measured(file: File, position: int, size: int, *, follow_next: bool = True) -> Measured | None:
-    """Where the transaction at a position ends, and how; see `measure`."""
+    """The end of the transaction at a position, and its ending operation; see `measure`."""
     head = read_head(file, position)
     if head is None:
         return None
@@ -187,7 +187,7 @@ def measured(file: File, position: int, size: int, *, follow_next: bool = True) 
 
 
 def is_whole(file: File, position: int, size: int, *, follow_next: bool = True) -> bool:
-    """Whether a transaction at a position is there with its end, or up to the next one."""
+    """Whether the transaction at a position is complete with its end, or up to the next one."""
     try:
         return measure(file, position, size, follow_next=follow_next) is not None
     except Malformed:
@@ -195,7 +195,7 @@ def is_whole(file: File, position: int, size: int, *, follow_next: bool = True) 
 
 
 def has_first_transaction(file: File) -> bool:
-    """Whether the header, whatever its signature is, names a whole transaction that nothing precedes as the first."""
+    """Whether the header, whatever its signature, names a whole transaction without a `previous` as the first."""
     data = file.read_at(0, HEADER_BYTES)
     if len(data) < HEADER_BYTES:
         return False
@@ -205,10 +205,9 @@ def has_first_transaction(file: File) -> bool:
 
 
 def find_redo(file: File, last: int, size: int) -> int | None:
-    """The transaction that is to be redone when the one at `last` is the last one; None for none.
+    """The transaction to redo if the one at `last` is the last one; None if there is none.
 
-    It is the last one of those that were not rolled back, which are void: if the journal holds all of it, and it is not
-    flagged to be in the storage.
+    It is the last one that was not rolled back, if the journal has all of it and it is not flagged as stored.
     """
     at = last
     while (head := read_head(file, at)) is not None:
@@ -229,7 +228,7 @@ def find_redo(file: File, last: int, size: int) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Hopped:
-    """How far one came along `next`: the last transaction reached, 0 for none, how many they were, and what it says."""
+    """Result of following `next`: the last transaction reached, 0 for none, how many, its `next`, and how it ended."""
 
     last: int
     count: int
@@ -238,7 +237,7 @@ class Hopped:
 
 
 def hop(file: File, header: Header, *, before: int | None = None) -> Hopped:
-    """Go from the first transaction to the last, from head to head; never backwards, and never into an image.
+    """Follow `next` from the first transaction to the last; never backwards, and never into an image.
 
     `before` is an offset to stop at: transactions that begin there or later are not passed.
     """
@@ -259,10 +258,10 @@ def hop(file: File, header: Header, *, before: int | None = None) -> Hopped:
 
 
 def backwards(file: File, last: int) -> array[int]:
-    """The offsets of the transactions that one reaches along `previous` from one on, it included, latest first.
+    """The offsets of the transactions reached by following `previous` from one on, including it, latest first.
 
-    It ends at the first one, or where a link leads forwards or out of the file: so it holds no more offsets than there
-    is room for transactions.
+    It ends at the first one, or where a link leads forwards or out of the file, so it is never longer than the file
+    allows.
     """
     found = array("Q")
     at = last

@@ -1,8 +1,8 @@
-"""What is lost between whole transactions, or after the last one: how many transactions, when, and which pages.
+"""What is lost between whole transactions, or after the last one: the number of transactions, their times and pages.
 
-Bytes that are no whole transaction may still have the heads of some. The head of a lost transaction is believed only if
-a link leads to it and it names where that link comes from. Where such links lead all the way, or where those from both
-sides leave out one transaction only, the number is exact; otherwise the space that is lost bounds it.
+Damaged bytes may still contain the heads of transactions. The head of a lost transaction is accepted only if a link
+leads to it and it links back. If such links span the whole range, or if those from both sides leave out only one
+transaction, the number is exact; otherwise the size of the range limits it.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from ...core.repair.losses import MOST_LISTED, Loss, listed
 from ...core.times import NANOSECONDS, shown_time
 from ..bytes.layout import HEADER_BYTES, LEAST_TRANSACTION_BYTES
 from .files import Head, Header, read_head
+from .operations import read_operations
 from .salvage import Run, Search
-from .stretch import read_operations
 
 
 @dataclass(slots=True)
 class _Chain:
-    """Lost transactions along links from one side: where each is, and the offset that the last link names."""
+    """Lost transactions along links from one side: the offset of each, and the offset that the last link names."""
 
     named: int
     found: list[int] = field(default_factory=list)
@@ -35,7 +35,7 @@ def lost_with_header(name: str, size: int) -> Loss:
 
 
 def lost_between(search: Search, before: Run, run: Run, count: int, reason: str, others: list[Run]) -> Loss | None:
-    """The transactions that are lost between two runs, of which `count` precede; None where there are none."""
+    """The transactions that are lost between two runs, after `count` transactions; None if none are."""
     is_next = run.previous == before.last
     if run.first - before.end < LEAST_TRANSACTION_BYTES or (is_next and before.next == run.first):
         return None
@@ -57,7 +57,7 @@ def lost_between(search: Search, before: Run, run: Run, count: int, reason: str,
 
 
 def lost_after(search: Search, before: Run, header: Header, count: int, reason: str, others: list[Run]) -> Loss | None:
-    """The transactions that are lost after the last run; None where there are none."""
+    """The transactions that are lost after the last run; None if none are."""
     file = search.moved(before.shift)
     forwards = _forwards(file, before, search.end - before.shift)
     pages = _pages(file, forwards.found, search.end - before.shift)
@@ -104,7 +104,9 @@ def _backwards(file: File, before: Run, run: Run) -> _Chain:
 
 
 def _leads_back(backwards: _Chain, before: Run) -> bool:
-    """Whether links lead backwards to the run before. To the header only from where it can name: zeros name it too."""
+    """Whether links lead backwards to the preceding run. Zeros read as a link to the header, so that needs its
+    confirmation.
+    """
     if not backwards.found or backwards.named != before.last:
         return False
     return before.last != 0 or backwards.found[-1] in (before.end, before.next)

@@ -1,25 +1,24 @@
-"""Opening a journal for writing: its lock, its last transaction, and what becomes of one that was not finished.
+"""Opening a journal for writing: lock it, find its last transaction, and handle one that was not finished.
 
-1. The last transaction has no end, or is cut off, wholly perhaps, and is not flagged to be in the storage: it never was
-   there. It is cut off: the one before it becomes the last. If it was the only one, a header is left and nothing else.
-2. After the last transaction is something that the header does not know: a writer was appending it and was not done,
-   so it was never acknowledged. It is cut off, unless a transaction in there is flagged to be in the storage.
-   Transactions that are sealed (see `seal.py`) and whole are there as much as any, flagged or not: they are taken in.
-   And the link to a last transaction that is sealed and whole is made if it is missing.
-3. The last transaction that was not rolled back is whole, and not flagged to be in the storage: a redo is due. That is
-   for the owner of the storage to do.
+1. The last transaction has no end, or is cut short or missing, and is not flagged as stored: it never reached the
+   storage. It is cut off, and the one before it becomes the last. If it was the only one, only the header stays.
+2. Bytes follow the last transaction that the header names: a writer had not finished appending them, so they were never
+   acknowledged. They are cut off, unless a transaction in them is flagged as stored. Sealed transactions (see
+   `seal.py`) that are whole stay, flagged or not: links and header are changed to include them. If the link to a last
+   transaction that is sealed and whole is missing, it is written.
+3. The last transaction that was not rolled back is whole, and not flagged as stored: a redo is due. The owner of the
+   storage does it.
 
-Anything else is damage: it is reported with its position, and nothing is changed. So all is looked at first, and what
-is to be done to the file is a list of steps; a caller that has more to check, such as a table, does them after that.
+Anything else is damage: it is reported with its position, and nothing is changed. So everything is checked first, and
+the changes to the file are collected as steps. A caller with more to check, such as a table, carries them out later.
 
-Before a cut a copy is written and synced: where none can be made, nothing is changed. Then header and link are written,
-and the file is made shorter; whichever of these a power cut leaves undone, the next opening does the cut again. They
-are synced before anything is appended: what was cut off must not be back where something else was going to be.
+Before a cut a copy is written and synced; if that fails, nothing is changed. Then the header and the link are written,
+and the file is truncated. If a power cut undoes any of these, the next opening cuts again. They are synced before
+anything is appended, so that the cut bytes cannot reappear in place of new ones.
 
-The last transaction is found along the links from head to head, and images are never read. A caller that need not know
-how many transactions there are need not go it, however long it is: a last transaction that the header names, and that
-the one before it names and ends at, is what it seems. Links that are broken before that are found by reading or
-`verify`.
+The last transaction is found by following the links from head to head; images are never read. A caller that does not
+need the number of transactions can skip this: it is enough that the header and the preceding transaction name the last
+one, and that the preceding one ends where it begins. Reading and `verify` find links that are broken earlier.
 """
 
 from __future__ import annotations
@@ -54,11 +53,11 @@ from ..bytes.layout import (
 from ..bytes.records import Transaction
 from .area import write_places
 from .continuation import UNLINKED, judge
-from .cursor import Cursor, believed, read_transaction
+from .cursor import Cursor, plausible_header, read_transaction
 from .files import Head, Header, Hopped, JournalFile, Nearby, find_redo, hop, is_whole, measure, read_head, read_header
 from .lost import lost_with_header
+from .operations import End, find_end, has_end, is_room, is_torn_link
 from .salvage import whole_transactions_follow
-from .stretch import End, find_end, has_end, is_room, is_torn_link
 
 logger = logging.getLogger("logwright.yeltsin")
 
@@ -67,7 +66,7 @@ logger = logging.getLogger("logwright.yeltsin")
 class Opened:
     """A journal that is open for writing: its transactions end at `end`, and the last of them begins at `last`.
 
-    That is so in the file when the `steps` are done, by `settle`; `kept` is known then, or after `keep`.
+    The file is in this state after `settle` has done the `steps`; `kept` is known then, or after `keep`.
     """
 
     file: File
@@ -80,32 +79,32 @@ class Opened:
     kept: Path | None = None
     redo: tuple[int, Transaction] | None = None
     keeps: Callable[[], Path] | None = None
-    """Makes a copy of what is to be cut off."""
+    """Makes a copy of the bytes that will be cut off."""
     steps: list[Callable[[], None]] = field(default_factory=list)
     ends: dict[int, End] = field(default_factory=dict)
-    """How transactions end that were taken in: they may be many, and their seals have been checked."""
+    """The ends of transactions that were adopted. There may be many, and their seals have been checked."""
 
     def write(self, position: int, data: bytes) -> None:
-        """Have bytes put in place as the next step."""
+        """Add a step that writes bytes."""
         self.steps.append(functools.partial(write_all, self.file, position, data))
 
     def truncate(self, size: int) -> None:
-        """Have the file end here as the next step."""
+        """Add a step that truncates the file."""
         self.steps.append(functools.partial(self.file.truncate, size))
 
     def sync(self) -> None:
-        """Have all steps before this one be durable before the next."""
+        """Add a step that makes all preceding steps durable."""
         self.steps.append(self.file.sync)
 
     def keep(self) -> None:
-        """Have a copy of what is to be cut off; the file stays as it is. A second call does nothing."""
+        """Make a copy of what will be cut off; the file does not change. A second call does nothing."""
         if self.keeps is not None:
             self.kept = self.keeps()
             self.keeps = None
             logger.warning("%s: cut off, kept in %s", self.cut, self.kept)
 
     def settle(self) -> None:
-        """Do to the file what is to be done."""
+        """Carry out the steps."""
         self.keep()
         for step in self.steps:
             step()
@@ -121,9 +120,9 @@ class Opened:
 
 
 def open_journal(disk: Disk, path: Path, *, counts: bool = True, settles: bool = True) -> Opened:
-    """Lock and recover a journal, creating it when there is none. `count` is right if it `counts`.
+    """Lock and recover a journal, creating it if there is none. The `count` is determined only if `counts` is set.
 
-    Unless this `settles` it, what is there already stays as it is until `Opened.settle` is called.
+    Without `settles` an existing file is not changed until `Opened.settle` is called.
     """
     make_directories(disk, path.parent / HOME_DIRECTORY)
     lock_path, places = path.parent / lock_name(path.name), ((path.parent, path.name),)
@@ -140,20 +139,20 @@ def _open_file(disk: Disk, path: Path, *, counts: bool, settles: bool) -> Opened
     if disk.is_directory(path):
         raise WrongUse(f"{path} is a directory, and a journal is a file")
     file = disk.open(path, "update")
-    try:  # no `with`: leaving it is a call, and an interrupt there would leave all open
-        file.lock()  # it may have other names, whose locks are others
+    try:  # no `with`: an interrupt while it exits would leave everything open
+        file.lock()  # it may have other names, which have other locks
         opened = Opened(file, Lock(path))  # not held yet
-        _bring_in_order(disk, path, opened, counts=counts)
+        _recover(disk, path, opened, counts=counts)
         if settles:
             opened.settle()
-        disk.sync_directory(path.parent)  # the process that gave it its name may have been killed before that
+        disk.sync_directory(path.parent)  # the process that renamed it may have been killed before that
     except BaseException:
         file.close()
         raise
     return opened
 
 
-def _bring_in_order(disk: Disk, path: Path, opened: Opened, *, counts: bool) -> None:
+def _recover(disk: Disk, path: Path, opened: Opened, *, counts: bool) -> None:
     file = opened.file
     try:
         header = read_header(file)
@@ -164,12 +163,12 @@ def _bring_in_order(disk: Disk, path: Path, opened: Opened, *, counts: bool) -> 
         return
     size = file.size()
     named = header
-    header = believed(file, header, size)
+    header = plausible_header(file, header, size)
     if header != named:
         opened.write(LAST_AT, LINK.pack(header.last))
     hopped = _arrived(header) if not counts and _is_last(file, header, size) else _hop(file, header, size)
     if hopped.last != header.last:
-        hopped = _mend_link(opened, header, hopped, size)
+        hopped = _write_missing_link(opened, header, hopped, size)
     opened.first, opened.count = header.first, hopped.count
     found = _find_last(path, file, header, hopped, size)
     if found != header.last:
@@ -197,9 +196,9 @@ def _arrived(header: Header) -> Hopped:
 
 
 def _hop(file: File, header: Header, size: int) -> Hopped:
-    """Go to the last transaction, through memory where the system can map files.
+    """Find the last transaction, through memory if the system can map files.
 
-    Where transactions are large, a call for each of their heads takes twenty times as long.
+    If transactions are large, a system call for each head takes twenty times as long.
     """
     if isinstance(file, Mappable) and HEADER_BYTES <= header.first <= size - TRANSACTION_HEAD_BYTES:
         with contextlib.suppress(StorageFailed), file.map(size, private=True) as memory, memoryview(memory) as view:
@@ -209,7 +208,7 @@ def _hop(file: File, header: Header, size: int) -> Hopped:
 
 
 def _is_last(file: File, header: Header, size: int) -> bool:
-    """Whether the transaction that the header names is seen to be in the chain without going along all of it."""
+    """Whether the transaction that the header names is in the chain, found without following all of it."""
     head = read_head(file, header.last)
     if head is None:
         return False
@@ -222,8 +221,8 @@ def _is_last(file: File, header: Header, size: int) -> bool:
     return before.next == header.last and _ends_at(file, head.previous, size) == header.last
 
 
-def _mend_link(opened: Opened, header: Header, hopped: Hopped, size: int) -> Hopped:
-    """The way to the last transaction; the link to it is made if the sync that should have carried it did not come."""
+def _write_missing_link(opened: Opened, header: Header, hopped: Hopped, size: int) -> Hopped:
+    """The walk to the last transaction; if the link to it never reached the disk, a step writes it."""
     file, last, before = opened.file, header.last, hopped.last
     head, before_head = read_head(file, last), read_head(file, before)
     if head is None or before_head is None:
@@ -231,16 +230,16 @@ def _mend_link(opened: Opened, header: Header, hopped: Hopped, size: int) -> Hop
     if not is_torn_link(before_head.next, last) or _ends_at(file, before, size) != last:
         return hopped
     end = find_end(file, last, size)
-    if head.complete or end is None or not end.seal:  # only a sealing writer writes the link together with its target
+    if head.complete or end is None or not end.seal:  # only a writer that seals writes a link together with its target
         return hopped
     opened.write(before + NEXT_AT, LINK.pack(last))
     return hop(PatchedFile(file).with_patch(before + NEXT_AT, LINK.pack(last)), header)
 
 
 def _adopt(path: Path, file: File, opened: Opened, size: int) -> None:
-    """Take in the transactions after the last one that are sealed and whole: only their name was not written yet.
+    """Adopt the sealed and whole transactions after the last one: only the header does not name them yet.
 
-    Their writer may not have synced them, so they are named when they and their links are on the disk.
+    Their writer may not have synced them, so the header names them after they and their links are on the disk.
     """
     known, last, end = [opened.last], opened.last, opened.end
     nearby = Nearby(file)
@@ -265,20 +264,20 @@ def _adopt(path: Path, file: File, opened: Opened, size: int) -> None:
 
 
 def _write_links(file: File, known: list[int]) -> None:
-    """Let each of these transactions name the next one; the first of them is 0 where there was none."""
+    """Link each of these transactions to the next one; the first of them is 0 if there was none."""
     pairs = itertools.pairwise(known)
     write_places(file, ((before + NEXT_AT, LINK.pack(position)) for before, position in pairs if before))
 
 
 def _end_of(file: File, last: int, size: int) -> int:
-    """Where the transactions end; the last of them is known to be whole."""
+    """The end of the transactions; the last of them is known to be whole."""
     end = measure(file, last, size, follow_next=False) if last else HEADER_BYTES
     assert end is not None
     return end
 
 
 def _replace_header(disk: Disk, path: Path, opened: Opened) -> None:
-    """The file is shorter than a header: it was cut short, or its creation was. The account says so, as by `repair`."""
+    """Replace the header of a file that is shorter than one, and add the loss to the account, as `repair` does."""
     size = opened.file.size()
     loss = lost_with_header(path.name, size)
     _keep_first(disk, path, opened, 0, size, loss.reason)
@@ -293,7 +292,7 @@ def _replace_header(disk: Disk, path: Path, opened: Opened) -> None:
 
 
 def _find_last(path: Path, file: File, header: Header, hopped: Hopped, size: int) -> int:
-    """The transaction that is the last one from now on, 0 for none. Raises what is wrong with the journal."""
+    """The transaction that is now the last one, 0 for none. Damage of the journal is raised."""
     last = header.last
     if last == 0 and header.first == 0:
         return 0
@@ -309,10 +308,10 @@ def _find_last(path: Path, file: File, header: Header, hopped: Hopped, size: int
 
 
 def _is_known(file: File, last: int, head: Head | None, before: int) -> bool:
-    """Whether the head of a transaction that has no end says that it is in the storage, and may be believed.
+    """Whether the head of a transaction without an end credibly says that it is in the storage.
 
-    What was never written may be anything after a power cut, a flag as well; but then hardly the rest of a head. And
-    one that another one follows, which names it, was not the last one: the header is wrong.
+    After a power cut, bytes that were never written may be anything, also a flag, but hardly a valid head. And if
+    another transaction follows that names it as `previous`, it was not the last one: the header is wrong.
     """
     if head is None or head.previous != before:
         return False
@@ -321,7 +320,7 @@ def _is_known(file: File, last: int, head: Head | None, before: int) -> bool:
 
 
 def _ends_at(file: File, position: int, size: int) -> int | None:
-    """Where a transaction ends, or the header."""
+    """The end of a transaction, or of the header."""
     if position == 0:
         return HEADER_BYTES
     try:
@@ -331,7 +330,7 @@ def _ends_at(file: File, position: int, size: int) -> int | None:
 
 
 def _damage(path: Path, file: File, header: Header) -> DamagedJournal:
-    """What a reader meets first, or that the header is wrong."""
+    """The first damage that a reader finds, or that the header is wrong."""
     cursor = Cursor(file, JournalFile(path.name, path), header)
     while cursor.read(load=False) is not None:
         pass
@@ -350,7 +349,7 @@ def _explained(path: Path, position: int, reason: str) -> DamagedJournal:
 
 
 def _cut(disk: Disk, path: Path, opened: Opened, last: int, start: int, reason: str) -> None:
-    """Let a transaction be the last one, and end the file at `start`."""
+    """Make a transaction the last one, and truncate the file at `start`."""
     file, size = opened.file, opened.file.size()
     if size > start and not (last == opened.last and is_room(file, last, start, size)):
         _keep_first(disk, path, opened, start, size, reason)
@@ -364,7 +363,7 @@ def _cut(disk: Disk, path: Path, opened: Opened, last: int, start: int, reason: 
 
 
 def _keep_first(disk: Disk, path: Path, opened: Opened, start: int, end: int, reason: str) -> None:
-    """Have bytes kept that are to be cut off, before anything else is done."""
+    """Let the first step keep a copy of the bytes that will be cut off."""
     opened.cut = Damage(path.name, start, end, reason, "torn_tail")
     opened.keeps = functools.partial(keep_range, disk, path.parent, opened.file, start, end)
 

@@ -1,9 +1,10 @@
-"""Reader: a journal of page transactions opened for reading. It needs no lock, changes nothing, works beside a writer.
+"""Reader: a journal of page transactions opened for reading. It needs no lock, changes nothing, and works beside a
+writer.
 
-Ways through the same chunks: `transactions` for objects, `scan` for objects with their places, `chunks` for
-columns, `pages` for the pages that result. The number of a transaction is where it begins in the file;
-`find_index` gives that of the n-th one. `core/read/chunk_reader.py` says what happens at damage and at a torn tail, and
-`cursor.py` where reading continues after damage.
+`transactions` returns objects, `scan` objects with their places, `chunks` the buffers that columns are made of, and
+`pages` the resulting pages. The number of a transaction is its offset in the file; `find_index` returns that of the
+n-th one. See `core/read/chunk_reader.py` for damage and torn tails, and `continuation.py` for where reading continues
+after damage.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from ...core.bytes.outcome import Damage, Malformed, Mode
 from ...core.format import Located
 from ...core.io.disk import REAL_DISK, Disk, File
 from ...core.read.chunk_reader import FilesReader, located, reaches
-from ...core.read.report import Progress, Report, Summary
+from ...core.read.parts import SideBySideReader
 from ...core.repair.losses import Loss
 from ...core.times import NANOSECONDS
 from ...errors import DamagedJournal, HistoryUnavailable, NotFound, WrongUse
@@ -28,9 +29,21 @@ from ..bytes import codec
 from ..bytes.layout import HEADER, HEADER_BYTES, LINK
 from ..bytes.records import Transaction
 from ..model.replay import Pages, PagesState, Ranges, change, difference, gap_of
+from . import check
 from .continuation import judge
 from .cursor import Chunk, Cursor, decoded, timestamp_at
-from .files import Head, Header, JournalFile, OpenFiles, has_first_transaction, hop, measure, read_head, read_header
+from .files import (
+    Head,
+    Header,
+    JournalFile,
+    OpenFiles,
+    has_first_transaction,
+    hop,
+    list_journals,
+    measure,
+    read_head,
+    read_header,
+)
 
 ROW_FIELDS: Final = ("previous", "next", "timestamp", "flags", "complete", "outcome", "operations")
 
@@ -49,15 +62,8 @@ class Reader(FilesReader[Chunk, JournalFile, Transaction]):
     skimmed_by: ClassVar = counted_by
     _single = False
 
-    def summarize(self) -> Summary:
-        from .check import summarize
-
-        return summarize(self)
-
-    def verify(self, *, progress: Progress | None = None) -> Report:
-        from .check import verify
-
-        return verify(self, progress=progress)
+    summarize = check.summarize
+    verify = check.verify
 
     def __init__(self, path: Path | str, *, disk: Disk = REAL_DISK) -> None:
         self.path = Path(path)
@@ -71,11 +77,11 @@ class Reader(FilesReader[Chunk, JournalFile, Transaction]):
         return self.path.name
 
     def files(self) -> list[JournalFile]:
-        """The file, if it is there."""
+        """The file, if it exists."""
         if not self.disk.exists(self.path) or self.disk.is_directory(self.path):
             return []
         gaps: tuple[int, ...] = ()
-        with contextlib.suppress(DamagedJournal):  # the account is broken, which `verify` and the table of damage say
+        with contextlib.suppress(DamagedJournal):  # the account is broken: `verify` and the table of damage report that
             gaps = tuple(map(gap_of, self._lost()))
         return [JournalFile(self.path.name, self.path, gaps=gaps)]
 
@@ -125,7 +131,7 @@ class Reader(FilesReader[Chunk, JournalFile, Transaction]):
                 found = _end_of_last(file)
                 if found is not None:
                     return found
-                at = _start_of_last(file, 2)  # from there on, because others may follow the one that the header names
+                at = _start_of_last(file, 2)  # start there: others may follow the one that the header names
                 for item in self.file_chunks(source, file, None, None, "dropmalformed", at=at, load=False):
                     assert not isinstance(item, Damage)
                     end = item.end
@@ -146,16 +152,16 @@ class Reader(FilesReader[Chunk, JournalFile, Transaction]):
         return end
 
     def find_time(self, timestamp: int) -> int:
-        """The number of the first transaction that was created not earlier than `timestamp` (ns); `next` if none was.
+        """The number of the first transaction not created before `timestamp` (ns); `next` if there is none.
 
         Times need not rise, so this reads the journal from its beginning.
         """
         return self._first_from(-(-timestamp // NANOSECONDS))
 
     def find_moment(self, timestamp: int) -> int:
-        """The number of the first transaction that was created later than `timestamp` (ns); `next` if none was.
+        """The number of the first transaction created after `timestamp` (ns); `next` if there is none.
 
-        `HistoryUnavailable` where transactions are lost that may have been created by then.
+        `HistoryUnavailable` if transactions are lost that may have been created by then.
         """
         return self._first_from(timestamp // NANOSECONDS + 1, gaps=[gap_of(loss) for loss in self._lost()])
 
@@ -178,12 +184,12 @@ class Reader(FilesReader[Chunk, JournalFile, Transaction]):
             raise HistoryUnavailable(f"{self.path} @ {start}: {reason} (see `logwright verify {self.path}`)")
 
     def _lost(self) -> list[Loss]:
-        """What was lost, in the order of the journal, without fields that were restored."""
+        """The losses in the order of the journal, without restored fields."""
         found = [loss for loss in self.losses() if loss.kind == "lost" and loss.at_most != 0]
         return sorted(found, key=gap_of)
 
     def last_of(self, files: OpenFiles, number: int, count: int) -> list[Located]:
-        """The last transactions of the file: found backwards from the last one, if nothing is wrong there."""
+        """The last transactions of the file, found backwards from the last one if its links are intact."""
         source = files.files[number]
         file = files.file(source)
         found: deque[Located] = deque(maxlen=count)
@@ -195,7 +201,7 @@ class Reader(FilesReader[Chunk, JournalFile, Transaction]):
     # --- the pages --------------------------------------------------------------------------------------------------
 
     def pages(self, at: int | None = None, *, mode: Mode = "dropmalformed") -> PagesState:
-        """What is known of the pages: now, or before the transaction with the number `at`."""
+        """The known bytes of the pages: now, or before the transaction with the number `at`."""
         if at is not None and at < 0:
             raise WrongUse(f"{self.path}: there is no transaction {at}")
         pages = Pages()
@@ -206,11 +212,11 @@ class Reader(FilesReader[Chunk, JournalFile, Transaction]):
                 if at is None or item < at:
                     pages.forget()
                 else:
-                    pages.look_back_no_further()
+                    pages.stop_looking_back()
             elif at is None or item.span.start < at:
                 pages.apply(item.record)
                 last = item.span.start
-                if item.record.outcome != "rolled_back":  # which is void: what was before it counts
+                if item.record.outcome != "rolled_back":  # it is void: the state before it still holds
                     redo = item.record.redo_is_due
             else:
                 pages.look_back(item.record)
@@ -218,7 +224,7 @@ class Reader(FilesReader[Chunk, JournalFile, Transaction]):
         return PagesState(pages.transactions, last, redo, pages.known, losses)
 
     def _with_gaps(self, mode: Mode) -> Iterator[Located | int]:
-        """The transactions, and the offsets between them where others are lost or cannot be read."""
+        """The transactions, and the offsets where others between them are lost or cannot be read."""
         gaps = deque(map(gap_of, self._lost()))
         for item in self.scan(mode="failfast" if mode == "failfast" else "permissive"):
             if isinstance(item, Damage):
@@ -245,9 +251,9 @@ class Reader(FilesReader[Chunk, JournalFile, Transaction]):
         return difference(self.pages(start).pages, self.pages(stop).pages)
 
     def history(self, key: str) -> list[dict[str, Any]]:
-        """What happened to a page, which is named by its offset in the table, transaction by transaction.
+        """The changes of a page, which is named by its offset in the table, transaction by transaction.
 
-        Where transactions are lost, nothing is known of the page any more: the event is `lost`.
+        If transactions are lost, the page is unknown from there on: the event is `lost`.
         """
         if not key.isascii() or not key.isdigit():
             raise WrongUse(f"{key!r} is no page: give its offset in the table, such as 30")
@@ -304,7 +310,7 @@ def _change(item: Located, index: int, event: str, ranges: Ranges | None) -> dic
 
 
 def _header_and_damage(source: JournalFile, file: File) -> tuple[Header | None, Damage | None]:
-    """The header if it can be used, and what is wrong with it."""
+    """The header, if it can be used, and its damage."""
     size = file.size()
     try:
         header = read_header(file)
@@ -320,7 +326,7 @@ def _header_and_damage(source: JournalFile, file: File) -> tuple[Header | None, 
 
 
 def _at_start(file: File, header: Header, start: int) -> tuple[int | None, int]:
-    """The transaction that begins at an offset, and its index, if links lead there; else the beginning of the file."""
+    """The transaction at an offset and its index, if links lead to it; otherwise the beginning of the file."""
     if start <= HEADER_BYTES:
         return None, 0
     hopped = hop(file, header, before=start)
@@ -329,7 +335,7 @@ def _at_start(file: File, header: Header, start: int) -> tuple[int | None, int]:
 
 
 def _end_of_last(file: File) -> int | None:
-    """Where the last transaction ends, if it is whole, in the storage, and nothing follows that has to be judged."""
+    """The end of the last transaction, if it is whole, in the storage, and nothing follows that must be checked."""
     try:
         header = read_header(file)
         head = None if header is None else read_head(file, header.last)
@@ -350,9 +356,9 @@ def _is_linked(file: File, header: Header, last: Head) -> bool:
 
 
 def _start_of_last(file: File, count: int) -> tuple[int, int] | None:
-    """Where to begin in order to meet the last `count` transactions; None: at the beginning.
+    """Where to begin reading to find the last `count` transactions; None for the beginning.
 
-    Found by going backwards, and believed only if each link is the other one's answer.
+    It is found by going backwards, and accepted only if the links agree in both directions.
     """
     try:
         header = read_header(file)
@@ -372,3 +378,47 @@ def _start_of_last(file: File, count: int) -> tuple[int, int] | None:
     except Malformed:
         whole = False
     return (at, 0) if whole else None
+
+
+class JournalsReader(SideBySideReader[Transaction, Reader]):
+    """All journals of a directory opened for reading, in the order of their names. The methods are those of `Reader`.
+
+    `start` and `stop` are numbers within each journal. Journals that appear later are found by the next call.
+    """
+
+    format = "yeltsin"
+    part_name = "journal"
+    row_fields = ROW_FIELDS
+    time_scale = NANOSECONDS
+    """The timestamps of transactions are in seconds."""
+
+    def __init__(self, directory: Path | str, *, disk: Disk = REAL_DISK) -> None:
+        super().__init__()
+        self.path = Path(directory)
+        self.disk = disk
+        if not self.names():
+            raise NotFound(f"{self.path}: no journal is here")
+
+    def names(self) -> list[str]:
+        """The names of the existing journals."""
+        return list_journals(self.disk, self.path)
+
+    def open(self, part: str) -> Reader:
+        """The reader of one journal."""
+        return Reader(self.path / part, disk=self.disk)
+
+    def part_of(self, file: str) -> str | None:
+        """The journal of a file: the file itself."""
+        return file
+
+    transactions = SideBySideReader.records
+
+    def state(self, at: int | None = None) -> dict[str, Any]:
+        """The pages of each journal under its name."""
+        if at is not None:
+            raise WrongUse(f"{self.path} holds the journals {', '.join(self.names())}: ask for one of them")
+        return {"journals": {name: reader.state() for name, reader in self._each()}}
+
+    def as_json(self, located: Located) -> dict[str, Any]:
+        """A transaction as `dump --json` prints it."""
+        return transaction_as_json(located)

@@ -1,4 +1,4 @@
-"""Repairing a journal: what to do about each kind of damage. `core.repair` does it, and takes it back.
+"""Repairing a journal: what to do about each kind of damage. `core/repair/plan.py` carries it out, and can undo it.
 
     a torn tail                  is cut off, and the header and the last link are set to what is left
     a header or a link that is   is set by the places of whole transactions, and named in the account as restored
@@ -14,8 +14,8 @@
     a transaction with a wrong   is taken out as well if its time is not between those of its neighbours, or its flags
     link and no seal             are unknown: then the damage goes beyond the link
 
-`salvage.py` finds the whole transactions. Operations are never changed. A seal that held, and covers a link that is
-set, is computed again. Every byte that goes is kept in `.logwright/cut/`.
+`salvage.py` finds the whole transactions. Operations are never changed. If a link that is set is covered by a valid
+seal, the seal is computed again. Every removed byte is kept in `.logwright/cut/`.
 
 The `fields` of a loss, for programs:
 
@@ -58,10 +58,10 @@ from .continuation import judge
 from .cursor import Cursor
 from .files import Head, Header, JournalFile, Nearby, Readable, has_first_transaction, list_journals, read_head
 from .lost import lost_after, lost_between, lost_with_header
+from .operations import find_unproven_end, has_end, holds_seal, seal_of
 from .reader import Reader
 from .salvage import Run, Search, header_run
 from .seal import CHANGED, MARK, SEAL_HEAD
-from .stretch import find_unproven_end, has_end, holds_seal, seal_of
 
 __all__ = ["Plan", "Repair", "apply", "plan", "undo"]
 
@@ -93,7 +93,7 @@ def _readers(path: Path, disk: Disk) -> list[Reader]:
 
 @dataclass(slots=True)
 class _Salvage:
-    """A file gone through: its whole transactions, what must be written so that links lead to them, what is lost."""
+    """A file that is being repaired: its whole transactions, the changes that link them, and the losses."""
 
     reader: Reader
     source: JournalFile
@@ -102,29 +102,29 @@ class _Salvage:
     losses: list[Loss] = field(default_factory=list)
     patches: list[Patch] = field(default_factory=list)
     restored: list[str] = field(default_factory=list)
-    """What the patches set."""
+    """The changes that the patches make."""
     runs: list[Run] = field(default_factory=list)
     others: list[Run] = field(default_factory=list)
     size: int = 0
     end: int = 0
-    """Where a torn tail begins, or the file ends."""
+    """Where the torn tail begins; the end of the file if there is none."""
     reason: str = ""
     is_damaged: bool = False
     """Whether anything but a torn tail is wrong."""
     header: Header = _UNKNOWN
-    """What is known by the header."""
+    """What the header says, as far as it is valid."""
     last_flagged: int = 0
     """The last transaction that is known to be in the storage."""
     sealed_previous: dict[int, int] = field(default_factory=dict)
-    """What transactions were sealed with as their `previous`, where something else is there now."""
+    """The `previous` that transactions were sealed with, where another value is in the file now."""
 
     def walk(self) -> None:
-        """Go through the file."""
+        """Read the file."""
         self.size = self.end = self.file.size()
         if self.size < HEADER_BYTES:
-            self._look_at_half_a_header()
+            self._read_half_header()
             return
-        is_known = self._look_at_header()
+        is_known = self._read_header()
         if not self.reason:
             return
         search = Search(self.file, self.source, self.header, self.end)
@@ -141,7 +141,7 @@ class _Salvage:
 
     # --- what is wrong ------------------------------------------------------------------------------------------------
 
-    def _look_at_half_a_header(self) -> None:
+    def _read_half_header(self) -> None:
         data = self.file.read_at(0, HEADER_BYTES)
         loss = lost_with_header(self.source.name, self.size)
         if not SIGNATURE.startswith(data[: len(SIGNATURE)]):
@@ -150,8 +150,8 @@ class _Salvage:
         self.reason = loss.reason
         self.losses.append(loss)
 
-    def _look_at_header(self) -> bool:
-        """Note the header, and what a reader meets; whether the header can be believed to be one."""
+    def _read_header(self) -> bool:
+        """Record the header, and the damage that a reader finds; whether the header is credible."""
         signature, first, last = HEADER.unpack(self.file.read_at(0, HEADER_BYTES))
         header = Header(first, last)
         if signature != SIGNATURE:
@@ -165,7 +165,7 @@ class _Salvage:
             self.reason = self.reason or damage.reason
             if damage.kind != "torn_tail":
                 self.is_damaged = True
-            elif damage.start >= HEADER_BYTES and not self.is_damaged:  # where the last one is, is known
+            elif damage.start >= HEADER_BYTES and not self.is_damaged:  # the last transaction is known
                 self.end = damage.start
         return True
 
@@ -186,7 +186,7 @@ class _Salvage:
     # --- what is to be written ----------------------------------------------------------------------------------------
 
     def _drop_unfinished(self, search: Search) -> None:
-        """Take a last transaction out that never reached the storage."""
+        """Remove a last transaction that never reached the storage."""
         if not self.runs:
             return
         run = self.runs[-1]
@@ -201,7 +201,7 @@ class _Salvage:
             del self.runs[-1]
 
     def _drop_changed(self, search: Search) -> None:
-        """Take out transactions that are not what was written."""
+        """Remove transactions that are not as they were written."""
         kept: list[Run] = []
         before, first = _Item(header_run(self.header), 0, 0, None), 0
         for item, after in pairwise(chain(self._items(search), [None])):
@@ -227,7 +227,7 @@ class _Salvage:
                 yield _Item(run, row, offset, read_head(file, offset), file)
 
     def _is_written(self, before: _Item, item: _Item, after: _Item | None) -> bool:
-        """Whether a transaction is what was written, as far as a seal, or its links, time and flags can say."""
+        """Whether a transaction is as it was written, as far as its seal, or its links, time and flags, show it."""
         head = item.head
         assert item.file is not None
         assert head is not None
@@ -248,7 +248,7 @@ class _Salvage:
         return head.flags <= COMPLETE and earliest <= head.timestamp <= latest
 
     def _set_links(self, search: Search) -> None:
-        """Let header and transactions name each other."""
+        """Set the links of the header and the transactions."""
         previous = 0
         for number, run in enumerate(self.runs):
             file = Nearby(search.moved(run.shift))
@@ -275,7 +275,7 @@ class _Salvage:
                 self._patch(start, old[start:stop], new[start:stop], f"{what} in the header")
 
     def _set_seal(self, file: File, offset: int, end: int, previous: int) -> None:
-        """Compute a seal again that covers another `previous`. It held so far: `_drop_changed` has proven that."""
+        """Compute a seal again that covers another `previous`. `_drop_changed` has checked that it was valid."""
         found = find_unproven_end(file, offset, end)
         if found is None or not found.seal:
             return
@@ -285,7 +285,7 @@ class _Salvage:
         self._patch(found.position + OPERATION_HEAD_BYTES + len(MARK), found.seal[part], new[part], where)
 
     def _set_flags(self, file: Readable, offset: int, end: int, flags: int) -> None:
-        """Set the flags of a sealed transaction. It is redone where nothing proves that it is in the storage."""
+        """Set the flags of a sealed transaction. It is redone unless it is proven to be in the storage."""
         found = find_unproven_end(file, offset, end)
         if found is not None and found.seal:
             new = COMPLETE if offset < self.last_flagged else 0
@@ -299,7 +299,7 @@ class _Salvage:
     # --- the account --------------------------------------------------------------------------------------------------
 
     def _account(self, search: Search) -> None:
-        """Say what is lost between runs and after them, and what was set."""
+        """Record what is lost between runs and after them, and what was set."""
         before = header_run(self.header)
         count = 0
         for run in self.runs:
@@ -325,9 +325,9 @@ class _Salvage:
     # --- the steps ----------------------------------------------------------------------------------------------------
 
     def steps(self) -> list[Step]:
-        """The steps that leave a chain of whole transactions; none where nothing is wrong.
+        """The steps that leave a chain of whole transactions; none if nothing is wrong.
 
-        That transactions which are sealed are neither linked nor named is not wrong: the next writer does that.
+        Sealed transactions that are not linked or named yet are not wrong: the next writer links and names them.
         """
         if not self.reason:
             return []
@@ -358,7 +358,7 @@ class _Salvage:
 
 
 def _changed(file: Nearby, offset: int, end: int) -> str:
-    """Why a sealed transaction is not what was written; empty if it is, and for one without a seal."""
+    """Why a sealed transaction is not as it was written; empty if it is, and if it has no seal."""
     found = find_unproven_end(file, offset, end)
     if found is None or not found.seal:
         return ""

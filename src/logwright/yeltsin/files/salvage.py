@@ -1,7 +1,7 @@
 """Finding whole transactions after damage by their structure, also where bytes were inserted or removed.
 
-Links are offsets, so a transaction that was moved still names the offset that it was written at. A *run* is
-consecutive whole transactions whose links agree for one *shift*: each was written at its place minus the shift. The
+Links are offsets, so the links to a transaction that was moved still have the offset at which it was written. A *run*
+is consecutive whole transactions whose links agree for one *shift*: each was written at its place minus the shift. The
 next run after damage begins at the first place where operations parse up to an end, and where the links of this
 transaction and of the one that follows agree; the last transaction needs the header, its predecessor or its seal.
 
@@ -12,7 +12,7 @@ only if it is tied to the rest of the file:
     by where it ends    at the end of the file, and has the transaction that the header names as the last if any run
                         has; or links lead from it to a run that does. What it says it follows must not contradict that
 
-What is not accepted stays lost. Offsets in here are those that transactions were written at.
+Runs that are not accepted stay lost. In this module, offsets are those at which transactions were written.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ from ..bytes.codec import ENDS
 from ..bytes.layout import HEADER_BYTES, OPERATION_HEAD_BYTES, TRANSACTION_HEAD_BYTES
 from .cursor import NOWHERE, Cursor
 from .files import Head, Header, JournalFile, is_whole, measure, read_head
+from .operations import End, find_end, is_zeros, read_operations
 from .seal import MARK
-from .stretch import End, find_end, is_zeros, read_operations
 
 _MOST_REMOVED_BYTES: Final = 1 << 30
-"""A run is not accepted where more bytes than this would have been removed before it."""
+"""A run is not accepted if more bytes than this would have been removed before it."""
 _MOST_SHIFTS: Final = 4
-"""How many runs are remembered for what was inserted or removed before them."""
+"""How many runs are remembered to find out what was inserted or removed before them."""
 _LEAST_WINDOW_BYTES: Final = 4 << 10
 _MOST_WINDOW_BYTES: Final = 1 << 20
 _MOST_ENDS: Final = 1 << 20
-"""How many operations are remembered for where their transactions end."""
+"""How many operations are remembered with the ends of their transactions."""
 _MOST_ASKED: Final = 64
-"""How many runs are asked whether they precede a last transaction."""
+"""How many runs are checked for preceding a last transaction."""
 _FIRST_OPERATION: Final = re.compile(rb"[\x01-\x03\xfe\xff](?<=\0\0.{9}.)", re.DOTALL)
 """The type of a first operation, after a head whose `next` is below 2^48."""
 
 
 class MovedFile(PatchedFile):
-    """A file as it was when its bytes were `shift` bytes further to the front, up to a place of it."""
+    """A file as it was when its bytes, up to a place of it, were `shift` bytes closer to the beginning."""
 
     def __init__(self, file: File, shift: int, end: int) -> None:
         super().__init__(file)
@@ -75,7 +75,7 @@ class MovedFile(PatchedFile):
 
 @dataclass(slots=True)
 class Run:
-    """Whole transactions: where each begins and the last one ends, and what is named at both ends."""
+    """Whole transactions: the offset of each, the end of the last one, and the links at both ends."""
 
     shift: int
     starts: array[int]
@@ -93,7 +93,7 @@ class Run:
 
     @property
     def place(self) -> Span:
-        """Where it is in the file."""
+        """The position in the file."""
         return Span(self.first + self.shift, self.end + self.shift)
 
     def precedes(self, other: Run) -> bool:
@@ -108,7 +108,7 @@ class Run:
         return index < len(self.starts) and self.starts[index] == offset
 
     def part(self, first: int, stop: int) -> Run:
-        """The transactions from one row to another one, which is not part of it."""
+        """The transactions from one row up to another one, which is excluded."""
         starts = self.starts
         is_last = stop == len(starts)
         return Run(
@@ -120,7 +120,7 @@ class Run:
         )
 
     def after(self, offset: int) -> Run | None:
-        """The transactions from an offset on; None where there are none."""
+        """The transactions from an offset on; None if there are none."""
         index = bisect_left(self.starts, offset)
         if index == 0:
             return self
@@ -130,12 +130,12 @@ class Run:
 
 
 def header_run(header: Header) -> Run:
-    """The header as what precedes the first run."""
+    """The header as the run before the first one."""
     return Run(0, array("Q", [0]), HEADER_BYTES, 0, header.first)
 
 
 class Search:
-    """The runs of a file, up to a place of it; `header` is what is known of the first and the last transaction."""
+    """The runs of a file, up to a place of it; `header` is the known offsets of the first and the last transaction."""
 
     def __init__(self, file: File, source: JournalFile, header: Header, end: int) -> None:
         self._file = file
@@ -173,7 +173,7 @@ class Search:
     # --- runs ---------------------------------------------------------------------------------------------------------
 
     def _grow(self, place: int, shift: int) -> Run | None:
-        """The run that begins at a place, as far as links and structure lead; None where that is nowhere.
+        """The run that begins at a place, as far as links and structure lead; None if there is none.
 
         After a `next` that is wrong it continues with a whole transaction that follows directly and names this one.
         """
@@ -190,7 +190,7 @@ class Search:
             while (chunk := cursor.read(load=False)) is not None:
                 starts.extend(chunk.starts()[:-1])
             while starts and (end := _measured(file, starts[-1])) is None:
-                del starts[-1]  # without an end of its own it is void only if one that names it follows
+                del starts[-1]  # without an end it is void, but only if one follows that names it
             if end is None:
                 return None
             head = read_head(file, end)
@@ -198,7 +198,7 @@ class Search:
             if following is not None:
                 starts.append(end)
                 end = following
-                cursor.go_on(end, starts[-1])
+                cursor.continue_at(end, starts[-1])
         first, last = read_head(file, starts[0]), read_head(file, starts[-1])
         assert end is not None
         assert first is not None
@@ -217,7 +217,7 @@ class Search:
         return None
 
     def _candidates(self, place: int) -> Iterator[int]:
-        """The places from one on where a transaction may begin by its first operation."""
+        """The places, from one on, where a transaction may begin, judging by its first operation."""
         at, window_bytes = place, _LEAST_WINDOW_BYTES
         while at < self.end:
             data = self._file.read_at(at, min(window_bytes, self.end - at))
@@ -261,7 +261,7 @@ class Search:
         return before.shift if is_named and following is not None and following.previous == before.end else None
 
     def _shift_of_unlinked(self, place: int, head: Head, found: End) -> int | None:
-        """The shift of a transaction that names none as the next: the last one, or one that is sealed."""
+        """The shift of a transaction without a `next`: the last one, or a sealed one."""
         end = found.end
         is_sealed = self._is_sealed(place, found)
         if end != self.end and not is_sealed:
@@ -276,17 +276,19 @@ class Search:
                 return place - max(run.next, run.end)
             if head.previous == run.next:
                 return place - self._header.last if self._header.last else known
-            if head.previous in run:  # another one follows that already: this is an earlier copy, which has its offset
+            if head.previous in run:  # another one has this offset in the chain: this is an earlier copy
                 return place - run.starts[bisect_right(run.starts, head.previous)]
         if not is_sealed:
             return None
-        # The seal proves its `previous`: where that is not before it, it was moved, and the header may name it.
+        # The seal proves its `previous`. If that is not before it, it was moved, and the header may name it.
         if head.previous < place - known:
             return known
         return place - self._header.last if head.previous < self._header.last else None
 
     def _is_sealed(self, place: int, found: End) -> bool:
-        """Whether a transaction is what was sealed; a file that is made to be asked this too often gets no answer."""
+        """Whether a transaction matches its seal. The number of checks is limited, because a file can be made to need
+        many.
+        """
         if self._file.read_at(found.position + OPERATION_HEAD_BYTES, len(MARK)) != MARK:
             return False
         self._sealed_bytes_left -= found.end - place
@@ -298,7 +300,7 @@ class Search:
     def _end_of(self, place: int) -> End | None:
         """The end of the transaction at a place by its own operations; None if it is not whole.
 
-        What looks like a head may precede each operation of a transaction, so ends are remembered.
+        Bytes that look like a head may precede each operation of a transaction, so ends are remembered.
         """
         if place + TRANSACTION_HEAD_BYTES in self._ends:
             return self._ends[place + TRANSACTION_HEAD_BYTES]
@@ -335,7 +337,7 @@ class Search:
         return accepted, others
 
     def _drop_doubtful(self, before: Run, run: Run) -> None:
-        """Drop the last transaction of a run if its `next` cannot be, and what follows does not begin at its end.
+        """Drop the last transaction of a run if its `next` is impossible, and what follows does not begin at its end.
 
         Bytes that were inserted or removed within a head can leave the head of one transaction before the operations of
         another one.
@@ -345,7 +347,7 @@ class Search:
             before.next = before.end = before.starts.pop()
 
     def _reaching(self) -> set[int]:
-        """The identities of the run that ends where the journal does, and of those that links lead from to it."""
+        """The identities of the run that ends where the journal does, and of the runs that links connect to it."""
         if not self._found:
             return set()
         last, *earlier = reversed(self._found)
@@ -360,7 +362,7 @@ class Search:
         return found
 
     def _tied(self, before: Run, run: Run, *, reaches: bool) -> Run | None:
-        """What of a run is proven to follow another one in this journal."""
+        """The part of a run that is proven to follow another one in this journal."""
         rest = run.after(before.end)
         if rest is None or self._is_far(before, rest) or not self._is_same(before, run, rest):
             return None
@@ -373,11 +375,11 @@ class Search:
             return None if is_within else rest
         if before.end <= rest.previous < rest.first or before.next == rest.first:
             return rest
-        # Its first `previous` was changed as well, or it is the rest of another journal: then it begins earlier.
+        # Its first `previous` was changed as well; or it is the rest of another journal, which begins earlier.
         return run.after(run.first + 1) if rest is run and run.previous else None
 
     def _is_same(self, before: Run, run: Run, rest: Run) -> bool:
-        """Whether the last transaction that two runs share, if they do, is the same one."""
+        """Whether the last transaction that two runs have in common, if any, is the same one."""
         if rest is run:
             return True
         offset = rest.previous
@@ -389,9 +391,9 @@ class Search:
         return removed > _MOST_REMOVED_BYTES
 
     def _is_cut_short(self, place: int) -> bool:
-        """Whether the operations of a first transaction are as they should be up to the end of the file.
+        """Whether the operations of a first transaction are valid up to the end of the file.
 
-        What looks like another one in there is within an image.
+        Bytes in it that look like another transaction are part of an image.
         """
         head = read_head(self._file, place)
         try:
@@ -401,11 +403,11 @@ class Search:
 
 
 def whole_transactions_follow(file: File, source: JournalFile, place: int, *, is_named: bool = False) -> bool:
-    """Whether whole transactions that no crash has left reach from some place after this one to the end of the file.
+    """Whether whole transactions that no crash can have left reach from a later place to the end of the file.
 
-    What the header does not name may be there only in part, after a power cut while nothing was synced. But it is where
-    it was written, and it is not flagged to be in the storage. After a transaction that the header names (`is_named`)
-    nothing can be.
+    After a power cut without a sync, transactions that the header does not name may be incomplete. But they are at the
+    offsets where they were written, and not flagged as stored. Nothing can follow a transaction that the header names
+    (`is_named`).
     """
     search = Search(file, source, Header(0, 0), file.size())
     while (run := search.next_run(place)) is not None:
@@ -421,7 +423,7 @@ def _is_complete(file: File, place: int) -> bool:
 
 
 def _measured(file: File, offset: int) -> int | None:
-    """Where the transaction at an offset ends by its own operations; None if it is not whole."""
+    """The end of the transaction at an offset by its own operations; None if it is not whole."""
     try:
         return measure(file, offset, file.size(), follow_next=False)
     except Malformed:

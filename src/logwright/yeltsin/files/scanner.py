@@ -4,12 +4,10 @@
         ...
 
 The iteration ends when nothing new came for `timeout` seconds (default 1; None waits for ever, 0 never waits); another
-loop over the same scanner continues where the last one ended. Each transaction is seen once, in order, as it is when it
-is seen: `next` and the flag are written later. Of a directory each journal is followed, and those that appear later
-from their beginning.
-
-Bytes after the last transaction are waited for. Damage is handled by `mode` as in `Reader`. A file that becomes
-shorter than what was read of it is `Truncated`.
+loop over the same scanner continues where the last one ended. Each transaction is returned once, in order, as it is at
+that moment: `next` and the flag are written later. In a directory each journal is followed; those that appear later are
+followed from their beginning. The scanner waits at bytes after the last transaction. Damage is handled by `mode` as in
+`Reader`. A file that becomes shorter than what was read of it is `Truncated`.
 """
 
 from __future__ import annotations
@@ -33,8 +31,8 @@ from .reader import Reader
 class Scanner(FilesScanner[Item]):
     """An iterator over the transactions from a number on, waiting for more.
 
-    `path` is a journal or a directory of journals. `start` is a number, for a directory one for each journal by its
-    name; None, and a journal that is not named, begins with the first transaction that there is.
+    `path` is a journal or a directory of journals. `start` is a number, or for a directory a number for each journal by
+    its name. Without one, a journal is followed from its first transaction.
     """
 
     format = "yeltsin"
@@ -54,7 +52,7 @@ class Scanner(FilesScanner[Item]):
         super().__init__(path, start, **options)
 
     def names(self) -> list[str]:
-        """The journals that the directory has now."""
+        """The journals that are in the directory now."""
         return list_journals(self.disk, self.path)
 
     def path_of(self, part: str) -> Path:
@@ -73,7 +71,7 @@ class _Journal:
         self._reader = reader
         self._number = reader.first if start is None else start
         self._passed: tuple[int, int] | None = None
-        """The last transaction that was seen, and its index: reading continues from there, not from the beginning."""
+        """The last transaction that was returned, and its index: reading continues there."""
 
     def read(self, mode: Mode, choice: Choice | None = None) -> Iterator[Located | Damage]:
         with self._reader.snapshot() as files:

@@ -1,6 +1,6 @@
-"""The seal: what our completions carry, so that redo needs nothing but the journal and believes no torn transaction.
+"""The seal: data in our completions, so that a redo needs only the journal and never applies a torn transaction.
 
-A completion may carry data, which the format keeps and does not read. Ours is
+A completion may have data, which the format does not interpret. Ours is
 
     0        4         8                                            32
     | "LWR1" | crc32c  | first page | last page | last free page |  | page, flags, next, previous, rows | ...
@@ -35,7 +35,7 @@ SEAL_HEAD: Final = struct.Struct("<4sI")
 SEALED_HEAD: Final = struct.Struct("<QBQQH")
 """page, and its flags, next, previous, rows"""
 COVERED_HEAD: Final = struct.Struct("<Qq")
-"""previous, timestamp: what the checksum covers of a transaction's head; the rest of it changes later"""
+"""previous, timestamp: the part of a transaction's head that the checksum covers; the rest of it changes later"""
 
 CHANGED: Final = "the transaction does not match its seal: its bytes or the seal have changed"
 
@@ -45,7 +45,7 @@ assert SEALED_HEAD.size == 27
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """The links of a table and the heads of pages, as a transaction leaves them."""
+    """The links of a table and the heads of pages after a transaction."""
 
     links: TableLinks
     pages: dict[int, PageHead] = field(default_factory=dict)
@@ -69,16 +69,16 @@ def is_sealed(end_data: Buffer) -> bool:
 
 
 def holds(transaction: Transaction, data: Buffer) -> bool:
-    """Whether the seal of a transaction is that of its bytes, which are `data`."""
+    """Whether the seal of a transaction matches its bytes, `data`."""
     end_data = transaction.end_data
     operations = memoryview(data)[TRANSACTION_HEAD_BYTES : -OPERATION_HEAD_BYTES - len(end_data)]
     return end_data == seal(transaction.previous, transaction.timestamp, operations, end_data[SEAL_HEAD.size :])
 
 
 def without_wrong_seal(transaction: Transaction) -> Transaction:
-    """A transaction that is copied to its place here: a seal that was made for another place is dropped.
+    """A transaction that is copied to this place, without a seal that was made for another place.
 
-    It is not computed again: then it would prove what nothing has proven.
+    The seal is not computed again: it would prove bytes that nothing has verified.
     """
     if is_sealed(transaction.end_data) and not holds(transaction, codec.encode(transaction)):
         return replace(transaction, end_data=b"")
@@ -86,16 +86,16 @@ def without_wrong_seal(transaction: Transaction) -> Transaction:
 
 
 def begin_seal(head: Buffer, previous: int | None = None) -> int:
-    """What the checksum is after the head of a transaction; its operations and the heads in the seal follow.
+    """The checksum of the head of a transaction. Its operations and the heads in the seal are added to it.
 
-    `previous` is taken instead of what the head has there.
+    `previous` replaces the value in the head.
     """
     found, _, timestamp, _ = TRANSACTION_HEAD.unpack_from(head)
     return crc32c(COVERED_HEAD.pack(found if previous is None else previous, timestamp))
 
 
 def sealed_heads(end_data: bytes) -> Heads | None:
-    """The heads that a seal carries, None when the links of no page change, or when there is no seal."""
+    """The heads in a seal; None if the links of no page change, or if there is no seal."""
     if not is_sealed(end_data) or len(end_data) == SEAL_HEAD.size:
         return None
     links = TableLinks(*TABLE_LINKS.unpack_from(end_data, SEAL_HEAD.size))

@@ -1,9 +1,9 @@
 """TransactionJournal: appends page transactions to a journal, alone and safely. It knows nothing of the table.
 
-A transaction counts once the header names it as the last one. So what is appended is written, with the link to it, and
-synced; only then the header is written, and synced. A crash before that leaves bytes after the last transaction, and
-perhaps a link to them: they were never acknowledged. They are no transactions, however whole they look, and the
-next writer cuts them off and keeps them (`recovered`, `kept`).
+A transaction is part of the journal once the header names it as the last one. So the transaction and the link to it are
+written and synced before the header is written and synced. A crash before that leaves bytes after the last transaction,
+and perhaps a link to them, that were never acknowledged. They are not transactions, even if they look whole; the next
+writer cuts them off and keeps a copy (`recovered`, `kept`).
 
 What an append guarantees when it returns, by the sync policy:
 
@@ -11,12 +11,12 @@ What an append guarantees when it returns, by the sync policy:
     interval(ms)    the same, and a background thread syncs that often
     always          the transaction is on the disk; threads that append at the same time share one sync
 
-The flag that a transaction is in the storage is its owner's to set, by `complete`, when the storage has been synced. It
-is never in the file before the header that names its transaction: so where it is found after the last transaction, the
-header is wrong, and nothing is cut. Transactions that are appended with the flag cost a sync more.
+The owner of the storage sets the flag of a transaction with `complete`, after the storage was synced. The flag is never
+written before the header names its transaction. So a flag after the last transaction proves that the header is wrong,
+and nothing is cut. Appending transactions with the flag needs one more sync.
 
-A failed write or sync is final: the writer takes nothing more (`Poisoned`), and what was acknowledged before stays.
-Open a new writer to go on.
+A failed write or sync is final: the writer accepts nothing more (`Poisoned`), and what was acknowledged before stays.
+Open a new writer to continue.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from .files import read_head
 from .opening import Opened, open_journal
 
 BUFFER_BYTES = 256 * 1024
-"""How much is gathered before it is written: few enough calls, and still in the processor's cache."""
+"""How many bytes are collected before they are written: few system calls, and still in the processor's cache."""
 
 
 class Target(NamedTuple):
-    """The first and the last transaction that are in a file, and where that ends."""
+    """The first and the last transaction in a file, and the end of the file."""
 
     first: int
     last: int
@@ -52,13 +52,13 @@ class Target(NamedTuple):
 
 
 class TransactionJournal(Appending):
-    """Appends transactions to the journal at `path`, creating it when there is none.
+    """Appends transactions to the journal at `path`, creating it if there is none.
 
     One writer at a time: a second one gets `Locked` at once. Safe to use from many threads.
 
-    `recovered` says what was cut off the end on opening, None when it was whole; `kept` is where those bytes are now.
-    `redo` is the last transaction that was not rolled back, with its offset, if the journal holds all of it and nothing
-    says that the storage does: its owner does it again and calls `complete`, before anything else is appended.
+    `recovered` is what opening cut off the end, None if it was whole; `kept` is the path of the copy. `redo` is the
+    last transaction that was not rolled back, with its offset, if the journal has all of it and it is not flagged as
+    stored. Apply it to the storage and call `complete` before you append anything else.
     """
 
     _sync_resumes = False
@@ -73,11 +73,11 @@ class TransactionJournal(Appending):
     ) -> None:
         if not isinstance(buffer_bytes, int) or not 0 < buffer_bytes < 2**62:
             raise WrongUse(f"a buffer of {buffer_bytes} bytes makes no sense")
-        self.path = Path(path).absolute()  # so that a change of directory changes nothing
+        self.path = Path(path).absolute()  # absolute, so that a change of the working directory does not matter
         self._prepare(self.path, sync)
         self.refusing = False
         self._buffer = bytearray()
-        """Transactions that are not written yet. `_adding` is held while it changes."""
+        """Transactions that are not written yet. Change it with `_adding` held."""
         self._buffer_bytes = 1 if self._always else buffer_bytes
         self._adding = threading.Lock()
         opened = open_journal(disk, self.path)
@@ -90,23 +90,23 @@ class TransactionJournal(Appending):
         self.kept: Path | None = opened.kept
         self.redo: tuple[int, Transaction] | None = opened.redo
         self.count = opened.count
-        """How many transactions the journal has."""
+        """The number of transactions in the journal."""
         self._file_size = opened.end
         self._first, self._last = opened.first, opened.last
         self._written_last = opened.last
-        """The last transaction that is in the file: the link to the next one is in there as well."""
+        """The last transaction in the file, where the link to the next one is written."""
         self._named_last = opened.last
-        """The one that the header in the file names as the last."""
+        """The transaction that the header in the file names as the last."""
         self._named_end = opened.end
         self._naming = threading.Lock()
         self._to_flag: list[tuple[int, int]] = []
-        """Transactions that were appended with the flag that they are in the storage: it is written last."""
+        """Transactions that were appended with the flag, which is written last."""
 
     # --- appending --------------------------------------------------------------------------------------------------
 
     @property
     def last(self) -> int | None:
-        """The offset of the last transaction, None when there is none."""
+        """The offset of the last transaction; None if there is none."""
         return self._last or None
 
     @property
@@ -123,19 +123,19 @@ class TransactionJournal(Appending):
         timestamp: int | None = None,
         flags: int = 0,
     ) -> int:
-        """Append a transaction with its end, created now by default (seconds); its offset."""
+        """Append a transaction with its end, and return its offset. `timestamp` is in seconds, now by default."""
         created = int(time.time()) if timestamp is None else timestamp
         return self.append_transaction(Transaction(0, 0, created, flags, tuple(operations), end, end_data))
 
     def append_transaction(self, transaction: Transaction) -> int:
-        """Append a transaction; its offset. Whatever it says of its neighbours is replaced by what they are."""
+        """Append a transaction, and return its offset. Its links are replaced by the right ones."""
         if self.refusing:
             self._refuse()
         if transaction.end is None:
             raise WrongUse("a transaction without an end is not appended: it would be cut off")
         data = bytearray(codec.encode(transaction))
         data[FLAGS_AT] &= ~COMPLETE & 0xFF
-        is_complete = transaction.complete  # first: an interrupt in there must not leave it without its flag
+        is_complete = transaction.complete  # first: an interrupt must not leave it without its flag
         with self._adding:
             if self.refusing:
                 self._refuse()
@@ -154,7 +154,7 @@ class TransactionJournal(Appending):
         return position
 
     def complete(self, position: int) -> None:
-        """Say that the transaction at an offset is in the storage. It is durable after the next `sync`."""
+        """Flag the transaction at an offset as stored. The flag is durable after the next `sync`."""
         if self.refusing:
             self._refuse()
         self._check_process()
@@ -172,7 +172,7 @@ class TransactionJournal(Appending):
     # --- writing ----------------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Give everything appended so far to the operating system: it is there when this process dies."""
+        """Write everything appended so far to the operating system: it survives the end of this process."""
         self._check_process()
         with self._writing:
             if self.refusing:
@@ -187,15 +187,11 @@ class TransactionJournal(Appending):
             self._or_poison(announce)
 
     def _attend(self) -> None:
-        """The buffer has something that should be written; without a sync the header can wait."""
+        """Write the buffer. The header is written by the next sync."""
         if self._always:
             self._group.wait()
         elif not self._closed:  # else `close` is writing it
-            self._check_process()
-            with self._writing:
-                if self.refusing:
-                    self._refuse()
-                self._write_gathered()
+            super().flush()
 
     def _write_out(self) -> None:
         """Write what is buffered after the last transaction, and the link that leads there."""
@@ -211,15 +207,15 @@ class TransactionJournal(Appending):
         except StorageFailed:
             self._withdraw()
             raise
-        with self._adding:  # what was appended meanwhile is linked by the next call
+        with self._adding:  # the next call links what was appended meanwhile
             del self._buffer[:used]
             self._file_size += used
             self._written_last = last
 
     def _withdraw(self) -> None:
-        """After a failure: leave nothing after the transactions that the header names, if the system lets us.
+        """After a failure, try to remove everything after the transactions that the header names.
 
-        The header is set first to what it was: as long as it may name what is to go, nothing goes.
+        The header is restored first: while it may name transactions that would be removed, nothing is.
         """
         with contextlib.suppress(LogwrightError):
             first = self._first if self._named_last else 0
@@ -229,7 +225,7 @@ class TransactionJournal(Appending):
             self._file.truncate(self._named_end)
 
     def _target(self) -> Target:
-        """What the header is to name: what has been written."""
+        """What the header should name: everything that was written."""
         return Target(self._first, self._written_last, self._file_size)
 
     def _to_sync(self) -> Callable[[], None]:
@@ -249,7 +245,7 @@ class TransactionJournal(Appending):
         return sync
 
     def _announce(self, target: Target) -> bool:
-        """Let the header name the last transaction, which makes it one; whether that was new."""
+        """Write the header that names the last transaction, which makes it part of the journal; whether it was new."""
         with self._naming:
             if target.last <= self._named_last:
                 return False
@@ -262,7 +258,9 @@ class TransactionJournal(Appending):
             return True
 
     def _write_flags(self, target: Target) -> bool:
-        """Flag the transactions that were appended so, as far as the header names them; whether there were any."""
+        """Write the flags of transactions that were appended with one, if the header names them; whether there were
+        any.
+        """
         with self._naming:
             with self._adding:
                 due = [item for item in self._to_flag if item[0] <= target.last]

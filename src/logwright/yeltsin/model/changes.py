@@ -1,9 +1,9 @@
 # cython: annotation_typing=False, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Changes: a transaction that only modifies pages of a table that is mapped: the short way from bytes to bytes.
+"""Changes: a transaction that only modifies pages of a mapped table. This is the fast path.
 
-Such a transaction needs no lists and no copies of pages: each modification is written as the journal has it, with the
-bytes that are in the table now, and `commit` stores all of it, first in the journal, then in the table. A process that
-dies in between leaves what any commit leaves, because the system keeps what was stored, in this order.
+Such a transaction needs no lists and no copies of pages. Each modification is encoded at once as in the journal, with
+the bytes that are in the table now, and `commit` stores all of it, first in the journal, then in the table. A process
+that dies in between leaves the same as after any commit, because the system keeps what was stored, in this order.
 
 This source runs interpreted, and compiled as `_changes` with the C types of `_changes.pxd`, which also has in C what
 the last part of this file has in Python. The caller has checked that the pages are in use and that the ranges lie
@@ -48,9 +48,9 @@ if not cython.compiled:
     from ..files.seal import MARK, SEAL_HEAD, seal
 
     AROUND_BYTES = TRANSACTION_HEAD_BYTES + OPERATION_HEAD_BYTES + SEAL_HEAD.size
-    """What a transaction has besides its modifications."""
+    """The size of a transaction without its modifications."""
     HEAD_BYTES = OPERATION_HEAD_BYTES + MODIFICATION_HEAD.size
-    """How much of a modification comes before the bytes that it replaces; those that replace them follow."""
+    """The size of a modification before its images: first the replaced bytes, then the new ones."""
 
     # As in _changes.pxd.
     assert (HEADER_BYTES, FIRST_AT, LAST_AT, AROUND_BYTES, HEAD_BYTES, OPERATION_HEAD_BYTES) == (20, 4, 12, 38, 17, 5)
@@ -59,13 +59,13 @@ if not cython.compiled:
     assert (PAGE_HEAD_BYTES, TABLE_HEAD_BYTES, UNFINISHED, WHOLE) == (19, 30, b"TBL?", b"TBL!")
 
 Memory: TypeAlias = bytearray
-"""Bytes of a fixed number that can be changed: those of a mapping, which are used alike."""
+"""Memory of a fixed size that can be changed; a mapping is used in the same way."""
 
 
 class Ending:
-    """The end of a `with` block, `_end`, and what follows if that is interrupted, `_leave`.
+    """The end of a `with` block: calls `_end`, and `_leave` if that is interrupted.
 
-    Compiled, it cannot be interrupted before it has begun with that.
+    Compiled, it cannot be interrupted before it calls `_end`.
     """
 
     def __exit__(
@@ -105,15 +105,15 @@ class Changes:
         return load_changed(self.operations, self._table, page, offset, size)
 
     def ranges(self) -> list[tuple[int, int]]:
-        """Where in the table each change begins and ends, in their order."""
+        """The start and end of each change in the table, in the order of the changes."""
         return [(place, place + size) for place, size, _ in places_in(self.operations)]
 
     def items(self) -> list[tuple[int, bytes]]:
-        """Where in the table each change goes, and what it is, in their order."""
+        """The position of each change in the table, and its bytes, in the order of the changes."""
         return [(place, bytes(self.operations[at : at + size])) for place, size, at in places_in(self.operations)]
 
     def encode(self, previous: int, timestamp: int) -> bytes:
-        """The whole transaction as the journal has it."""
+        """The whole transaction, encoded for the journal."""
         return encode_transaction(self.operations, previous, timestamp)
 
     def apply(self, table: Memory) -> None:
@@ -121,19 +121,19 @@ class Changes:
         store_changes(self.operations, table)
 
     def commit(self, journal: Memory, position: int, previous: int, timestamp: int) -> None:
-        """Store the transaction in the journal after the last one, and then in the table, and say so in both."""
+        """Store the transaction in the journal, then in the table, and update the marks of both."""
         store_transaction(self.operations, self._table, journal, position, previous, timestamp)
 
 
 def modify_at_once(
     table: Memory, journal: Memory, page: int, offset: int, data: bytes, position: int, previous: int, timestamp: int
 ) -> int:
-    """Commit a transaction of one modification; where it ends in the journal."""
+    """Commit a transaction of one modification; its end in the journal."""
     return store_at_once(table, journal, page, offset, data, position, previous, timestamp)
 
 
 def places_in(operations: bytearray) -> list[tuple[int, int, int]]:
-    """Where each change is in the table, how many bytes it has, and where they are in the operations."""
+    """For each change: its position in the table, its size, and the position of its bytes in the operations."""
     found = []
     at = 0
     while at < len(operations):
@@ -163,7 +163,7 @@ if not cython.compiled:
         return bytes(found)
 
     def encode_transaction(operations: bytearray, previous: int, timestamp: int) -> bytes:
-        """A transaction of these operations as the journal has it."""
+        """A transaction of these operations, encoded for the journal."""
         sealed = seal(previous, timestamp, operations)
         end = OPERATION_HEAD.pack(COMPLETION, len(sealed)) + sealed
         return b"".join((TRANSACTION_HEAD.pack(previous, 0, timestamp, 0), operations, end))
@@ -200,7 +200,7 @@ if not cython.compiled:
         previous: int,
         timestamp: int,
     ) -> int:
-        """The same for one modification that is nowhere else; where it ends in the journal."""
+        """The same for a single modification; its end in the journal."""
         changes = Changes(table)
         changes.modify(page, offset, data)
         changes.commit(journal, position, previous, timestamp)

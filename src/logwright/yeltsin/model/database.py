@@ -1,4 +1,4 @@
-"""Database: a table and its journal. What a transaction changes is there after a crash as a whole, or not at all.
+"""Database: a table and its journal. After a crash, a transaction is applied completely or not at all.
 
     with Database("t.ydb", "t.jrnl") as db:
         with db.transaction() as tx:              # commits on leaving, rolls back on an exception
@@ -14,18 +14,18 @@ The order of a commit, and what a crash after each step leaves:
     4. sync of the table, which is `TBL!` again       all of it: redo changes nothing
     5. the flag of the transaction in the journal     all of it
 
-The flag is not synced by itself, and neither is `TBL!`: they are durable with the next commit, or by `close`. A missing
-flag means a redo that changes nothing; and a table that is `TBL?` still is mended by doing the last transaction again,
-flagged or not.
+The flag is not synced by itself, and neither is `TBL!`: the next commit or `close` makes them durable. If the flag is
+missing, the redo changes nothing. A table that is still `TBL?` is repaired by redoing the last transaction, flagged or
+not.
 
-With `checkpoint_bytes` the steps from 3 on wait until the journal has grown by this many bytes: each commit is one
-sync, of the journal, which threads share, and a crash means that a few more transactions are redone. Committed pages
-are in memory until then (see `overlay.py`), and the table in its file stays as it was, whole. With `interval` they wait
-for the background thread, which syncs the journal before anything reaches the table. With `none` nothing is ever
-synced: what was committed survives the process, and a power cut may leave any mixture of table and journal.
+With `checkpoint_bytes` the steps from 3 on wait until the journal has grown by this many bytes. Each commit is then one
+sync of the journal, which threads share, and after a crash a few more transactions are redone. Until then committed
+pages are in memory (see `overlay.py`), and the table file does not change. With `interval` they wait for the background
+thread, which syncs the journal before anything is written to the table. With `none` nothing is ever synced: committed
+transactions survive the process, but a power cut may leave any mixture of table and journal.
 
-One process has a database at a time. One transaction runs at a time, others wait for their turn; reading does not wait.
-A failed write or sync is final: `Poisoned` from then on, reading still works, and opening again recovers.
+One process at a time can open a database. One transaction runs at a time, and others wait; reading does not wait. A
+failed write or sync is final: `Poisoned` from then on, reading still works, and opening again recovers.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ import contextlib
 import os
 import threading
 import time
-import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -60,19 +59,20 @@ from .transaction_log import TransactionLog
 INTERVAL_CHECKPOINT_BYTES: Final = 16 << 20
 """With `interval`, the most bytes of journal that wait for the background thread."""
 AHEAD_BYTES: Final = 1 << 19
-"""How far ahead zeros are written in a journal that is synced for each commit, or never; at most twice as far."""
+"""How many bytes of zeros are written ahead in a journal that is synced for each commit, or never; at most twice that.
+"""
 NOTHING_BYTES: Final = Changes(bytearray()).size
-"""How large a transaction is that modifies nothing."""
+"""The size of a transaction without modifications."""
 END_BYTES: Final = NOTHING_BYTES - TRANSACTION_HEAD_BYTES
-"""How large the end of one is that only modifies pages."""
+"""The size of the end of a transaction that only modifies pages."""
 
 
 class Database(Appending):
     """The pages of a table, changed by transactions.
 
-    The table and its journal are created if they are missing. What a crash has left is recovered on opening:
-    `recovered` is what was cut off the end of the journal, None for nothing, and `kept` is where those bytes
-    are now; `redone` are the offsets of the transactions in the journal that were done to the table again.
+    The table and its journal are created if they are missing. Opening recovers from a crash: `recovered` is what was
+    cut off the end of the journal, None if nothing was, and `kept` is the path of the copy; `redone` are the offsets of
+    the transactions that were redone.
     """
 
     # Slots, because Python accesses the attributes of an object slowly once it has more than 30 of them.
@@ -104,46 +104,45 @@ class Database(Appending):
         if self.policy.name == "interval":
             self._checkpoint_bytes = checkpoint_bytes or INTERVAL_CHECKPOINT_BYTES
         self._syncs = self.policy != NONE
-        self._turn = threading.RLock()  # one that knows its owner: see `_take_turn`
+        self._turn = threading.RLock()  # it knows its owner: see `_take_turn`
         self._running: Transaction | None = None
         self._alone = Transaction(self)
-        """Runs in place of a transaction that is one call."""
+        """Stands for the transaction of a single call."""
         self._running_in = 0
         self._access = threading.Lock()
         self._waiting: list[int] = []
         """Offsets of the transactions that are not in the table yet."""
         self._waiting_bytes = 0
         stack = contextlib.ExitStack()
-        try:  # no `with`: leaving it is a call, and an interrupt there would leave all open
-            stack.callback(self._give_lock_back)
+        try:  # no `with`: an interrupt while it exits would leave everything open
+            stack.callback(self._release_lock)
             self._lock = lock_table(disk, self.path)
             self._open_files(disk, stack)
             area = self._table.area
             self._held = area if isinstance(area, HeldArea) else None
             self._pages: Changeable = self._overlay if self._held is None else self._table
-            """What was committed, in the table or not."""
+            """The committed pages, in the table or not."""
             self._has_short_way = not self._syncs and not checkpoint_bytes
             self._known: set[int] = set()
-            """Pages that are in use, for the short way."""
+            """Pages that are known to be in use, for the fast path."""
             self._log_memory = bytearray()
             self._table_memory: bytearray | None = None
-            self._look_at_memory()
+            self._refresh_memory()
             stack.callback(self._end_sync)
             self._start()
             self._group = GroupCommit(self._sync_commits)
-            _open_databases.add(self)
         except BaseException:
             stack.close()
             raise
 
-    def _give_lock_back(self) -> None:
+    def _release_lock(self) -> None:
         if hasattr(self, "_lock"):
             self._lock.release()
 
     # --- opening ------------------------------------------------------------------------------------------------------
 
     def _open_files(self, disk: Disk, stack: contextlib.ExitStack) -> None:
-        """Open both files, and give the table what it is missing."""
+        """Open both files, and write missing transactions to the table."""
         waits = self._syncs and self._checkpoint_bytes > 0
 
         def open_table() -> TableFile:
@@ -187,7 +186,7 @@ class Database(Appending):
             return list(walk_pages(self._pages))
 
     def free_pages(self) -> list[int]:
-        """The pages that were removed, the last one first."""
+        """The removed pages, the one removed last first."""
         with self._access:
             self._check_open()
             return list(walk_free(self._pages))
@@ -205,11 +204,11 @@ class Database(Appending):
     # --- transactions -------------------------------------------------------------------------------------------------
 
     def transaction(self) -> Transaction:
-        """A transaction, for a `with` statement: it begins there, when all others have ended."""
+        """A transaction for a `with` statement. Entering the block waits until no other one runs."""
         return Transaction(self)
 
     def modify(self, page: int, offset: int, data: Buffer) -> None:
-        """Replace bytes of a page's data, by a transaction of its own."""
+        """Replace bytes of a page's data in a transaction of its own."""
         if type(data) is not bytes:
             data = as_bytes(data)
         if self._table_memory is None:
@@ -221,7 +220,7 @@ class Database(Appending):
             self._take_turn(alone)
             size = len(data)
             if offset < 0 or offset + size > PAGE_DATA_BYTES or page not in self._known:
-                self._know(page, offset, size)
+                self._check_in_use(page, offset, size)
             if not size:
                 self._leave(alone)
                 return
@@ -239,7 +238,7 @@ class Database(Appending):
         self._wait_for_sync()
 
     def _modify_at_once(self, table: bytearray, page: int, offset: int, data: bytes) -> None:
-        """Commit one modification, unsynced, by one call that stores all of it."""
+        """Commit one modification without a sync, with one call that stores all of it."""
         try:
             log, journal = self._log, self._log_memory
             position = log.end
@@ -247,13 +246,13 @@ class Database(Appending):
             if most > len(journal):
                 journal = self._log_memory = log.make_room(most)
             now = int(time.time())
-            log.take_in(position, modify_at_once(table, journal, page, offset, data, position, log.last, now))
+            log.register_stored(position, modify_at_once(table, journal, page, offset, data, position, log.last, now))
         except BaseException as error:
             self._failure, self._failure_raised, self.refusing = error, True, True
             raise
 
     def _enter(self, transaction: Transaction) -> Changes | None:
-        """Wait for a transaction's turn; what its modifications are gathered in if they can take the short way."""
+        """Wait for a transaction's turn; returns the `Changes` for its modifications if the fast path is possible."""
         self._take_turn(transaction)
         return None if self._table_memory is None else Changes(self._table_memory)
 
@@ -303,9 +302,9 @@ class Database(Appending):
         self._wait_for_sync()
 
     def _reserve(self, end: int) -> None:
-        """Have the space for new pages before the journal says that there are some.
+        """Reserve space for new pages before the journal names them.
 
-        If there is none, nothing has changed, and the database stays usable. Opening removes what a crash leaves of it.
+        If there is no space, nothing changes, and the database stays usable. After a crash, opening removes the space.
         """
         if end > self._table.area.size:
             try:
@@ -316,7 +315,7 @@ class Database(Appending):
                 raise
 
     def _commit_shortly(self, transaction: Transaction, changes: Changes) -> None:
-        """Commit what has only modified pages, unsynced: one call stores all of it, and nothing comes in between."""
+        """Commit modifications of pages without a sync: one call stores all of them, and nothing can interrupt it."""
         if self._held is not None:
             self._commit_held(transaction, changes, self._held)
             return
@@ -331,9 +330,9 @@ class Database(Appending):
             end = position + size
             if end > len(memory):
                 memory = self._log_memory = log.make_room(end)
-            with self._access:  # without the kernel each change of the table is a call of its own
+            with self._access:  # without the kernel each change of the table is a separate call
                 changes.commit(memory, position, log.last, int(time.time()))
-            log.take_in(position, end)
+            log.register_stored(position, end)
         except BaseException as error:
             if not self.refusing:
                 self._failure, self._failure_raised, self.refusing = error, True, True
@@ -342,7 +341,7 @@ class Database(Appending):
             self._leave(transaction)
 
     def _commit_held(self, transaction: Transaction, changes: Changes, held: HeldArea) -> None:
-        """Commit what has only modified pages of a table where changes wait."""
+        """Commit modifications of pages of a table whose changes wait in memory."""
         try:
             if changes.size == NOTHING_BYTES:
                 return
@@ -352,7 +351,7 @@ class Database(Appending):
         self._wait_for_sync()
 
     def _write_held(self, changes: Changes, held: HeldArea) -> None:
-        """Give modifications to the journal, by one write; in the table they wait."""
+        """Write modifications to the journal with one write; in the table they wait."""
         with self._writing:
             if self.refusing:
                 self._refuse()
@@ -366,18 +365,18 @@ class Database(Appending):
                 self._waiting_bytes += size
                 if self._waiting_bytes >= self._checkpoint_bytes:
                     self._settle(syncs=True)
-                    self._look_at_memory()
+                    self._refresh_memory()
             except BaseException as error:
                 self._poison(error)
                 raise
 
     def _wait_for_sync(self) -> None:
-        """Wait until the journal is on the disk, if that is for each commit and it is not there yet."""
+        """Wait until the journal is on the disk, if the policy requires that for each commit."""
         if self._always and self._waiting:
             self._group.wait()
 
-    def _look_at_memory(self) -> None:
-        """See where the files are in memory: a mapping is another one after its file has grown."""
+    def _refresh_memory(self) -> None:
+        """Get the memory of both files: it is another object after a file has grown."""
         if self._held is not None:
             self._table_memory = self._held.memory
             return
@@ -385,7 +384,7 @@ class Database(Appending):
         self._log_memory = bytearray() if log_memory is None else log_memory
         self._table_memory = None if log_memory is None else self._table.area.memory
 
-    def _know(self, page: int, offset: int, size: int) -> None:
+    def _check_in_use(self, page: int, offset: int, size: int) -> None:
         """Raise `WrongUse` for a page that is not in use, or a range that is not in it."""
         check_range(self.path, page, offset, size)
         if page not in self._known:
@@ -393,7 +392,7 @@ class Database(Appending):
             self._known.add(page)
 
     def _write(self, transaction: Transaction) -> None:
-        """Give a transaction to the journal, and with it all that waits to the table if it is time for that."""
+        """Write a transaction to the journal, and if a checkpoint is due, everything that waits to the table."""
         log = self._log
         start = log.end
         heads = transaction.sealed()
@@ -409,14 +408,14 @@ class Database(Appending):
         self._waiting.append(position)
         if settles:
             self._settle(syncs=self._syncs)
-        self._look_at_memory()
+        self._refresh_memory()
 
     def _write_void(self, transaction: Transaction) -> None:
         self._log.append_void(int(time.time()), transaction.operations())
-        self._look_at_memory()
+        self._refresh_memory()
 
     def _settle(self, *, syncs: bool) -> None:
-        """Give everything that waits to the table, and say so in the journal. `_writing` is held, but on opening."""
+        """Write everything that waits to the table, and flag it. `_writing` is held, except on opening."""
         log, table, overlay = self._log, self._table, self._overlay
         if overlay.is_empty and not table.area.holds and table.is_whole and not self._waiting:
             return
@@ -437,11 +436,11 @@ class Database(Appending):
             log.publish()
 
     def _sync_log(self) -> None:
-        with self._syncing:  # a sync that another thread has begun must have ended before anything builds on it
+        with self._syncing:  # a sync that another thread began must end before anything relies on it
             self._log.sync_appended()
 
     def checkpoint(self) -> None:
-        """Give everything that was committed to the table, and make it durable there and in the journal."""
+        """Write all committed transactions to the table, and make them durable there and in the journal."""
         self._check_process()
         with self._writing:
             if self.refusing:
@@ -452,7 +451,7 @@ class Database(Appending):
         self._settle(syncs=True)
         self._table.area.sync()
         self._log.sync()
-        self._look_at_memory()
+        self._refresh_memory()
 
     def _refuse(self) -> None:
         self._check_process()
@@ -461,13 +460,13 @@ class Database(Appending):
     # --- see Appending ------------------------------------------------------------------------------------------------
 
     def _write_out(self) -> None:
-        """Nothing is kept back: what was committed is with the system, in the journal."""
+        """Nothing to write: committed transactions are in the journal already."""
 
     def _to_sync(self) -> Callable[[], None]:
         return self._log.sync_appended
 
     def _sync_commits(self) -> None:
-        """What `sync` does, for commits that wait for it: nothing is to be written before."""
+        """Sync the journal for commits that wait for it. Nothing must be written before."""
         with self._syncing:
             if self._failure is not None:
                 self._refuse()  # another thread's sync failed meanwhile: ours could succeed and mean nothing
@@ -477,13 +476,13 @@ class Database(Appending):
         try:
             self.checkpoint()
         except BaseException:
-            self._failure_raised = False  # no caller saw it: the next call, or close, reports it
+            self._failure_raised = False  # no caller saw it: the next call or `close` reports it
             raise
 
     def close(self) -> None:
-        """Give everything to the table, sync both files, and let others open them. A second call does nothing.
+        """Write everything to the table, sync both files, and release the locks. A second call does nothing.
 
-        A transaction that runs in another thread is waited for.
+        It waits for a transaction that runs in another thread.
         """
         if self._running_in == threading.get_ident():
             raise WrongUse(f"{self.path}: a transaction is still running in this thread")
@@ -501,16 +500,8 @@ class Database(Appending):
             stack.callback(self._log.close)
             stack.callback(self._table.area.close)
 
-
-_open_databases: weakref.WeakSet[Database] = weakref.WeakSet()
-
-
-def _refuse_in_child() -> None:
-    """A child process shares the files of its parent's databases, and must not write to them."""
-    for database in _open_databases:
-        database.refusing = True
-        database._turn = threading.RLock()  # another thread, which the child does not have, may hold it
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_refuse_in_child)
+    def _reset_after_fork(self) -> None:
+        """Refuse in a forked child: it shares the files of its parent's databases, and must not write to them."""
+        super()._reset_after_fork()
+        self.refusing = True
+        self._turn = threading.RLock()  # another thread, which the child does not have, may hold it

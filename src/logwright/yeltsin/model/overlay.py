@@ -1,10 +1,10 @@
-"""Overlay: changes of pages that are not in the table yet, on top of a table or of another overlay.
+"""Overlay: changes of pages that are not in the table yet, over a table or over another overlay.
 
-A transaction has one, and so has a database for what was committed and has not been written to the table. Reading sees
-the changes; what is below stays as it is until they are given to it, by `write_to`.
+A transaction has one. A database has one for committed changes that have not been written to the table. Reading sees
+the changes; the pages below do not change until `write_to` applies them.
 
-A page that was changed a few times is a list of its changes; one that was changed often is a copy of its data, and of
-one that was emptied only that is remembered: what is held is in proportion to what was changed, not to the table.
+A page that was changed a few times is stored as a list of its changes, one that was changed often as a copy of its
+data, and an emptied one as a mark. So the memory used grows with the changes, not with the table.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..bytes.table_layout import PAGE_BYTES, PAGE_DATA_BYTES, PageHead, TableLin
 from .page_links import Space
 
 _MOST_CHANGES: Final = 8
-"""The most changes of a page that are kept one by one; more of them would make reading slow."""
+"""The most changes of a page that are kept as a list; more would make reading slow."""
 
 
 class Pages(Space, Protocol):
@@ -27,18 +27,18 @@ class Pages(Space, Protocol):
 
 
 class Changeable(Pages, Protocol):
-    """Pages that can be changed as well."""
+    """Pages that can be read and changed."""
 
     def store(self, page: int, offset: int, data: Buffer) -> None: ...
 
     def clear(self, page: int) -> None:
-        """Fill a page's data with zeros; one that begins at the end of the pages is added to them."""
+        """Fill a page's data with zeros. A page that begins at the end of the pages is added."""
 
     def store_links(self, links: TableLinks) -> None: ...
 
 
 class _Page:
-    """The data of one page: what is below or zeros, and the changes since; or a copy and which range was changed."""
+    """The data of one page: the page below or zeros, and changes to it; or a copy and the range that was changed."""
 
     __slots__ = ("changes", "data", "is_empty", "start", "stop")
 
@@ -97,7 +97,7 @@ class _Page:
 
 
 class Overlay:
-    """Changed pages on top of others; itself pages that can be read and changed."""
+    """Changed pages over others."""
 
     __slots__ = ("_below", "_heads", "_links", "_pages", "end", "path")
 
@@ -111,7 +111,7 @@ class Overlay:
 
     @property
     def links(self) -> TableLinks:
-        """Where the lists begin and end; what is below has the same object unless these are our own."""
+        """The links of the table; the same object as below unless they were changed here."""
         return self._below.links if self._links is None else self._links
 
     @property
@@ -124,11 +124,11 @@ class Overlay:
         return self._heads
 
     def changes(self, page: int) -> bool:
-        """Whether anything of a page has changed."""
+        """Whether a page has changed."""
         return page in self._pages or page in self._heads
 
     def own_links(self) -> None:
-        """Have links that may be changed without those below."""
+        """Copy the links, so that they can be changed without those below."""
         if self._links is None:
             self._links = self._below.links.copy()
 
@@ -160,7 +160,7 @@ class Overlay:
         self.end = max(self.end, page + PAGE_BYTES)
 
     def write_to(self, target: Changeable) -> None:
-        """Make all changes in the pages of `target`, those that begin at its end in their order."""
+        """Apply all changes to the pages of `target`; new pages are added in their order."""
         for page in sorted(self._pages):
             self._pages[page].write_to(target, page)
         for page, head in self._heads.items():
@@ -169,7 +169,7 @@ class Overlay:
             target.store_links(self._links)
 
     def forget(self) -> None:
-        """Forget the changes: what is below has them by now."""
+        """Forget the changes: the pages below have them now."""
         self._heads.clear()
         self._pages.clear()
         self._links = None

@@ -1,11 +1,11 @@
-"""Taking pages into a table's list and out of it: which heads of pages change, and how.
+"""Adding pages to a table's list and removing them: which heads of pages change, and how.
 
-The functions here are given a `Space`, which has the heads of pages: a table's own, or those of a transaction that has
-not been written yet. They change nothing else; what a page holds is not their business.
+The functions take a `Space`, which has the heads of pages: those of a table, or of a transaction that has not been
+written yet. They change only heads, never the data of pages.
 
-Links come from a file and may say anything. A page is only linked or unlinked when its neighbours name it, and only
-taken from the free list when it is marked as free; otherwise nothing is changed, and `DamagedJournal` says where. No
-list is walked here, so none can be endless.
+Links come from a file and may have any value. A page is linked or unlinked only if its neighbours link to it, and taken
+from the free list only if it is marked as free. Otherwise nothing is changed, and `DamagedJournal` is raised with the
+position. No list is followed here, so none can be endless.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ class Space(Protocol):
 
     path: Path
     end: int
-    """Where the pages end: a new one begins here."""
+    """The end of the pages, where a new one begins."""
 
     @property
     def links(self) -> TableLinks:
-        """Where the lists begin and end. Adding and removing pages changes them in place."""
+        """The links of the table. Adding and removing pages changes them in place."""
 
     def head(self, page: int) -> PageHead:
-        """The head of a page that is there."""
+        """The head of an existing page."""
 
     def set_head(self, page: int, head: PageHead) -> None: ...
 
 
 class Allocated(NamedTuple):
-    """A page that was taken, and what the free list began with before and after."""
+    """An allocated page, and the first page of the free list before and after."""
 
     page: int
     free_before: int
@@ -53,7 +53,7 @@ def check_page(space: Space, page: int) -> PageHead:
 
 
 def append_page(space: Space) -> Allocated:
-    """Take a free page, or else a new one, and put it at the end of the list. Its head is that of an empty page."""
+    """Allocate a free page, or a new one, and add it to the end of the list. Its head becomes that of an empty page."""
     links = space.links
     before = links.last_free
     _check_last(space)
@@ -68,9 +68,9 @@ def append_page(space: Space) -> Allocated:
 
 
 def remove_page(space: Space, page: int) -> int:
-    """Take a page out of the list and make it the first of the free ones; what the free list began with before.
+    """Remove a page from the list and make it the first free page; returns the former first one.
 
-    The only page of a table stays: its head becomes that of an empty page.
+    The only page of a table is not removed: its head becomes that of an empty page.
     """
     head = check_page(space, page)
     before = space.links.last_free
@@ -84,7 +84,7 @@ def remove_page(space: Space, page: int) -> int:
 
 
 def link_last(space: Space, page: int) -> None:
-    """Put a page that is not in the list at its end. Its head becomes that of an empty page."""
+    """Add a page to the end of the list. Its head becomes that of an empty page."""
     last = _check_last(space)
     space.set_head(page, PageHead(previous=space.links.last))
     space.set_head(space.links.last, last._replace(next=page))
@@ -92,7 +92,7 @@ def link_last(space: Space, page: int) -> None:
 
 
 def unlink(space: Space, page: int) -> None:
-    """Let the neighbours of a page, which is not the only one, and the ends of the list pass it over."""
+    """Link the neighbours of a page, which is not the only one, to each other."""
     links, head = space.links, space.head(page)
     is_first, is_last = links.first == page, links.last == page
     if is_first != (head.previous == NO_PAGE) or is_last != (head.next == NO_PAGE) or (is_first and is_last):
@@ -106,12 +106,12 @@ def unlink(space: Space, page: int) -> None:
         space.set_head(head.previous, previous._replace(next=head.next))
     if is_last:
         links.last = head.previous
-    else:  # read only now: in a list that is damaged both neighbours may be the same page
+    else:  # read only now: in a damaged list both neighbours may be the same page
         space.set_head(head.next, space.head(head.next)._replace(previous=head.previous))
 
 
 def _check_last(space: Space) -> PageHead:
-    """The head of the last page, which must be in use and have none after it."""
+    """The head of the last page, which must be in use and have no next page."""
     last = _neighbour(space, space.links.last, "the last page")
     if last.next != NO_PAGE:
         raise DamagedJournal(space.path, space.links.last, f"the last page names {last.next} as its next one")
@@ -119,7 +119,7 @@ def _check_last(space: Space) -> PageHead:
 
 
 def _neighbour(space: Space, page: int, what: str, next: int | None = None, previous: int | None = None) -> PageHead:
-    """The head of a page that a link names, if it is in use and names the page that we come from."""
+    """The head of a page that a link names, if it is in use and links back."""
     if not is_page(page, space.end):
         raise DamagedJournal(space.path, LINKS_AT, f"{what} is said to be at {page}, where no page is")
     head = space.head(page)

@@ -1,16 +1,15 @@
-"""Recovery: what a database finds in its two files, and what it makes of it before it is open.
+"""Recovery: how a database is brought into a consistent state from its two files when it is opened.
 
-Everything is looked at before anything is changed: the journal is read up to its end, and what the table may be missing
-is done to it in memory. An opening that is refused, whatever is wrong with one of the files, leaves both as they were.
-A file that is missing is created when nothing can be wrong with the other one any more.
+Everything is checked before anything is changed: the journal is read to its end, and transactions that the table may be
+missing are redone in memory. If opening fails, neither file has changed. A missing file is created after the other one
+was checked.
 
-What is to be redone are the transactions at the end of the journal that are not flagged (see `redo.py`); what becomes
-of links by one of another program is noted before the table is changed (see `redo_note.py`). A table that is `TBL?` is
-mended by doing the last transaction again, flagged or not; if its lists are broken after that, it was changed without
-the journal, and is refused.
+The transactions at the end of the journal that are not flagged are redone (see `redo.py`). The links that a transaction
+of another program results in are noted before the table is changed (see `redo_note.py`). A table that is `TBL?` is
+repaired by redoing the last transaction, flagged or not. If its lists are broken after that, it was changed without the
+journal, and opening fails.
 
-Before the redo a table may be any mixture of old and new, and what it says of itself means nothing: which pages are in
-use is asked when the redo is done.
+Before the redo a table may be any mixture of old and new bytes. So its pages are checked only after the redo.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from .table_check import check_table
 
 
 class Found(NamedTuple):
-    """Both files of a database, open and as they were found, and what was redone in memory."""
+    """Both files of a database, open and unchanged, and what was redone in memory."""
 
     table: TableFile
     journal: Opened
@@ -52,16 +51,16 @@ class Found(NamedTuple):
         self.table.area.cut(self.used_end)
 
     def finish(self) -> None:
-        """Remove the note: what was redone is in the table, and the journal says so on the disk."""
+        """Remove the note: the redone transactions are in the table, and their flags are durable."""
         if self.note.is_there:
-            self.table.area.sync()  # a table that is `TBL?` again after a power cut would need it once more
+            self.table.area.sync()  # after a power cut the table may be `TBL?` again and need it
             self.note.remove()
 
 
 def open_both(
     path: Path, journal_path: Path, open_table: Callable[[], TableFile], disk: Disk, stack: contextlib.ExitStack
 ) -> Found:
-    """Open a table and its journal, which `stack` closes, and do in memory what the table may be missing."""
+    """Open a table and its journal, which `stack` closes, and redo in memory what the table may be missing."""
     table = open_table() if disk.exists(path) else None
     if table is not None:
         stack.callback(table.area.close)
@@ -83,9 +82,9 @@ def open_both(
 
 
 def _redo(journal: Opened, table: TableFile, note: RedoNote) -> tuple[Overlay, list[Redone], list[Redone]]:
-    """Do to an overlay what its table may be missing; which transactions are due, and which were done again.
+    """Redo in an overlay what its table may be missing; which transactions are due, and which were redone.
 
-    Table and overlay end before the pages that are not used then.
+    Pages at the end that are unused after that are dropped from the table and the overlay.
     """
     file, size = Nearby(journal.file), journal.end
     due = find_due(file, journal.last, size, journal.ends)
@@ -100,8 +99,8 @@ def _redo(journal: Opened, table: TableFile, note: RedoNote) -> tuple[Overlay, l
     if overlay is None:
         overlay = _redo_all(file, again, size, table)
     if has_unsealed and overlay.heads:
-        note.want(file, again[-1], Heads(overlay.links, overlay.heads))
-    _pass_over_unused(table, overlay)
+        note.prepare(file, again[-1], Heads(overlay.links, overlay.heads))
+    _drop_unused_pages(table, overlay)
     if not table.is_whole:
         problems = check_table(overlay).problems
         if problems:
@@ -111,17 +110,19 @@ def _redo(journal: Opened, table: TableFile, note: RedoNote) -> tuple[Overlay, l
 
 
 def _redo_all(file: Nearby, again: list[Redone], size: int, table: TableFile) -> Overlay:
-    """Do transactions, of which only the last may be another program's."""
+    """Redo transactions, of which only the last may be another program's."""
     overlay = Overlay(table)
     for redone in again:
-        if not redone.end.seal:  # it was written for a table that has its links
-            _pass_over_unused(table, overlay)
+        if not redone.end.seal:  # its links depend on the table
+            _drop_unused_pages(table, overlay)
         redo(file, redone, size, overlay)
     return overlay
 
 
 def _redo_noted(file: Nearby, again: list[Redone], size: int, table: TableFile, note: RedoNote) -> Overlay | None:
-    """Do transactions, the last one with the seal that is noted for it; None without one that fits the table."""
+    """Redo transactions, the last one with the seal in the note; None if there is none, or if it does not fit the
+    table.
+    """
     sealed = note.sealed(file, again[-1])
     if sealed is None:
         return None
@@ -132,14 +133,14 @@ def _redo_noted(file: Nearby, again: list[Redone], size: int, table: TableFile, 
     return None if check_table(overlay).problems else overlay
 
 
-def _pass_over_unused(table: TableFile, overlay: Overlay) -> None:
-    """Let the pages end before those that were made for a transaction that never came, and are all zeros.
+def _drop_unused_pages(table: TableFile, overlay: Overlay) -> None:
+    """Drop the pages at the end that were reserved for a transaction that was never written, and are all zeros.
 
-    A page in use names the one before it, unless it is the first one; and a free page is marked. One that a redo has
-    changed is not asked.
+    A page in use has a previous page, unless it is the first one, and a free page is marked as free. Pages that a redo
+    has changed are not checked.
     """
     if overlay.end > table.end or not table.is_blank(table.end):
-        return  # the redo has new pages at the end; or there is the beginning of one
+        return  # the redo has added pages, or a part of a page is at the end
     end = table.end
     while (page := end - PAGE_BYTES) > max(FIRST_PAGE, overlay.links.first):
         if overlay.changes(page) or not table.is_blank(page):

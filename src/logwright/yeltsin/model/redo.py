@@ -1,7 +1,7 @@
-"""Redo: doing a transaction of the journal to the pages of a table, again or for the first time.
+"""Redo: applying a transaction of the journal to the pages of a table, again or for the first time.
 
-Why redo is right from any state that a crash can leave. Let a table be a mixture: of every sector that transactions
-from some point on have written, the bytes from before or after any of them.
+Why redo is correct from any state that a crash can leave. A table may then be a mixture: each sector that transactions
+from some point on have written has the bytes from before or after any of them.
 
 - A transaction that we have written carries a seal with the heads of all pages whose links it changes, and the table's
   links. With the images of its operations, and the zeros of the pages that it allocates, these are all bytes that
@@ -16,8 +16,8 @@ from some point on have written, the bytes from before or after any of them.
   that is anything else the lists are checked afterwards, and if they are broken that is reported and the table left as
   it was.
 
-Operations come from a file: pages that are not there, and ranges beyond a page, are `DamagedJournal`. Everything goes
-to an overlay first, so nothing reaches the table of a transaction that cannot be redone as a whole.
+Operations come from a file: missing pages, and ranges beyond a page, are `DamagedJournal`. Everything is applied to an
+overlay first, so a transaction that cannot be redone completely never changes the table.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ from ..bytes.layout import (
 )
 from ..bytes.table_layout import DELETED, PAGE_BYTES, PAGE_DATA_BYTES, PageHead, is_page
 from ..files.files import Readable, read_head
+from ..files.operations import End, Part, find_end, read_operations
 from ..files.seal import Heads, sealed_heads
-from ..files.stretch import End, Part, find_end, read_operations
 from .overlay import Changeable, Overlay
 from .page_links import link_last, unlink
 from .table_check import check_table
 
 
 def store_heads(target: Changeable, heads: Heads) -> None:
-    """Give pages the heads that a transaction leaves them, and the table its links."""
+    """Set the heads of pages and the links of the table to those after a transaction."""
     for page, head in heads.pages.items():
         target.set_head(page, head)
     target.store_links(heads.links)
@@ -64,11 +64,12 @@ class Redone(NamedTuple):
 
 
 def find_due(file: Readable, last: int, size: int, ends: Mapping[int, End]) -> list[Redone]:
-    """The transactions at the end that may be missing in the table, earliest first; `last` is the last one of all.
+    """The transactions at the end that may be missing in the table, earliest first; `last` is the last one of the
+    journal.
 
-    `ends` are those that are known already.
-    That is the last one, if the journal holds all of it and it is not flagged, and before it those of ours that are not
-    flagged either. Transactions that were rolled back are passed over.
+    `ends` are the known ends of transactions. These are the last one, if the journal has all of it and it is not
+    flagged, and before it our own transactions that are not flagged either. Transactions that were rolled back are
+    skipped.
     """
     found: list[Redone] = []
     for position, flags in _backwards(file, last):
@@ -91,7 +92,7 @@ def find_last_completed(file: Readable, last: int, size: int) -> Redone | None:
 
 
 def _backwards(file: Readable, last: int) -> Iterator[tuple[int, int]]:
-    """Where transactions begin, the last one first, and their flags."""
+    """The offsets of transactions, the last one first, and their flags."""
     position = last
     while position:
         head = read_head(file, position)
@@ -102,7 +103,7 @@ def _backwards(file: Readable, last: int) -> Iterator[tuple[int, int]]:
 
 
 def redo(file: Readable, due: Redone, size: int, target: Overlay) -> None:
-    """Do a transaction to the pages of an overlay."""
+    """Apply a transaction to the pages of an overlay."""
     heads = sealed_heads(due.end.seal)
     worker = _Redo(file.path, target, is_sealed=bool(due.end.seal))
     for part in read_operations(file, due.position, size):
@@ -122,7 +123,7 @@ def _check_heads(path: Path, position: int, heads: Heads, target: Overlay) -> No
 
 
 class _Redo:
-    """Does operations one after the other; for a transaction without a seal also what becomes of links."""
+    """Applies operations one by one; for a transaction without a seal it also changes the links."""
 
     def __init__(self, path: Path, target: Overlay, *, is_sealed: bool) -> None:
         self._path = path
@@ -148,7 +149,7 @@ class _Redo:
                 self._removal = part.position, page, before
 
     def finish(self) -> None:
-        """There are no more operations."""
+        """Finish the transaction."""
         self._finish_removal(None)
         if self._relinked:
             problems = check_table(self._target).problems
@@ -171,7 +172,7 @@ class _Redo:
         if not self._is_sealed:
             self._finish_removal(before)
             self._relinked = True
-            with _told(self._path, part.position):
+            with _naming_operation(self._path, part.position):
                 target.own_links()
                 if is_new:
                     target.end += PAGE_BYTES
@@ -184,7 +185,7 @@ class _Redo:
         target.clear(page)
 
     def _finish_removal(self, following_before: int | None) -> None:
-        """Do the removal before this operation. The first page of the free list shows whether the page had left."""
+        """Apply the removal before this operation. The first free page shows whether that was done already."""
         if self._removal is None:
             return
         position, page, before = self._removal
@@ -195,18 +196,18 @@ class _Redo:
         links, head = target.links, target.head(page)
         has_left = following_before in (None, page)
         if not head.deleted:
-            if links.first == links.last == page or not has_left:  # the only page: it stays, and is empty
+            if links.first == links.last == page or not has_left:  # the only page: it stays, and becomes empty
                 target.set_head(page, head._replace(flags=0, rows=0))
                 return
-            with _told(self._path, position):
+            with _naming_operation(self._path, position):
                 unlink(target, page)
         target.set_head(page, target.head(page)._replace(flags=head.flags | DELETED, next=before))
         links.last_free = page
 
 
 @contextlib.contextmanager
-def _told(path: Path, position: int) -> Iterator[None]:
-    """Say of damage that is found in a table which operation of the journal cannot be redone because of it."""
+def _naming_operation(path: Path, position: int) -> Iterator[None]:
+    """Add to damage of a table which operation of the journal cannot be redone because of it."""
     try:
         yield
     except LogwrightError as error:

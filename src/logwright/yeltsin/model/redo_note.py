@@ -1,17 +1,17 @@
-"""RedoNote: what the redo of another program's transaction makes of links, on the disk until the redo is done.
+"""RedoNote: the links that result from redoing another program's transaction, on the disk until the redo is done.
 
-Such a transaction carries no seal, so its links are worked out from the table, which is right for a table that has none
-of it or all of it. A redo that is killed leaves a mixture. Before it changes anything, the seal that the transaction
-would have if it were ours goes to a file beside the table:
+Such a transaction has no seal, so its links are computed from the table. That is correct for a table that has none or
+all of the transaction, but a redo that is killed leaves a mixture. So before the redo changes anything, the seal that
+the transaction would have if it were ours is written to a file beside the table:
 
     0                      8
     | transaction's offset | seal, see `seal.py` |
 
-The next opening redoes the transaction with that seal, as it would one of ours: from any mixture, as often as need be.
+The next opening redoes the transaction with that seal, like one of ours: from any mixture, and any number of times.
 
-A note is believed if and only if it names the transaction that is to be redone, and its checksum is that of the
-transaction's bytes and of the links in the note. If the lists are broken after a redo by it, it was made for another
-table under this name, and links are worked out as if there were none. A note of anything else is left over, and goes.
+A note is valid if and only if it names the transaction that is redone, and its checksum matches the transaction's bytes
+and the links in the note. If the lists are broken after a redo with it, it was made for another table of this name, and
+the links are computed from the table. Any other note is a leftover, and is removed.
 
     1. the note is written, synced, and gets its name     nothing has happened to the table
     2. the table is changed and synced                    the next opening does it again, by the note
@@ -28,8 +28,8 @@ from ...core.io.disk import Disk, replace_file
 from ..bytes.layout import HOME_DIRECTORY, LINK
 from ..bytes.table_layout import NOTE_SUFFIX
 from ..files.files import Readable
+from ..files.operations import MOST_SEAL_BYTES, seal_of
 from ..files.seal import SEAL_HEAD, Heads, sealed_heads
-from ..files.stretch import MOST_SEAL_BYTES, seal_of
 from .redo import Redone
 
 
@@ -47,7 +47,7 @@ class RedoNote:
         return self._found is not None
 
     def _read(self) -> bytes | None:
-        """What is in the note, None if there is none; of one that is too large, what a note can have."""
+        """The contents of the note, None if there is none. Of a file that is too large only the beginning is read."""
         if not self._disk.exists(self._path):
             return None
         file = self._disk.open(self._path, "read")
@@ -57,7 +57,7 @@ class RedoNote:
             file.close()
 
     def sealed(self, journal: Readable, due: Redone) -> Redone | None:
-        """The transaction with the seal that the note has for it; None if the note is not to be believed."""
+        """The transaction with the seal in the note; None if the note is invalid."""
         if self._found is None or self._found[: LINK.size] != LINK.pack(due.position):
             return None
         data = self._found[LINK.size :]
@@ -67,23 +67,23 @@ class RedoNote:
             return None
         return due._replace(end=due.end._replace(seal=data))
 
-    def want(self, journal: Readable, due: Redone, heads: Heads) -> None:
-        """Have a note that this is what a transaction leaves."""
+    def prepare(self, journal: Readable, due: Redone, heads: Heads) -> None:
+        """Prepare a note of the heads that a transaction results in."""
         sealed = seal_of(journal, due.position, due.end.position, heads.encode())
         self._wanted = LINK.pack(due.position) + sealed
 
     def settle(self) -> None:
-        """Have on the disk what is wanted, and nothing else: the table is about to be changed."""
+        """Write the prepared note, or remove an old one, before the table is changed."""
         if not self._wanted:
             self.remove()
         elif self._found == self._wanted:
-            self._disk.sync_directory(self._path.parent)  # its writer may have been killed before that
+            self._disk.sync_directory(self._path.parent)  # its writer may have been killed before that sync
         else:
             replace_file(self._disk, self._path, self._wanted, self._path.with_name(f"{self._path.name}.new"))
             self._found = self._wanted
 
     def remove(self) -> None:
-        """Have no note any more: nothing is to be redone by it. One that a power cut brings back is left over."""
+        """Remove the note. If a power cut brings it back, it is a leftover."""
         if self.is_there:
             self._disk.remove(self._path)
             self._found = None

@@ -1,13 +1,13 @@
-"""Transactions -> the pages that result from them. It sees no bytes of a journal, only operations.
+"""Transactions -> the pages that result from them. It works on operations, not on bytes of a journal.
 
-Of a page a journal knows what was ever changed: ranges of bytes, each from somewhere in its data on. Ranges that touch
-each other are one. An allocated page is empty, so nothing is known of its past any more; a removed page is gone.
+A journal knows those bytes of a page that were ever changed, as ranges. Ranges that touch each other are joined.
+Allocating a page empties it, so its earlier bytes are forgotten; a removed page is gone.
 
-What pages were at a point in the past is known twice: the images after each change give it forwards, from the
-beginning to that point, and the images before each change give it backwards, of bytes that nothing had changed before.
+The state of pages at a point in the past follows from both directions: forwards, the images after each change give it
+from the beginning up to that point; backwards, the images before each change give bytes that were not changed earlier.
 
-Transactions that were rolled back, and those without an end, are void. What was known before a transaction that is lost
-is forgotten there, in both directions: that transaction may have changed any page.
+Transactions that were rolled back, and those without an end, are void. A lost transaction may have changed any page. So
+everything known is forgotten there, in both directions.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..bytes.records import Allocate, Modify, Operation, Remove, Transaction
 
 
 class Ranges:
-    """Bytes of a page that are known, in ranges that do not touch each other. `size` is the number of these bytes."""
+    """The known bytes of a page, in ranges that do not touch each other. `size` is the number of these bytes."""
 
     __slots__ = ("_data", "_starts", "size")
 
@@ -33,7 +33,7 @@ class Ranges:
         self._data: list[bytes] = []
 
     def items(self) -> list[tuple[int, bytes]]:
-        """The ranges in order: where each begins, and its bytes."""
+        """The ranges in order: the start of each, and its bytes."""
         return list(zip(self._starts, self._data, strict=True))
 
     def __eq__(self, other: object) -> bool:
@@ -43,11 +43,11 @@ class Ranges:
         return hash(tuple(self.items()))
 
     def put(self, start: int, data: bytes) -> None:
-        """Let these bytes be what is known from `start` on."""
+        """Set the known bytes from `start` on."""
         self._merge(start, data, over=True)
 
     def fill(self, start: int, data: bytes) -> None:
-        """Let these bytes be what is known from `start` on, where nothing was known yet."""
+        """Set the bytes from `start` on that are not known yet."""
         self._merge(start, data, over=False)
 
     def _merge(self, start: int, data: bytes, *, over: bool) -> None:
@@ -69,14 +69,14 @@ class Ranges:
         self._data[low:high] = [bytes(merged)]
 
     def part(self, start: int, end: int) -> bytes | None:
-        """The bytes of a piece that is within one range; None where it is not."""
+        """The bytes of a piece that is within one range; None if it is not."""
         row = bisect_right(self._starts, start) - 1
         if row < 0 or end > self._starts[row] + len(self._data[row]):
             return None
         return self._data[row][start - self._starts[row] : end - self._starts[row]]
 
     def copy(self) -> Ranges:
-        """The same, to go its own way."""
+        """An independent copy."""
         found = Ranges()
         found._starts, found._data, found.size = self._starts.copy(), self._data.copy(), self.size
         return found
@@ -87,32 +87,34 @@ class Ranges:
 
 
 class Pages:
-    """The pages after some transactions. `apply` takes the next one; from `look_back` on only the past is asked for."""
+    """The pages after some transactions. `apply` adds the next one; after the first `look_back` only the past is added
+    to.
+    """
 
     def __init__(self) -> None:
         self.known: dict[int, Ranges] = {}
         self.transactions = 0
         self._is_closed = False
         self._closed: set[int] = set()
-        """Pages whose later images say nothing about the point that is asked for."""
+        """Pages whose later images say nothing about the requested point."""
 
     def apply(self, transaction: Transaction) -> None:
-        """Let a transaction have happened, if it was completed."""
+        """Apply a transaction, if it was completed."""
         self.transactions += 1
         if transaction.outcome == "completed":
             for operation in transaction.operations:
                 change(self.known, operation)
 
     def forget(self) -> None:
-        """Let a transaction have happened that is lost."""
+        """Forget what a lost transaction may have changed."""
         self.known.clear()
 
-    def look_back_no_further(self) -> None:
-        """Learn nothing from transactions after one that is lost."""
+    def stop_looking_back(self) -> None:
+        """Ignore transactions after a lost one."""
         self._is_closed = True
 
     def look_back(self, transaction: Transaction) -> None:
-        """Learn from a later transaction what bytes were before it."""
+        """Add the bytes that a later transaction had found."""
         if transaction.outcome != "completed" or self._is_closed:
             return
         for operation in transaction.operations:
@@ -121,13 +123,13 @@ class Pages:
             if isinstance(operation, Modify):
                 self.known.setdefault(operation.page, Ranges()).fill(operation.page_offset, operation.before)
             else:
-                if isinstance(operation, Remove):  # it was there until now, even if it was never changed
+                if isinstance(operation, Remove):  # it existed until now, even if it was never changed
                     self.known.setdefault(operation.page, Ranges())
                 self._closed.add(operation.page)
 
 
 def change(pages: dict[int, Ranges], operation: Operation) -> None:
-    """Let an operation change the pages."""
+    """Apply an operation to the pages."""
     if isinstance(operation, Modify):
         pages.setdefault(operation.page, Ranges()).put(operation.page_offset, operation.after)
     elif isinstance(operation, Allocate):
@@ -138,14 +140,14 @@ def change(pages: dict[int, Ranges], operation: Operation) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PagesState:
-    """The state of a journal: how many transactions there are, the last one, and what is known of the pages."""
+    """The state of a journal: the number of transactions, the last one, and the known bytes of pages."""
 
     transactions: int
     last: int | None
     redo: bool
     pages: dict[int, Ranges]
     losses: tuple[Loss, ...] = ()
-    """What was lost up to there: bytes of pages that no transaction has named since are not known."""
+    """What was lost up to this point: bytes of pages that no transaction has changed since are unknown."""
 
     def as_json(self) -> dict[str, Any]:
         """As `state --json` prints it."""
@@ -167,7 +169,7 @@ def gap_of(loss: Loss) -> int:
 
 
 def difference(before: dict[int, Ranges], after: dict[int, Ranges]) -> dict[str, Any]:
-    """Which bytes of which pages differ: pages that came, that went, and that have changed, those by what differs."""
+    """The pages that were added, removed and changed; of a changed page the bytes that differ."""
     changed = {}
     for page in sorted(before.keys() & after.keys()):
         old, new = _differing(before[page], after[page])
@@ -181,7 +183,7 @@ def difference(before: dict[int, Ranges], after: dict[int, Ranges]) -> dict[str,
 
 
 def _differing(before: Ranges, after: Ranges) -> tuple[Ranges, Ranges]:
-    """What of two versions of a page is not the same in both."""
+    """The ranges in which two versions of a page differ."""
     old, new = Ranges(), Ranges()
     both = [*before.items(), *after.items()]
     edges = sorted({edge for start, data in both for edge in (start, start + len(data))})

@@ -6,15 +6,15 @@
         table.read(page, 0, 5)
         table.remove(page)                        # to the free list; the only page stays and has no rows then
 
-Before a change the signature becomes `TBL?`, afterwards `TBL!`: a process that dies within one leaves a table that says
-so, and that cannot be opened. A table by itself cannot be repaired, and `TBL!` promises nothing after a power cut
-unless `sync` was called: a `Database`, which has a journal as well, can and does.
+Before a change the signature becomes `TBL?`, afterwards `TBL!`. A process that dies during a change leaves `TBL?`, and
+such a table cannot be opened. A table alone cannot be repaired, and after a power cut `TBL!` guarantees nothing unless
+`sync` was called. A `Database`, which also has a journal, recovers from both.
 
 Differences to the original, both on purpose: a page that comes from the free list is linked again, and is empty; and
 the lists are right after any number of changes in one session, where the original loses pages.
 
-Links come from the file. Those that cannot be are `DamagedJournal` with the position, and no list is followed further
-than there are pages.
+Links come from the file. An impossible link is `DamagedJournal` with the position, and no list is followed further than
+there are pages.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _EMPTY_DATA = bytes(PAGE_DATA_BYTES)
 
 
 def create_table(path: Path | str, *, disk: Disk = REAL_DISK) -> None:
-    """Write a table of one empty page, which is there as a whole or not at all; its name must be free."""
+    """Create a table of one empty page atomically; the name must be free."""
     path = Path(os.path.abspath(path))
     if disk.exists(path):
         raise WrongUse(f"{path} exists already")
@@ -71,7 +71,7 @@ def create_table(path: Path | str, *, disk: Disk = REAL_DISK) -> None:
 
 
 class TableFile:
-    """A table's file and its lists, without order, lock or signature: what `Table` and `Database` write through."""
+    """A table's file and its lists, without locking and without the signature of a change."""
 
     def __init__(self, path: Path, area: Area) -> None:
         self.path = path
@@ -82,7 +82,7 @@ class TableFile:
         self.refresh()
 
     def refresh(self) -> None:
-        """Read the table's head; `DamagedJournal` if it is none."""
+        """Read the table's head; `DamagedJournal` if it is invalid."""
         self.area.size = self.area.file.size()
         self.end = pages_end(self.area.size)
         head = self.area.load(0, TABLE_HEAD_BYTES)
@@ -97,7 +97,7 @@ class TableFile:
 
     @property
     def is_whole(self) -> bool:
-        """Whether no change was begun and not finished."""
+        """Whether no change is unfinished."""
         return self.signature == WHOLE
 
     # --- the heads of pages: see page_links.Space ---------------------------------------------------------------------
@@ -116,7 +116,7 @@ class TableFile:
         self.end = pages_end(self.area.size)
 
     def is_blank(self, page: int) -> bool:
-        """Whether there are only zeros from here on, as far as a page would go."""
+        """Whether the page from here on is all zeros."""
         return not self.area.load(page, PAGE_BYTES).strip(b"\0")
 
     # --- what pages hold ----------------------------------------------------------------------------------------------
@@ -134,20 +134,20 @@ class TableFile:
     # --- the signature ------------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Say that the table is being changed."""
+        """Mark the table as being changed."""
         if self.signature != UNFINISHED:
             self.area.put(0, UNFINISHED)
             self.signature = UNFINISHED
 
     def finish(self) -> None:
-        """Say that the table is whole."""
+        """Mark the table as whole."""
         if self.signature != WHOLE:
             self.area.put(0, WHOLE)
             self.signature = WHOLE
 
 
 def as_bytes(data: Buffer) -> bytes:
-    """The bytes of a buffer; a view of wider items has more of them than its length says."""
+    """The bytes of a buffer. A view of wider items has more bytes than its length."""
     return data if type(data) is bytes else bytes(memoryview(data))
 
 
@@ -162,7 +162,7 @@ def check_range(path: Path, page: int, offset: int, size: int) -> None:
 class Table(Closing):
     """The pages of a table file, for one process at a time. It is created with one empty page if there is none.
 
-    For reading only, nothing is created, locked or changed, and what another process changes is seen.
+    For reading only, nothing is created, locked or changed, and changes of another process are visible.
     """
 
     def __init__(
@@ -173,8 +173,8 @@ class Table(Closing):
         self._closed = False
         self._failure: BaseException | None = None
         stack = contextlib.ExitStack()
-        try:  # no `with`: leaving it is a call, and an interrupt there would leave all open
-            stack.callback(self._give_lock_back)
+        try:  # no `with`: an interrupt while it exits would leave everything open
+            stack.callback(self._release_lock)
             if not read_only and (create or disk.exists(path)):
                 self._lock = lock_table(disk, path)
                 if not disk.exists(path):
@@ -189,7 +189,7 @@ class Table(Closing):
             stack.close()
             raise
 
-    def _give_lock_back(self) -> None:
+    def _release_lock(self) -> None:
         if self._lock is not None:
             self._lock.release()
 
@@ -223,11 +223,11 @@ class Table(Closing):
         return self._file
 
     def pages(self) -> list[int]:
-        """The pages in use, from the first to the last, as they are now: they may be changed one by one."""
+        """The pages in use, from the first to the last. They may be changed during the iteration."""
         return list(walk_pages(self._opened()))
 
     def free_pages(self) -> list[int]:
-        """The pages that were removed, the last one first."""
+        """The removed pages, the one removed last first."""
         return list(walk_free(self._opened()))
 
     def read(self, page: int, offset: int = 0, size: int | None = None) -> bytes:
@@ -239,7 +239,7 @@ class Table(Closing):
         return file.load(page, offset, size)
 
     def rows(self, page: int) -> int:
-        """How many rows a page says it has."""
+        """The number of rows in the head of a page."""
         return check_page(self._opened(), page).rows
 
     def verify(self) -> Report:
@@ -249,7 +249,9 @@ class Table(Closing):
     # --- changing -----------------------------------------------------------------------------------------------------
 
     def allocate(self) -> int:
-        """Take a page from the free list, or a new one at the end of the file: an empty one, the last of the list."""
+        """Allocate a page from the free list, or a new one at the end of the file. It is empty, and the last of the
+        list.
+        """
 
         def change(file: TableFile) -> int:
             page = append_page(file).page
@@ -266,7 +268,7 @@ class Table(Closing):
         self._change(lambda file: file.store(page, offset, after), page)
 
     def replace(self, page: int, rows: int, data: Buffer) -> None:
-        """Replace the row count and all data of a page; after what is given its data are zeros."""
+        """Replace the row count and all data of a page; the rest of its data becomes zeros."""
         after = as_bytes(data)
         check_range(self.path, page, 0, len(after))
         if not 0 <= rows <= MAX_ROWS:
@@ -279,7 +281,7 @@ class Table(Closing):
         self._change(change, page)
 
     def remove(self, page: int) -> None:
-        """Put a page on the free list. The only page stays where it is, with its data, and has no rows then."""
+        """Remove a page to the free list. The only page stays with its data, but has no rows then."""
 
         def change(file: TableFile) -> None:
             remove_page(file, page)
@@ -300,7 +302,7 @@ class Table(Closing):
             found = change(file)
             file.finish()
         except DamagedJournal:
-            file.finish()  # it was found before anything was changed
+            file.finish()  # raised before anything was changed
             raise
         except BaseException as error:
             self._failure = error
@@ -319,7 +321,7 @@ class Table(Closing):
             raise
 
     def close(self) -> None:
-        """Sync what was changed, and let others open the table. A second call does nothing."""
+        """Sync all changes, and release the lock. A second call does nothing."""
         if self._closed:
             return
         try:
@@ -330,11 +332,11 @@ class Table(Closing):
             try:
                 self._file.area.close()
             finally:
-                self._give_lock_back()
+                self._release_lock()
 
 
 def lock_table(disk: Disk, path: Path) -> Lock:
-    """Take the lock of a table; the directory that it is in is made if need be."""
+    """Lock a table; the directory of the lock is created if it is missing."""
     lock_path = path.parent / lock_name(path.name)
     make_directories(disk, lock_path.parent)
     return Lock.acquire(disk, lock_path)
@@ -343,18 +345,17 @@ def lock_table(disk: Disk, path: Path) -> Lock:
 def open_file(
     path: Path, *, read_only: bool = False, written: bool = False, held: bool = False, disk: Disk = REAL_DISK
 ) -> TableFile:
-    """The file of a table that is there, whole or not.
-
-    See `Area` for `written`. Where the system can map files, what is stored in one that is `held` waits in memory.
+    """The file of an existing table, whole or not. See `Area` for `written`. If it is `held` and the system can map
+    files, stored bytes wait in memory.
     """
     if not read_only and not disk.exists(path):
-        disk.open(path, "read")  # says that there is none; to update it would create it
+        disk.open(path, "read")  # raises if it is missing; opening it for update would create it
     file = disk.open(path, "read" if read_only else "update")
     try:
         if not read_only:
-            file.lock()  # it may have other names, whose locks are others
+            file.lock()  # it may have other names, which have other locks
         if held and isinstance(file, Mappable):
-            with contextlib.suppress(StorageFailed):  # there may be no memory to be promised for all of it
+            with contextlib.suppress(StorageFailed):  # the system may refuse to reserve memory for all of it
                 return TableFile(path, HeldArea(file))
         return TableFile(path, Area(file, mapped=not read_only, written=written))
     except BaseException:

@@ -1,7 +1,7 @@
 """Following the lists of a table, and checking all of it.
 
-A walk along pages in use ends, whatever the links say: each page must name the one before it as its previous, so none
-can come twice. The free list has no way back; it is followed no further than there are pages.
+A walk along pages in use always ends: each page must link back to the one before it, so none can occur twice. The free
+list has no links back; it is followed no further than there are pages.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _UNSEEN, _IN_USE, _FREE = range(3)
 
 
 def walk_pages(space: Space) -> Iterator[int]:
-    """The pages in use from the first to the last, or `DamagedJournal` where the list is broken."""
+    """The pages in use from the first to the last; `DamagedJournal` if the list is broken."""
     previous, page = NO_PAGE, space.links.first
     while True:
         if not is_page(page, space.end):
@@ -37,7 +37,7 @@ def walk_pages(space: Space) -> Iterator[int]:
 
 
 def walk_free(space: Space) -> Iterator[int]:
-    """The free pages, the one removed last first, or `DamagedJournal` where the list is broken."""
+    """The free pages, the one removed last first; `DamagedJournal` if the list is broken."""
     previous, page = LINKS_AT, space.links.last_free
     left = page_count(space.end)
     while page != NO_PAGE:
@@ -54,7 +54,7 @@ def walk_free(space: Space) -> Iterator[int]:
 
 
 def check_table(space: Space) -> Report:
-    """Every problem of both lists; pages that are in neither of them are anomalies: nothing leads to their data."""
+    """Every problem of both lists. Pages that are in neither list are anomalies."""
     report = Report("yeltsin table", bytes=space.end)
     count = page_count(space.end)
     seen = bytearray(count)

@@ -1,4 +1,4 @@
-"""Transaction: changes of pages that become all of them, or none.
+"""Transaction: changes of pages that are applied together or not at all.
 
     with database.transaction() as tx:
         page = tx.allocate()
@@ -9,8 +9,8 @@ Leaving the block commits, an exception rolls back, and so does `rollback()`. A 
 others see it when it is committed. Until then nothing of it is in a file: the operations, with the bytes before and
 after each of them, are collected in memory.
 
-A rollback therefore has nothing to restore in the table. The journal gets the operations all the same, with the
-operation 0xFE that makes them void, so that it records what was tried. A transaction without operations leaves no
+A rollback therefore has nothing to restore in the table. The operations are still written to the journal, followed by
+the operation 0xFE that makes them void, as a record of what was tried. A transaction without operations leaves no
 trace.
 """
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 _ALLOCATION: Final = OPERATION_HEAD.pack(ALLOCATION, ALLOCATION_DATA.size)
 _REMOVAL: Final = OPERATION_HEAD.pack(REMOVAL, REMOVAL_DATA.size)
 MOST_SHORT_BYTES: Final = 256 << 10
-"""So large a transaction may become on the short way, where each modification looks at all that came before it."""
+"""The largest transaction on the fast path, where each modification searches all earlier ones."""
 
 
 class Transaction(Ending):
@@ -53,13 +53,13 @@ class Transaction(Ending):
 
     _state = "new"
     _is_whole = True
-    """Whether no change was interrupted half-way: then the transaction cannot be committed."""
+    """False if a change was interrupted half-way: then the transaction cannot be committed."""
     _overlay: Overlay | None = None
     _short: Changes | None = None
-    """The modifications, for as long as there is nothing else and the database has the short way for them."""
+    """The modifications on the fast path, until there are other changes."""
     _operations: list[bytes]
     _changes: list[tuple[int, int, bytes | None]]
-    """What becomes of the data of pages, in order: page, offset, bytes; None for a page that is emptied."""
+    """The changes of data in order: page, offset, bytes; None for a page that is emptied."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -67,7 +67,7 @@ class Transaction(Ending):
     # --- changing -----------------------------------------------------------------------------------------------------
 
     def allocate(self) -> int:
-        """Take an empty page, from the free list first; its offset, which is its name."""
+        """Allocate an empty page, from the free list if possible, and return its offset, which is its name."""
         overlay = self._running()
         with self._changing():
             overlay.own_links()
@@ -79,11 +79,11 @@ class Transaction(Ending):
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:
-        """A change that is done or not done: one that is interrupted lets the transaction be rolled back."""
+        """A change that is atomic: if it is interrupted, the transaction will be rolled back."""
         self._is_whole = False
         try:
             yield
-        except LogwrightError:  # it was refused before anything was changed
+        except LogwrightError:  # raised before anything was changed
             self._is_whole = True
             raise
         self._is_whole = True
@@ -98,7 +98,7 @@ class Transaction(Ending):
             return
         size = len(data)
         if offset < 0 or offset + size > PAGE_DATA_BYTES or page not in self._database._known:
-            self._database._know(page, offset, size)
+            self._database._check_in_use(page, offset, size)
         if size:
             short.modify(page, offset, data)
 
@@ -117,7 +117,7 @@ class Transaction(Ending):
             overlay.store(page, offset, after)
 
     def remove(self, page: int) -> None:
-        """Put a page on the free list. The only page stays where it is, with its data, and has no rows then."""
+        """Remove a page to the free list. The only page stays with its data, but has no rows then."""
         overlay = self._running()
         with self._changing():
             overlay.own_links()
@@ -129,7 +129,7 @@ class Transaction(Ending):
         """The data of a page, or a range of it, as this transaction sees it."""
         size = PAGE_DATA_BYTES - offset if size is None else size
         if self._short is not None and self._state == "running":
-            self._database._know(page, offset, size)
+            self._database._check_in_use(page, offset, size)
             return self._short.load(page, offset, size)
         overlay = self._running()
         check_range(overlay.path, page, offset, size)
@@ -137,13 +137,13 @@ class Transaction(Ending):
         return overlay.load(page, offset, size)
 
     def pages(self) -> list[int]:
-        """The pages in use, from the first to the last, as they are now: they may be changed one by one."""
+        """The pages in use, from the first to the last. They may be changed during the iteration."""
         return list(walk_pages(self._running()))
 
     # --- the end ------------------------------------------------------------------------------------------------------
 
     def rollback(self) -> None:
-        """Undo everything, and end the transaction; the rest of its block can use it no more."""
+        """Undo everything, and end the transaction; it cannot be used in the rest of its block."""
         self._check_running()
         self._state = "rolled back"
         self._database._roll_back(self)
@@ -153,7 +153,7 @@ class Transaction(Ending):
             raise WrongUse(f"{self._database.path}: this transaction is {self._state}; use it within its `with` block")
 
     def _running(self) -> Overlay:
-        """What this transaction has changed; from now on it goes the long way."""
+        """The overlay of this transaction; from now on it does not use the fast path."""
         self._check_running()
         if self._overlay is None:
             overlay = Overlay(self._database._pages)
@@ -177,7 +177,7 @@ class Transaction(Ending):
             raise
 
     def _leave(self) -> None:
-        """Let others have their turn; a second call does nothing."""
+        """Let other transactions run; a second call does nothing."""
         self._database._leave(self)
 
     def _end(self, error: BaseException | None) -> None:
@@ -196,7 +196,7 @@ class Transaction(Ending):
             return
         try:
             self.rollback()
-        except LogwrightError as failure:  # the error that comes through says why; this one poisons the database
+        except LogwrightError as failure:  # the original error says why; this one poisons the database
             error.add_note(f"the rollback could not be written: {failure}")
         finally:
             self._database._leave(self)
@@ -211,20 +211,20 @@ class Transaction(Ending):
 
     @property
     def end(self) -> int:
-        """Where the pages end, with those that are new."""
+        """The end of the pages, including new ones."""
         return 0 if self._overlay is None else self._overlay.end
 
     def operations(self) -> bytes:
-        """The operations as the journal has them."""
+        """The operations, encoded for the journal."""
         return b"".join(self._operations) if self._short is None else bytes(self._short.operations)
 
     def sealed(self) -> bytes:
-        """The heads of pages for the seal, empty when no page comes or goes."""
+        """The heads of pages for the seal; empty if no page was added or removed."""
         overlay = self._overlay
         return Heads(overlay.links, overlay.heads).encode() if overlay is not None and overlay.heads else b""
 
     def apply_to(self, target: Changeable) -> None:
-        """Make the changes in other pages."""
+        """Apply the changes to other pages."""
         overlay = self._overlay
         assert overlay is not None
         for page, offset, data in self._changes:

@@ -1,4 +1,4 @@
-"""TransactionLog: the journal of a database, to which sealed transactions are appended, by one sync each.
+"""TransactionLog: the journal of a database, where sealed transactions are appended with one sync each.
 
 `TransactionJournal` writes transactions that any program can read, and syncs twice: first the transaction, then the
 header that names it. Here one sync is enough, because the end of each transaction carries a seal (see `seal.py`). What
@@ -9,15 +9,16 @@ a power cut can leave of an append that was not synced, and what opening makes o
     the header does not     | its bytes are whole           | it is linked and named: it counts
     the header does not     | or not                        | it is cut off, and the link to it with it
 
-That is for one transaction. So before another one is appended, the last one is synced; and it takes a seal to see that
-a seal is not whole: where the beginning of the end is in two sectors, of which the second may be missing, the header
-names the transaction after a sync as well. With `names_later` the header names no transaction before `sync`, and none
-is linked before `complete` or `sync`: a sync is the faster the fewer places of the file have changed. Then there may be
-any number of them after the one that the header names, and those up to the first that is not whole count.
+This holds for one transaction, so before another one is appended, the last one is synced. And an incomplete seal can
+only be recognized by its mark: if the beginning of the end spans two sectors, of which the second may be missing, the
+header also names the transaction only after a sync. With `names_later` the header names no transaction before `sync`,
+and none is linked before `complete` or `sync`, because a sync is faster if fewer places of the file have changed. Then
+any number of transactions may follow the one that the header names. Those up to the first incomplete one are part of
+the journal.
 
-With `ahead_bytes` the file is longer than what is in it while it is open: zeros are written ahead of the transactions,
-which makes a sync twice as fast, and where nothing is synced they are stored in memory without a call. Nothing leads
-there, so following the links never leads there; closing takes them off, and so does opening after a crash.
+With `ahead_bytes` zeros are written ahead of the transactions while the journal is open. This makes a sync twice as
+fast, and without syncs transactions are stored in memory without a system call. No link leads to the zeros. Closing
+removes them, and so does opening after a crash.
 
 The caller ensures that one thread appends at a time, and that a failure is final.
 """
@@ -47,19 +48,19 @@ from ..files.opening import Opened
 from ..files.seal import MARK, seal
 
 SECTOR_BYTES: Final = 512
-"""What reaches the disk as a whole or not at all; where it is more, this is right as well."""
+"""The unit that a disk writes atomically. A larger unit does no harm."""
 
 
 def lies_in_two_sectors(end: int) -> bool:
-    """Whether the head of the operation at a position and the mark of its seal may reach the disk one by one."""
+    """Whether the head of the operation at a position and the mark of its seal are in different sectors."""
     return end // SECTOR_BYTES != (end + OPERATION_HEAD_BYTES + len(MARK) - 1) // SECTOR_BYTES
 
 
 class TransactionLog:
-    """The file of a journal. `last` is the offset of the last transaction, `end` is where the next one will be."""
+    """The file of a journal. `last` is the offset of the last transaction, `end` is the offset of the next one."""
 
     def __init__(self, opened: Opened, *, ahead_bytes: int = 0, syncs: bool = True, names_later: bool = False) -> None:
-        """Append to a journal that was brought in order; it is this one's to be closed when this has not failed."""
+        """Append to a recovered journal. If this succeeds, `close` of this object closes it."""
         self._area = Area(opened.file, mapped=bool(ahead_bytes) and not syncs)
         self._opened = opened
         self.last, self.end = opened.last, opened.end
@@ -68,18 +69,18 @@ class TransactionLog:
         self._syncs_each = syncs and not names_later
         self._names_later = names_later
         self._unlinked: list[int] = []
-        """The transactions that the one before them does not name yet."""
+        """The transactions that are not linked yet."""
         self._linked = self.last
         """The last transaction that can be reached by links."""
         self.unknown_flags: dict[int, int] = {}
-        """What other programs have flagged transactions with that are to be completed: it is kept."""
+        """Other flags, set by other programs, of transactions that will be completed; they are kept."""
         self._is_synced = self._is_appended = True
         """Whether everything is durable, and whether everything but flags is."""
 
     # --- appending ----------------------------------------------------------------------------------------------------
 
     def append(self, timestamp: int, operations: bytes, heads: bytes = b"") -> int:
-        """Append a transaction that is completed; its offset. It is with the system when this returns."""
+        """Append a completed transaction, and return its offset. It survives the process when this returns."""
         return self._append_parts(timestamp, operations, COMPLETION, heads)
 
     def append_void(self, timestamp: int, operations: bytes) -> int:
@@ -88,11 +89,11 @@ class TransactionLog:
 
     @property
     def memory(self) -> bytearray | None:
-        """The bytes of the file where it is mapped: then transactions can take the short way."""
+        """The memory of the file if it is mapped: then transactions can use the fast path."""
         return self._area.memory
 
     def make_room(self, end: int) -> bytearray:
-        """Have zeros up to here at least; the bytes of the file, which are others from now on."""
+        """Extend the zeros at least up to here; returns the memory of the file, which is a new object."""
         self._add_zeros(end)
         memory = self._area.memory
         assert memory is not None
@@ -101,15 +102,15 @@ class TransactionLog:
     def _add_zeros(self, end: int) -> None:
         ahead_bytes = self._ahead_bytes
         try:
-            # Up to a multiple: the system keeps what is written in order, and begins so, in large pieces.
+            # Up to a multiple: the system caches sequential writes in large aligned pieces.
             self._area.add_zeros((end // ahead_bytes + 2) * ahead_bytes)
         except StorageFailed as error:
             if not is_no_space(error):
                 raise
-            self._area.add_zeros(end)  # on a disk that is almost full, what is needed and no more
+            self._area.add_zeros(end)  # on an almost full disk, only what is needed
 
-    def take_in(self, position: int, end: int) -> None:
-        """Know a transaction that was stored in the file by another way, and is named and flagged already."""
+    def register_stored(self, position: int, end: int) -> None:
+        """Register a transaction that was stored in memory, and is named and flagged already."""
         self._first = self._first or position
         self.last = self._named = position
         self.end = end
@@ -122,7 +123,7 @@ class TransactionLog:
         return self.append_encoded(data, len(head) + len(operations))
 
     def append_encoded(self, data: bytes, end_at: int) -> int:
-        """Append a transaction that is sealed already; its end begins at `end_at` of these bytes."""
+        """Append a sealed transaction, whose end begins at `end_at` of these bytes."""
         if self._syncs_each and not self._is_appended:
             self.sync()
         position, area = self.end, self._area
@@ -136,7 +137,7 @@ class TransactionLog:
             elif self.last:
                 area.store(self.last + NEXT_AT, LINK.pack(position))
         except BaseException:
-            self._take_back(position)
+            self._withdraw(position)
             raise
         self._first = self._first or position
         self.last, self.end = position, following
@@ -147,8 +148,8 @@ class TransactionLog:
         self._is_synced = self._is_appended = False
         return position
 
-    def _take_back(self, position: int) -> None:
-        """After a write that failed: leave nothing after the last transaction, as far as the system lets us."""
+    def _withdraw(self, position: int) -> None:
+        """After a failed write, try to remove everything after the last transaction."""
         with contextlib.suppress(LogwrightError):
             if self.last:
                 self._area.store(self.last + NEXT_AT, bytes(LINK.size))
@@ -156,7 +157,7 @@ class TransactionLog:
             self._area.file.truncate(position)
 
     def _name(self, last: int) -> None:
-        """Let the header name the last transaction."""
+        """Write the header that names the last transaction."""
         if self._named:
             self._area.store(LAST_AT, LINK.pack(last))
         else:
@@ -164,7 +165,7 @@ class TransactionLog:
         self._named = last
 
     def _take_links(self) -> list[tuple[int, bytes]]:
-        """What lets each transaction name the next one, for those that do not yet: where it goes, and its bytes."""
+        """The missing links between transactions: the position and the bytes of each."""
         chain = [self._linked, *self._unlinked]
         if self._unlinked:
             self._linked = self._unlinked[-1]
@@ -172,7 +173,7 @@ class TransactionLog:
         return [(before + NEXT_AT, LINK.pack(position)) for before, position in itertools.pairwise(chain) if before]
 
     def complete(self, *positions: int) -> None:
-        """Say that transactions are in the table, which must have been synced. What is to be linked is linked."""
+        """Flag transactions as stored, after the table was synced, and write missing links."""
         places = self._take_links()
         for position in positions:
             flags = COMPLETE | self.unknown_flags.pop(position, 0)
@@ -190,22 +191,22 @@ class TransactionLog:
             self._sync_all()
 
     def _sync_all(self) -> None:
-        self._is_synced = self._is_appended = True  # before: what is stored meanwhile says that it is not
+        self._is_synced = self._is_appended = True  # before the sync: a store meanwhile sets it to False again
         self._area.sync()
 
     def publish(self) -> None:
-        """Let links and header lead to everything so far. All but the name in the header is durable then."""
+        """Write missing links and the header. Everything but the header is durable after that."""
         last = self.last
         if self._named == last:
             return
         self._store_places(self._take_links())
         if not self._is_synced:
-            self._sync_all()  # a header never names what it does not lead to
+            self._sync_all()  # a header never names what no link leads to
         self._name(last)
         self._is_synced = False
 
     def sync(self) -> None:
-        """Make everything so far durable, and let the header name it."""
+        """Make everything so far durable, including the header that names it."""
         self.publish()
         if not self._is_synced:
             self._sync_all()
@@ -213,7 +214,7 @@ class TransactionLog:
     # --- the end ------------------------------------------------------------------------------------------------------
 
     def trim(self) -> None:
-        """Take the zeros off that were written ahead."""
+        """Remove the zeros that were written ahead."""
         self._area.cut(self.end)
 
     def close(self) -> None:

@@ -182,7 +182,7 @@ _ATTRIBUTES: Final = {
     "position": "positions",
     "size": "sizes",
 }
-"""Where the kernel's columns have what a column has as it is."""
+"""The columns that are taken from the kernel unchanged, with its name for each."""
 
 
 class Collector(JoiningCollector[Chunk]):

@@ -1,4 +1,4 @@
-"""KnownPages: what is known of the pages of a journal, at most some megabytes of it in memory.
+"""KnownPages: the known bytes of the pages of a journal, with at most some megabytes in memory.
 
 The pages that were used last are in memory. The bytes of the others are in a temporary file, in slots whose sizes are
 powers of two, which are used again.
@@ -74,7 +74,7 @@ class KnownPages:
         return self._read(self._stored[page]) if page in self._stored else Page()
 
     def put(self, page: int, known: Page) -> None:
-        """Let this be what is known of a page."""
+        """Set the known bytes of a page."""
         self._recent[page] = known
         self.settle([page])
 

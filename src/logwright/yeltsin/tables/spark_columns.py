@@ -23,7 +23,6 @@ import pyarrow as pa
 
 from ...core.arrow.columns import signed
 from ...core.arrow.spark_columns import OwnColumns, microseconds, scaled, sizes
-from ...core.read.columns import BATCH_BYTES
 from ...errors import WrongUse
 from ..bytes.records import END
 from . import columns
@@ -68,6 +67,8 @@ _OWN: Final = (*TYPED.names, "end_data", "gaps", "file", "position", "size")
 class OperationColumns(OwnColumns):
     """The columns of the operations on pages."""
 
+    make_schema = columns.schema
+    make_collector = columns.Collector
     typed = TYPED
     key = "page"
     contents = ("before", "after")
@@ -88,14 +89,6 @@ class OperationColumns(OwnColumns):
     json_ignored = ("previous", "next", "complete", "offset", "operation", "gaps", "journal")
     own = _OWN
     made_from = _SOURCES
-
-    def schema(self, names: Sequence[str] | None = None, *, sharded: bool = False) -> pa.Schema:
-        return columns.schema(names, sharded=sharded)
-
-    def collector(
-        self, names: Sequence[str] | None = None, *, sharded: bool = False, batch_bytes: int = BATCH_BYTES
-    ) -> columns.Collector:
-        return columns.Collector(names, sharded=sharded, batch_bytes=batch_bytes)
 
     def column(self, batch: pa.RecordBatch, name: str) -> pa.Array | None:
         """One column for Spark out of a batch of `columns.py`; None for what such a journal does not have."""
@@ -138,8 +131,7 @@ class OperationColumns(OwnColumns):
 
         return rows
 
-    def as_messages(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        return columns.as_messages(batch)
+    as_messages = staticmethod(columns.as_messages)
 
 
 COLUMNS: Final = OperationColumns()

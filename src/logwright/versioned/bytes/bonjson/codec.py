@@ -39,7 +39,7 @@ from .layout import DEFAULT_LIMITS, KINDS, NO_LIMIT, Limits
 
 Buffer = bytes | bytearray | memoryview
 Value: TypeAlias = Any
-"""None, bool, int, float, str, list or dict of such values: what JSON has."""
+"""What JSON can represent: None, bool, int, float, str, list or dict of such values."""
 
 _SINGLE: Final = Struct("<f")
 _DOUBLE: Final = Struct("<d")
@@ -127,7 +127,7 @@ class _Source:
         return self._view[position]
 
     def _ended(self, count: int) -> DecodeError:
-        """The number of bytes that is due is not there, or not allowed."""
+        """The error for missing bytes, or for a size that is not allowed."""
         position, limit = self.position, self.limits.document_bytes
         if limit != NO_LIMIT and count > self._start + limit - position:
             return decode_error(errors.DOCUMENT_TOO_LARGE, position, second=limit)
@@ -307,7 +307,7 @@ _NOTHING: Final = object()
 
 
 def _next_value(out: bytearray, levels: list[Iterator[Value]], path: list[str | int]) -> Value:
-    """The value to be written next, after the ends of the containers that are done; `_NOTHING` after the last one."""
+    """The next value to write, after writing the ends of finished containers; `_NOTHING` after the last one."""
     while levels:
         value = next(levels[-1], _NOTHING)
         if value is not _NOTHING:
@@ -324,7 +324,7 @@ def _enter(
     path: list[str | int],
     limits: Limits,
 ) -> Iterator[Value]:
-    """Begin an array or object; what gives its values, and keeps the last step of the path."""
+    """Begin an array or object; returns an iterator over its values that has the last step of the path."""
     if len(container) > limits.container_items:
         raise EncodeError(
             tuple(path), f"{len(container)} items are more than the limit of {limits.container_items} in a container"
@@ -340,7 +340,7 @@ def _enter(
 
 
 def _plain_dict(given: dict[Any, Value], path: list[str | int]) -> dict[Any, Value]:
-    """A dict that has each key once, as what a subclass makes of `items` need not."""
+    """A dict with each key once; `items` of a subclass may return a key twice."""
     if type(given) is dict:
         return given
     pairs = list(given.items())
@@ -357,7 +357,7 @@ def _elements(array: list[Value] | tuple[Value, ...], path: list[str | int]) -> 
 
 
 def _members(out: bytearray, pairs: dict[Any, Value], path: list[str | int], limits: Limits) -> Iterator[Value]:
-    for key, value in pairs.copy().items():  # it may change, where a value is of a subclass that runs code
+    for key, value in pairs.copy().items():  # it may change, if a value is of a subclass that runs code
         if not isinstance(key, str):
             raise EncodeError(tuple(path[:-1]), f"the key {_shown(key)} of an object is not a string")
         _put_string(out, key, path[:-1], limits, f"the key {_shown(key)}")
@@ -437,7 +437,7 @@ def _put_string(out: bytearray, text: str, path: list[str | int], limits: Limits
 
 
 def _length_field(length: int) -> bytes:
-    """The length of an only chunk."""
+    """The length field of a single chunk."""
     payload = 2 * length
     size = max(1, (payload.bit_length() + 6) // 7)
     if size > 8:

@@ -1,4 +1,4 @@
-"""What can be wrong with bytes that should be BONJSON, or with a value that should become BONJSON.
+"""The errors of decoding and encoding BONJSON.
 
     LogwrightError
     ├── DecodeError     these bytes are no document: at which byte, and why (also a ValueError)

@@ -1,4 +1,4 @@
-"""What the bytes of BONJSON are, in the dialect that bd-bonjson writes: type codes, and the limits on what is read.
+"""The layout of BONJSON, in the dialect that bd-bonjson writes: type codes, and the limits on what is read.
 
 A document is one value. Its first byte, the type code, says what kind of value it is, and holds the value itself where
 that is small. All numbers are little-endian.
@@ -90,7 +90,7 @@ OBJECT_CODE: Final = 0x9A
 END_CODE: Final = 0x9B
 
 NO_LIMIT: Final = 2**63 - 1
-"""No limit but the bytes at hand: no length is believed before they have been seen."""
+"""No limit except the size of the buffer: every length is checked against it before it is used."""
 
 
 @dataclass(frozen=True, slots=True)

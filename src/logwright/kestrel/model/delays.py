@@ -1,0 +1,471 @@
+"""Delays: items of a queue that are not due yet, and the ids of items that were put.
+
+An item that is put with a delay is in the holding queue `NAME~delayed` of the same directory, an ordinary queue of the
+format. It expires there when it is due, so that Kestrel, with `expireToQueue`, moves it as we do. All its items are
+reserved there, because only reserved items can leave a queue in any order.
+
+An item that was put back with a delay stays reserved in its own queue until it is due. Then it is put back at the head.
+
+The ledger, a queue below `.logwright/` that other programs do not see, has what the format cannot express. An item of
+it is a note in JSON:
+
+    ["id", journal, end, id]      an item with this id was put; the note expires at the end of the window
+    ["retry", xid, added]         the item reserved under this id stays reserved until the note expires
+    ["move", [[xid, end], ...]]   these items of the holding queue are put into the queue
+
+A note of an id or a move is written before its operation, and synced unless the policy allows to lose both. `end` is
+the number at which that operation ends in its `journal`: in the queue, "q", or in the holding queue, "h". So after a
+crash the note is true if and only if the journal has at least this many operations: an item is put once, and moves
+once. Before a journal is replaced, and its numbers begin again at 0, true notes of ids get the journal "", and notes of
+moves are removed. A false note is removed on opening, before anything else is written.
+
+The mutexes are acquired in the order: the queue, the holding queue, the ledger. That of the ledger also guards the
+notes in memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final, Protocol, TypeVar
+
+from ...core.io.disk import Disk
+from ...errors import LogwrightError
+from ..bytes.layout import ADDX_HEAD, delayed_name, ledger_name
+from ..files.files import list_files
+from .limits import Expires, Limits, due_ms
+from .memory import Fate
+from .moving import MOST_MOVES, Moving
+from .shelf import NO_LIMIT, Entry, Shelf
+
+Result = TypeVar("Result")
+QUEUE: Final = "q"
+HOLDING: Final = "h"
+_SETTLED: Final = ""
+_SPARE_NOTES: Final = 1000
+"""The ledger is rewritten when it has this many notes more than twice those in use."""
+
+
+class DelayingQueue(Protocol):
+    """The methods of a queue that delays need: of the queue itself, of the holding queue, and of the ledger."""
+
+    path: Path
+    disk: Disk
+    mutex: Any
+    shelf: Shelf
+    limits: Limits
+    moving: Moving
+    open_items: dict[int, Entry]
+    open_bytes: int
+    opened_number: int
+    due_ms: int
+
+    @property
+    def queue(self) -> str: ...
+    @property
+    def next_number(self) -> int: ...
+    @property
+    def syncs_always(self) -> bool: ...
+    @property
+    def has_failed(self) -> bool: ...
+    def check(self) -> None: ...
+    def poison(self, error: BaseException) -> None: ...
+    def atomically(self, work: Callable[[], Result], *, together: bool = True) -> Result: ...
+    def unlimited(self) -> contextlib.AbstractContextManager[None]: ...
+    def check_room(self, contents: Sequence[bytes], items: int = 0, size: int = 0) -> None: ...
+    def prepare_to_put(self) -> None: ...
+    def put_many_locked(self, contents: Sequence[bytes], added: int, expires: int) -> None: ...
+    def reserve_head(self) -> int: ...
+    def reserve_all(self) -> None: ...
+    def confirm_locked(self, xids: Sequence[int]) -> None: ...
+    def put_back_locked(self, xids: Sequence[int]) -> None: ...
+    def watch_due(self, due: int) -> None: ...
+    def waiting_entries(self) -> Iterator[Entry]: ...
+    def compact_if_due(self) -> None: ...
+    def replace(self) -> None: ...
+    def sync(self) -> None: ...
+    def close(self) -> None: ...
+    def delete(self) -> None: ...
+
+
+class OpenSide(Protocol):
+    """Opens the holding queue or the ledger.
+
+    `fate_of` says what happens to items that are reserved there, and `replacing` is called before its journal is
+    replaced.
+    """
+
+    def __call__(
+        self, path: Path, fate_of: Callable[[int, Entry], Fate], replacing: Callable[[], None]
+    ) -> DelayingQueue: ...
+
+
+class Delays:
+    """The delayed items of a queue, and its ids. The mutex of the queue is held, unless a method says otherwise."""
+
+    def __init__(self, queue: DelayingQueue, open_side: OpenSide) -> None:
+        self._queue, self._open_side = queue, open_side
+        self._holding: DelayingQueue | None = None
+        self._ledger: DelayingQueue | None = None
+        self.retries: dict[int, int] = {}
+        """When the items that stay reserved in the queue are due, by their ids."""
+        self._retry_times: list[tuple[int, int]] = []
+        self._held_times: list[tuple[int, int]] = []
+        """Heaps of due times and ids; that of the retries may have outdated ones."""
+        self._moved: list[int] = []
+        """Items of the holding queue that the queue has, and that are not yet confirmed there."""
+        self._synced: dict[DelayingQueue, int] = {}
+        """The serials of the holding queue and the ledger up to which they are durable."""
+        # Guarded by the mutex of the ledger:
+        self._ids: dict[str, tuple[int, str, int]] = {}
+        """When a note of an id expires, its journal, and the end of its operation there; the oldest first."""
+        self._notes: dict[int, tuple[int, int]] = {}
+        """When a retried item was added, and when it is due."""
+
+    def __len__(self) -> int:
+        return len(self.retries) + len(self._held_times)
+
+    @property
+    def is_used(self) -> bool:
+        """Whether there are, or were, delayed items or ids."""
+        return self._holding is not None or self._ledger is not None
+
+    # --- opening and closing ----------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Open the holding queue and the ledger, if they exist. Nothing was written to the queue yet."""
+        path, disk = self._queue.path, self._queue.disk
+        ends: dict[int, int] = {}
+        if disk.exists(path.parent / ledger_name(path.name)):
+            ends = self._load_ledger()
+        if list_files(disk, path.parent, delayed_name(path.name)).files:
+            self._open_holding({xid for xid, end in ends.items() if end <= self._queue.opened_number})
+        if self._ledger is not None:
+            false = [id for id, note in self._ids.items() if not self._is_true(*note)]
+            for id in false:
+                del self._ids[id]
+            if false or ends:
+                with self._ledger.mutex:
+                    self._rewrite(self._ledger)
+
+    def _load_ledger(self) -> dict[int, int]:
+        """Load the notes; returns the ends of items that moved."""
+        now = self._queue.shelf.now()
+        ends: dict[int, int] = {}
+        for data, _, expires, _, _ in self._opened_ledger().waiting_entries():
+            kind, *fields = json.loads(data)
+            if kind == "id":
+                journal, end, id = fields
+                self._ids.pop(id, None)
+                if expires > now:
+                    self._ids[id] = expires, journal, end
+            elif kind == "retry":
+                xid, added = fields
+                self._notes[xid] = added, expires
+            else:
+                ends.update(dict(fields[0]))
+        return ends
+
+    def _is_true(self, expires: int, journal: str, end: int) -> bool:
+        if journal == HOLDING:
+            return self._holding is not None and end <= self._holding.opened_number
+        return journal == _SETTLED or end <= self._queue.opened_number
+
+    def fate_of(self, xid: int, entry: Entry) -> Fate:
+        """What happens on opening to an item of the queue that was reserved."""
+        now, attempts = self._queue.shelf.now(), entry[3] + 1
+        added, due = self._notes.get(xid, (entry[1], 0))
+        delay = self._queue.limits.retry_delay_ms(attempts)
+        if added == entry[1] and due:
+            if due > now:
+                self._retry_at(xid, due)
+        elif delay and attempts < self._queue.shelf.max_attempts:
+            self._hold([(xid, entry, now + delay)])
+        return Fate.STAYS if xid in self.retries else Fate.IS_PUT_BACK
+
+    def start(self) -> None:
+        """The queue has its items: forget the notes of others."""
+        self._notes = {xid: note for xid, note in self._notes.items() if xid in self.retries}
+        if self._ledger is not None and self._queue.syncs_always:
+            self._ledger.sync()
+        self._update()
+
+    def close(self) -> None:
+        """Close the holding queue and the ledger. The mutex is free."""
+        with contextlib.ExitStack() as stack:
+            for side in (self._ledger, self._holding):  # the holding queue is closed first, and uses the ledger
+                if side is not None:
+                    stack.callback(side.close)
+
+    def delete(self) -> None:
+        """Delete the holding queue and the ledger, before the queue: ids must not outlive its items."""
+        for side in (self._holding, self._ledger):
+            if side is not None:
+                side.delete()
+        self._holding = self._ledger = None
+
+    # --- putting ----------------------------------------------------------------------------------------------------
+
+    def knows(self, id: str, now: int) -> bool:
+        """Whether an item with this id was put within the window."""
+        note = self._ids.get(id)
+        return note is not None and note[0] > now
+
+    def put(self, contents: Sequence[bytes], added: int, due: int, id: str | None = None) -> None:
+        """Add items to the holding queue, the only one under an id if it has one."""
+        holding = self._open_holding() if self._holding is None else self._holding
+        self._queue.check_room(contents, len(self), holding.open_bytes)
+
+        def put() -> None:
+            if id is not None:
+                self.note_id(holding, HOLDING, contents[0], id, added)
+            for data in contents:
+                holding.shelf.put_locked(data, added, due)
+            for _ in contents:
+                heapq.heappush(self._held_times, (due, holding.reserve_head()))
+
+        with self._failing_together(), holding.mutex:
+            holding.check()
+            holding.prepare_to_put()
+            holding.atomically(put)
+        self._update()
+
+    def note_id(self, into: DelayingQueue, journal: str, data: bytes, id: str, now: int) -> None:
+        """Note an item that is about to be put into a journal under an id."""
+        limits = self._queue.limits
+        end = into.next_number + ADDX_HEAD.size + len(data)
+        expires = now + limits.id_window_ms
+        with self._poisoning(into) as ledger, ledger.mutex:
+            self._add(ledger, ["id", journal, end, id], expires)
+            self._ids.pop(id, None)
+            self._ids[id] = expires, journal, end
+            while len(self._ids) > limits.max_ids or next(iter(self._ids.values()))[0] <= now:
+                del self._ids[next(iter(self._ids))]
+        if self._queue.syncs_always:
+            with self._poisoning(into) as ledger:
+                ledger.sync()
+
+    @contextlib.contextmanager
+    def _failing_together(self) -> Iterator[None]:
+        """If the holding queue or the ledger fails, the queue is poisoned: reopening it reopens all of them."""
+        try:
+            yield
+        except LogwrightError as error:
+            if any(side is not None and side.has_failed for side in (self._holding, self._ledger)):
+                self._queue.poison(error)
+            raise
+
+    @contextlib.contextmanager
+    def _poisoning(self, queue: DelayingQueue) -> Iterator[DelayingQueue]:
+        """The ledger. If a note fails, the queue is poisoned.
+
+        The note may be on the disk, and later operations of the queue would make it true.
+        """
+        try:
+            yield self._opened_ledger()
+        except LogwrightError as error:
+            queue.poison(error)
+            raise
+
+    # --- retries ----------------------------------------------------------------------------------------------------
+
+    def retry(self, xids: Sequence[int], delay: Expires | None) -> list[int]:
+        """Keep items reserved until they are retried; returns those to be put back at once."""
+        queue = self._queue
+        now = queue.shelf.now()
+        if delay is None:
+            times = {xid: now + queue.limits.retry_delay_ms(queue.open_items[xid][3] + 1) for xid in xids}
+        else:
+            times = dict.fromkeys(xids, due_ms(delay, now))
+        self._hold([(xid, queue.open_items[xid], due) for xid, due in times.items() if due > now])
+        self._update()
+        return [xid for xid, due in times.items() if due <= now]
+
+    def _hold(self, items: Sequence[tuple[int, Entry, int]]) -> None:
+        if not items:
+            return
+        ledger = self._opened_ledger()
+        with self._failing_together(), ledger.mutex:
+            for xid, entry, due in items:
+                self._add(ledger, ["retry", xid, entry[1]], due)
+                self._notes[xid] = entry[1], due
+        for xid, _, due in items:
+            self._retry_at(xid, due)
+
+    def _retry_at(self, xid: int, due: int) -> None:
+        self.retries[xid] = due
+        heapq.heappush(self._retry_times, (due, xid))
+
+    def sync(self) -> None:
+        """Make notes and delayed items durable. The mutex of the queue may be free."""
+        for side in (self._ledger, self._holding):
+            if side is not None:
+                serial = side.shelf.serial
+                if self._synced.get(side) != serial:
+                    with self._failing_together():
+                        side.sync()
+                    self._synced[side] = serial
+
+    # --- when items are due -----------------------------------------------------------------------------------------
+
+    def release(self) -> None:
+        """Put back the retried items that are due, and have `Moving` call `move` for others."""
+        now = self._queue.shelf.now()
+        if self._retry_times and self._retry_times[0][0] <= now:
+            due = [xid for xid, time in self.retries.items() if time <= now]
+            # After an interrupt some may have been put back already.
+            self._queue.put_back_locked([xid for xid in due if xid in self._queue.open_items])
+            self._forget(due)
+        if self._moved or (self._held_times and self._held_times[0][0] <= now):
+            self._queue.moving.add_own()
+        self._update()
+
+    def _forget(self, xids: Sequence[int]) -> None:
+        for xid in xids:
+            del self.retries[xid]
+        if self._ledger is not None:
+            with self._ledger.mutex:
+                for xid in xids:
+                    self._notes.pop(xid, None)
+
+    def _update(self) -> None:
+        """Set when the next item is due."""
+        while self._retry_times and self.retries.get(self._retry_times[0][1]) != self._retry_times[0][0]:
+            heapq.heappop(self._retry_times)
+        self._queue.watch_due(
+            min(times[0][0] if times else NO_LIMIT for times in (self._retry_times, self._held_times))
+        )
+
+    def move(self) -> None:
+        """Move items of the holding queue that are due to the tail of the queue. The mutex is free.
+
+        Only one thread does this at a time: see `Moving.lock`.
+        """
+        self._finish_move()
+        while self._move_some():
+            self._finish_move()
+
+    def _move_some(self) -> bool:
+        queue = self._queue
+        with queue.mutex:
+            queue.check()
+            now = queue.shelf.now()
+            is_due = bool(self._held_times) and self._held_times[0][0] <= now
+            if is_due:
+                queue.prepare_to_put()
+                queue.atomically(lambda: self._put_due(now))
+            self._update()
+        return is_due
+
+    def _put_due(self, now: int) -> None:
+        queue, holding = self._queue, self._holding
+        assert holding is not None
+        chosen: list[tuple[int, int]] = []
+        while self._held_times and self._held_times[0][0] <= now and len(chosen) < MOST_MOVES:
+            chosen.append(heapq.heappop(self._held_times))
+        items = [(due, xid, holding.open_items[xid][0]) for due, xid in chosen if xid in holding.open_items]
+        end = queue.next_number
+        ends: list[tuple[int, int]] = []
+        for _, xid, data in items:
+            end += ADDX_HEAD.size + len(data)
+            ends.append((xid, end))
+        with self._poisoning(queue) as ledger:
+            with ledger.mutex:
+                self._add(ledger, ["move", ends], 0)
+            ledger.sync()
+        with queue.unlimited():  # they were accepted when they were put
+            for due, _, data in items:
+                queue.shelf.put_locked(data, due, 0)
+        self._moved = [xid for _, xid, _ in items]
+
+    def _finish_move(self) -> None:
+        """Confirm items that the queue has. May be called again after an interrupt or a failure. The mutex is free."""
+        holding = self._holding
+        if holding is None or not self._moved:
+            return
+        self._queue.sync()
+        with self._failing_together():
+            with holding.mutex:
+                holding.check()
+                holding.confirm_locked([xid for xid in self._moved if xid in holding.open_items])
+            holding.sync()
+            self._moved = []
+            with holding.mutex:
+                holding.compact_if_due()
+
+    def clear(self) -> int:
+        """Remove all delayed items; returns their number."""
+        count = len(self)
+        retried = list(self.retries)
+        if retried:
+            self._queue.confirm_locked(retried)
+            self._forget(retried)
+        if self._holding is not None:
+            with self._failing_together(), self._holding.mutex:
+                self._holding.check()
+                self._holding.confirm_locked([xid for xid in self._holding.open_items if xid not in self._moved])
+                self._held_times.clear()
+        self._update()
+        return count
+
+    # --- the holding queue and the ledger ---------------------------------------------------------------------------
+
+    def _open_holding(self, moved: set[int] | None = None) -> DelayingQueue:
+        """Open the holding queue. The items `moved` are finished there."""
+        moved = moved or set()
+
+        def fate_of(xid: int, entry: Entry) -> Fate:
+            return Fate.IS_FINISHED if xid in moved else Fate.STAYS
+
+        path = self._queue.path.with_name(delayed_name(self._queue.path.name))
+        holding = self._open_side(path, fate_of, lambda: self.settle(HOLDING))
+        self._holding = holding
+        with holding.mutex:
+            holding.reserve_all()
+        if moved:
+            holding.sync()  # before the notes of their move are removed
+        self._held_times = [(entry[2], xid) for xid, entry in holding.open_items.items()]
+        heapq.heapify(self._held_times)
+        return holding
+
+    def _opened_ledger(self) -> DelayingQueue:
+        if self._ledger is None:
+            path = self._queue.path.parent / ledger_name(self._queue.path.name)
+            self._ledger = self._open_side(path, lambda xid, entry: Fate.IS_PUT_BACK, lambda: None)
+        return self._ledger
+
+    def _add(self, ledger: DelayingQueue, note: list[Any], expires: int) -> None:
+        """Add a note. The mutex of the ledger is held."""
+        ledger.check()
+        if ledger.shelf.items > 2 * (len(self._ids) + len(self._notes)) + _SPARE_NOTES:
+            self._rewrite(ledger)
+        ledger.put_many_locked([_encoded(note)], self._queue.shelf.now(), expires)
+
+    def settle(self, journal: str) -> None:
+        """A journal is about to be replaced, and has all that its notes of ids say. Its mutex is held."""
+        ledger = self._ledger
+        if ledger is not None and ledger.shelf.items:
+            with ledger.mutex:
+                ledger.check()
+                for id, (expires, where, end) in self._ids.items():
+                    if where == journal:
+                        self._ids[id] = expires, _SETTLED, end
+                self._rewrite(ledger)
+
+    def _rewrite(self, ledger: DelayingQueue) -> None:
+        """Replace the ledger by one with the notes in use. The mutex of the ledger is held."""
+        notes: list[tuple[list[Any], int]] = [(["move", [(xid, 0) for xid in self._moved]], 0)] if self._moved else []
+        notes += [(["id", journal, end, id], expires) for id, (expires, journal, end) in self._ids.items()]
+        notes += [(["retry", xid, added], due) for xid, (added, due) in self._notes.items()]
+        now = self._queue.shelf.now()
+        ledger.shelf.clear()
+        for note, expires in reversed(notes):
+            ledger.shelf.put_back((_encoded(note), now, expires, 0, 0))
+        ledger.replace()
+
+
+def _encoded(note: list[Any]) -> bytes:
+    return json.dumps(note, separators=(",", ":")).encode()

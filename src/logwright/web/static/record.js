@@ -1,0 +1,61 @@
+// One record in full: fields, the decoded value, the bytes, and its neighbours.
+import { clear, clock, failure, get, h, number } from "./lib.js";
+
+export function recordPanel(about) {
+  const element = h("aside", { class: "record", hidden: true, "aria-label": "One record", tabindex: "-1" });
+  let opener = null;
+  const close = () => { element.hidden = true; opener?.focus?.(); };
+  element.addEventListener("keydown", (event) => { if (event.key === "Escape") close(); });
+
+  async function open(row, decode = null, offset = 0, schema = null) {
+    if (element.hidden) opener = document.activeElement;
+    element.hidden = false;
+    try {
+      const found = await get("record", { name: about.name, part: about.part, number: row.number, decode, offset, schema });
+      draw(row, found, decode);
+    } catch (error) {
+      clear(element, closeButton(), failure(error));
+    }
+    element.focus({ preventScroll: true });
+    if (matchMedia("(max-width: 900px)").matches) element.scrollIntoView({ block: "start" });
+  }
+  const closeButton = () => h("button", { type: "button", class: "close", "aria-label": "Close the record", onclick: close }, "×");
+
+  function draw(row, found, decode) {
+    const at = found.neighbours.findIndex((one) => one.number === found.number);
+    const step = (one, text) => h("button", { type: "button", disabled: !one || one.damage, onclick: () => open(one) }, text);
+    const schema = h("textarea", { rows: 3, placeholder: "the schema of Avro, as JSON", "aria-label": "Schema of Avro", hidden: decode !== "avro" });
+    const columns = element.clientWidth < 620 ? 8 : 16;
+    const choice = h("select", { "aria-label": "Decode the value as", onchange: (event) => {
+      if (event.target.value === "avro") schema.hidden = false; else open(row, event.target.value || null);
+    } }, ["", "json", "msgpack", "bonjson", "avro", "text"].map((name) => h("option", { value: name, selected: name === (decode || "") }, name || `what fits (${found.decoding || "none"})`)));
+    schema.addEventListener("change", () => open(row, "avro", 0, schema.value));
+    clear(element, closeButton(),
+      h("h2", {}, `Record ${found.row === null ? "" : number(found.row)}`),
+      h("div", { class: "steps" }, step(found.neighbours[at - 1], "← Previous"), step(found.neighbours[at + 1], "Next →")),
+      h("dl", {}, found.time ? [h("dt", {}, "time"), h("dd", {}, clock(found.time))] : null,
+        found.key ? [h("dt", {}, "key"), h("dd", {}, found.key)] : null,
+        Object.entries(found.fields).filter(([name]) => !["key", "operations"].includes(name)).map(([name, value]) => [h("dt", {}, name), h("dd", {}, value === null ? "–" : typeof value === "object" ? JSON.stringify(value) : value)])),
+      found.fields.operations ? [h("h3", {}, "Operations"), h("pre", { class: "decoded" }, found.fields.operations.map((one) => JSON.stringify(one)).join("\n"))] : null,
+      found.decoded !== undefined || found.undecoded ? h("div", { class: "line" }, h("h3", {}, "Value"), found.value_bytes === null ? null : choice) : null,
+      schema,
+      found.decoded !== undefined && found.decoded !== null ? h("pre", { class: "decoded" }, found.decoded) : null,
+      found.undecoded ? h("p", { class: "notice warn" }, found.undecoded) : null,
+      found.hex ? [h("h3", {}, `Bytes${found.value_bytes > 4096 ? ` ${number(found.hex_offset)} to ${number(found.hex_offset + found.hex.length / 2)} of ${number(found.value_bytes)}` : ""}`),
+        h("pre", { class: "hex", tabindex: "0", "aria-label": "The value in hexadecimal" }, hexLines(found.hex, found.hex_offset, columns)),
+        found.value_bytes > 4096 ? h("div", { class: "steps" },
+          h("button", { type: "button", disabled: found.hex_offset === 0, onclick: () => open(row, decode, Math.max(0, found.hex_offset - 4096)) }, "← Bytes"),
+          h("button", { type: "button", disabled: found.hex_offset + 4096 >= found.value_bytes, onclick: () => open(row, decode, found.hex_offset + 4096) }, "Bytes →")) : null] : null);
+  }
+  return { element, open: (row) => open(row) };
+}
+
+export function hexLines(hex, from = 0, width = 16) {
+  const lines = [];
+  for (let at = 0; at < hex.length; at += 2 * width) {
+    const bytes = hex.slice(at, at + 2 * width).match(/../g) || [];
+    const text = bytes.map((byte) => { const code = parseInt(byte, 16); return code > 31 && code < 127 ? String.fromCharCode(code) : "·"; }).join("");
+    lines.push(`${(from + at / 2).toString(16).padStart(6, "0")}  ${bytes.join(" ").padEnd(3 * width - 1)}  ${text}`);
+  }
+  return lines.join("\n");
+}
