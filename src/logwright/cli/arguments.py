@@ -11,6 +11,8 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -21,7 +23,7 @@ from ..core.format import FORMATS, Format, Located, Reader, detect, find_format,
 from ..core.io.disk import REAL_DISK
 from ..core.times import parse_time
 from ..errors import DamagedJournal, LogwrightError, WrongUse
-from ..values import DECODINGS, Decoder
+from ..values import DECODINGS, Decoder, decoder, read_schema
 from .output import describe, is_terminal, place, warn
 
 if TYPE_CHECKING:
@@ -89,6 +91,19 @@ def options(*given: Callable[[Decorated], Decorated]) -> Callable[[Decorated], D
     return decorate
 
 
+def _grouped(name: str, kind: type, *given: Callable[[Any], Any]) -> Callable[[Decorated], Decorated]:
+    """Several options as one parameter of a verb, whose type is a dataclass with their values."""
+
+    def decorate(function: Any) -> Any:
+        @wraps(function)
+        def with_group(**values: Any) -> Any:
+            return function(**{name: kind(**{field.name: values.pop(field.name) for field in fields(kind)})}, **values)
+
+        return options(*given)(with_group)
+
+    return decorate
+
+
 # --- options --------------------------------------------------------------------------------------------------------
 
 
@@ -135,7 +150,46 @@ mode_option = click.option(
 _format_option = click.option(
     "--format", "format_name", type=click.Choice(list(FORMATS)), help="The format of the journal; detected by default."
 )
-decode_options = options(
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The records that a verb is for, and how their values are decoded."""
+
+    key: str | None
+    grep: str | None
+    where: str | None
+    decode: str | None
+    schema: Path | None
+
+    def decoder(self) -> Decoder | None:
+        """The decoder of values; None for no decoding."""
+        if self.decode is None:
+            if self.schema is not None:
+                raise WrongUse("--schema is for --decode avro")
+            return None
+        if self.decode == "avro" and self.schema is None:
+            raise WrongUse("--decode avro needs the schema of the values: --schema FILE")
+        return decoder(self.decode, None if self.schema is None else read_schema(REAL_DISK, self.schema))
+
+    def choice(self, format: str, decode: Decoder | None) -> Selection | None:
+        """What `--key`, `--grep` and `--where` choose; None without them."""
+        if self.key is None and self.grep is None and self.where is None:
+            return None
+        from ..arrow.selection import Selection
+
+        is_json = self.decode == "json"
+        return Selection(
+            find_format(format), key=self.key, grep=self.grep, where=self.where, decode=decode, is_json=is_json
+        )
+
+
+wanted_options = _grouped(
+    "wanted",
+    Wanted,
+    click.option("--key", metavar="KEY", help="Only records of this key, queue, segment or page."),
+    click.option("--grep", metavar="REGEX", help="Only records whose key or value this regular expression finds."),
+    click.option("--where", metavar="EXPR", help="Only records for which this condition of SQL holds."),
     click.option("--decode", type=click.Choice(DECODINGS), help="Decode the values."),
     click.option(
         "--schema",
@@ -143,11 +197,6 @@ decode_options = options(
         type=click.Path(path_type=Path),
         help="The Avro schema of the values (.avsc), for --decode avro.",
     ),
-)
-filter_options = options(
-    click.option("--key", metavar="KEY", help="Only records of this key, queue, segment or page."),
-    click.option("--grep", metavar="REGEX", help="Only records whose key or value this regular expression finds."),
-    click.option("--where", metavar="EXPR", help="Only records for which this condition of SQL holds."),
 )
 
 
@@ -165,8 +214,34 @@ class _Number(click.ParamType):  # type: ignore[type-arg]
         return text
 
 
+@dataclass(frozen=True, slots=True)
+class Range:
+    """A range of records, by offsets, places and times."""
+
+    start: int | str | None = None
+    stop: int | str | None = None
+    since: str | None = None
+    until: str | None = None
+    local: bool = False
+
+    def of(self, reader: Reader) -> tuple[Any, Any]:
+        """The range of record numbers, for `Reader.scan`, that all bounds define together.
+
+        In a journal of several parts, such as shards, a time is a different number in each: then a bound is a
+        dictionary.
+        """
+        first, end = _find(reader, self.start), _find(reader, self.stop)
+        if self.since is not None:
+            first = _combine(reader.find_time(parse_time(self.since, local=self.local)), first, max)
+        if self.until is not None:
+            end = _combine(reader.find_time(parse_time(self.until, local=self.local)), end, min)
+        return first, end
+
+
 NUMBER: Final = _Number()
-range_options = options(
+range_options = _grouped(
+    "within",
+    Range,
     click.option("--from", "start", metavar="NUMBER", type=NUMBER, help="Begin at this offset or FILE@POSITION."),
     click.option("--to", "stop", metavar="NUMBER", type=NUMBER, help="End before this offset or FILE@POSITION."),
     since_option,
@@ -240,21 +315,6 @@ def scan_mode(mode: Mode) -> Mode:
     return "failfast" if mode == "failfast" else "permissive"
 
 
-def resolve_range(
-    reader: Reader, start: int | str | None, stop: int | str | None, since: str | None, until: str | None, local: bool
-) -> tuple[Any, Any]:
-    """The range of record numbers, for `Reader.scan`, that offsets, places and times define together.
-
-    In a journal of several parts, such as shards, a time is a different number in each: then a bound is a dictionary.
-    """
-    first, end = _find(reader, start), _find(reader, stop)
-    if since is not None:
-        first = _combine(reader.find_time(parse_time(since, local=local)), first, max)
-    if until is not None:
-        end = _combine(reader.find_time(parse_time(until, local=local)), end, min)
-    return first, end
-
-
 def _find(reader: Reader, bound: int | str | None) -> Any:
     if bound is None:
         return None
@@ -289,17 +349,6 @@ def find_point(reader: Reader, text: str, local: bool) -> int:
     if isinstance(found, dict):
         raise WrongUse(f"{reader.path}: a different number in each part of the journal; give the path of one part")
     return found
-
-
-def chosen_records(
-    format: str, key: str | None, grep: str | None, where: str | None, decode: Decoder | None, decoding: str | None
-) -> Selection | None:
-    """What `--key`, `--grep` and `--where` choose; None without them."""
-    if key is None and grep is None and where is None:
-        return None
-    from ..arrow.selection import Selection
-
-    return Selection(find_format(format), key=key, grep=grep, where=where, decode=decode, is_json=decoding == "json")
 
 
 def is_of_type(located: Located, type_: int | None) -> bool:

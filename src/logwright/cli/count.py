@@ -12,19 +12,17 @@ from ..core.format import Located
 from ..core.io.disk import REAL_DISK
 from ..errors import DamagedJournal
 from .arguments import (
-    chosen_records,
-    decode_options,
-    filter_options,
+    Range,
+    Wanted,
     is_of_type,
     journal_verb,
     opened,
     range_options,
-    resolve_range,
     type_option,
+    wanted_options,
     warn_of_damage,
 )
 from .output import describe, print_json, print_line, progress_bar, warn
-from .rows import chosen_decoder
 
 
 @journal_verb(
@@ -38,8 +36,7 @@ from .rows import chosen_decoder
 )
 @range_options
 @type_option
-@filter_options
-@decode_options
+@wanted_options
 @click.option(
     "--mode",
     type=click.Choice(MODES),
@@ -49,17 +46,9 @@ from .rows import chosen_decoder
 )
 def command(
     path: Path,
-    start: int | None,
-    stop: int | None,
-    since: str | None,
-    until: str | None,
-    local: bool,
+    within: Range,
     type_: int | None,
-    key: str | None,
-    grep: str | None,
-    where: str | None,
-    decode: str | None,
-    schema: Path | None,
+    wanted: Wanted,
     mode: Mode,
     format_name: str | None,
     as_json: bool,
@@ -87,8 +76,8 @@ def command(
         format_name = "sej"  # not detected by name: any directory may have a journal below it
     with opened(path, format_name) as reader:
         with progress_bar("counting") as progress:
-            first, end = resolve_range(reader, start, stop, since, until, local)
-            choice = chosen_records(reader.format, key, grep, where, chosen_decoder(decode, schema), decode)
+            first, end = within.of(reader)
+            choice = wanted.choice(reader.format, wanted.decoder())
             if type_ is None:
                 records = reader.count(first, end, progress=progress, on_damage=note, choice=choice)
             else:

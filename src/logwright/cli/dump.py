@@ -10,17 +10,16 @@ from ..core.bytes.outcome import Damage, Mode
 from .arguments import (
     DAMAGE_FOUND,
     GOOD,
-    chosen_records,
-    decode_options,
-    filter_options,
+    Range,
+    Wanted,
     is_of_type,
     journal_verb,
     mode_option,
     opened,
     range_options,
-    resolve_range,
     scan_mode,
     type_option,
+    wanted_options,
     warn_of_torn_tails,
 )
 from .output import progress_bar
@@ -48,24 +47,15 @@ from .rows import Printer
 )
 @range_options
 @type_option
-@filter_options
+@wanted_options
 @click.option("-n", "--limit", metavar="N", type=click.IntRange(min=0), help="At most this many records.")
-@decode_options
 @mode_option
 def command(
     path: Path,
-    start: int | None,
-    stop: int | None,
-    since: str | None,
-    until: str | None,
-    local: bool,
+    within: Range,
     type_: int | None,
-    key: str | None,
-    grep: str | None,
-    where: str | None,
+    wanted: Wanted,
     limit: int | None,
-    decode: str | None,
-    schema: Path | None,
     mode: Mode,
     format_name: str | None,
     as_json: bool,
@@ -82,11 +72,11 @@ def command(
     """
     with (
         opened(path, format_name) as reader,
-        Printer(reader, as_json=as_json, decode=decode, schema=schema, local=local) as printer,
+        Printer(reader, wanted, as_json=as_json, local=within.local) as printer,
         progress_bar("reading", beside_rows=True) as progress,
     ):
-        choice = chosen_records(reader.format, key, grep, where, printer.decode, decode)
-        first, end = resolve_range(reader, start, stop, since, until, local)
+        choice = wanted.choice(reader.format, printer.decode)
+        first, end = within.of(reader)
         records = 0
         items = () if limit == 0 else reader.scan(first, end, mode=scan_mode(mode), progress=progress, choice=choice)
         for item in items:

@@ -7,15 +7,13 @@ separate line says when the file changes.
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any, Final, Self
 
 from ..core.bytes.outcome import Damage
 from ..core.format import Located, Reader
-from ..core.io.disk import REAL_DISK
 from ..core.times import shown_time
-from ..errors import WrongUse
-from ..values import Decoder, Undecodable, decoder, payload, read_schema
+from ..values import Undecodable, payload
+from .arguments import Wanted
 from .output import DIM, MILLISECONDS, RED, Column, Table, describe, escape, print_json, warn
 
 _HIDDEN: Final = ("file", "shard", "queue", "store", "decoded", "undecodable")
@@ -30,21 +28,13 @@ _TIMES: Final = {"timestamp": 1, "t": 1, **MILLISECONDS}
 class Printer:
     """Prints records and damaged ranges. `damaged` counts the ranges, without torn tails."""
 
-    def __init__(
-        self,
-        reader: Reader,
-        *,
-        as_json: bool,
-        decode: str | None = None,
-        schema: Path | None = None,
-        local: bool = False,
-    ) -> None:
+    def __init__(self, reader: Reader, wanted: Wanted, *, as_json: bool, local: bool) -> None:
         self.damaged = 0
         self._reader = reader
         self._as_json = as_json
         self._local = local
-        self.decode = chosen_decoder(decode, schema)
-        self._decoding = decode
+        self.decode = wanted.decoder()
+        self._decoding = wanted.decode
         self._undecodable = 0
         self._table = Table()
         self._fields: list[str] = []
@@ -143,17 +133,6 @@ class Printer:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None or not issubclass(kind, BrokenPipeError):
             self.close()
-
-
-def chosen_decoder(name: str | None, schema: Path | None) -> Decoder | None:
-    """The decoder of `--decode` and `--schema`; None for no decoding."""
-    if name is None:
-        if schema is not None:
-            raise WrongUse("--schema is for --decode avro")
-        return None
-    if name == "avro" and schema is None:
-        raise WrongUse("--decode avro needs the schema of the values: --schema FILE")
-    return decoder(name, None if schema is None else read_schema(REAL_DISK, schema))
 
 
 def damage_as_json(damage: Damage) -> dict[str, Any]:

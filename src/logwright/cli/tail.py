@@ -17,16 +17,15 @@ from ..errors import DamagedJournal, Gap, WrongUse
 from .arguments import (
     DAMAGE_FOUND,
     GOOD,
+    Range,
+    Wanted,
     chosen_format,
-    chosen_records,
-    decode_options,
-    filter_options,
     journal_verb,
     local_option,
     mode_option,
     opened,
-    resolve_range,
     scan_mode,
+    wanted_options,
     warn_of_torn_tails,
 )
 from .rows import Printer
@@ -58,8 +57,7 @@ _DEFAULT_COUNT = 10
 )
 @click.option("--since", metavar="TIME", help="All records since this time, unless -n is given too.")
 @local_option
-@filter_options
-@decode_options
+@wanted_options
 @mode_option
 def command(
     path: Path,
@@ -68,11 +66,7 @@ def command(
     timeout: float | None,
     since: str | None,
     local: bool,
-    key: str | None,
-    grep: str | None,
-    where: str | None,
-    decode: str | None,
-    schema: Path | None,
+    wanted: Wanted,
     mode: Mode,
     format_name: str | None,
     as_json: bool,
@@ -88,15 +82,15 @@ def command(
     format = chosen_format(path, format_name)
     with (
         opened(path, format.name) as reader,
-        Printer(reader, as_json=as_json, decode=decode, schema=schema, local=local) as printer,
+        Printer(reader, wanted, as_json=as_json, local=local) as printer,
     ):
-        choice = chosen_records(reader.format, key, grep, where, printer.decode, decode)
+        choice = wanted.choice(reader.format, printer.decode)
         # Find where following begins first, so that records appended from now on are printed once.
         ends = reader.end if follow else None
         if since is None:
             found, damages = _last(reader, _DEFAULT_COUNT if count is None else count, mode, choice)
         else:
-            found, damages = _since(reader, since, local, count, mode, choice), ()
+            found, damages = _since(reader, Range(since=since, local=local), count, mode, choice), ()
         for item in found:
             if isinstance(item, Damage) or _is_before(reader, item, ends):
                 _print(printer, item, mode)
@@ -132,10 +126,9 @@ def _last(
 
 
 def _since(
-    reader: Reader, since: str, local: bool, count: int | None, mode: Mode, choice: Choice | None
+    reader: Reader, within: Range, count: int | None, mode: Mode, choice: Choice | None
 ) -> Iterable[Located | Damage]:
-    start, _ = resolve_range(reader, None, None, since, None, local)
-    found = reader.scan(start, None, mode=scan_mode(mode), choice=choice)
+    found = reader.scan(*within.of(reader), mode=scan_mode(mode), choice=choice)
     return found if count is None else deque(found, maxlen=count)
 
 
