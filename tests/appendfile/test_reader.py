@@ -11,11 +11,12 @@ import pytest
 from logwright.appendfile import Checkpoint, Data, Reader, Scanner, Segment, Writer, recover
 from logwright.appendfile.bytes.records import Record
 from logwright.appendfile.files import repair as repairs
-from logwright.appendfile.files.files import POSITION_BITS, list_files
+from logwright.appendfile.files.files import list_files
 from logwright.appendfile.tables.splits import SPLITS
 from logwright.core.bytes.outcome import Damage
 from logwright.core.format import detect
 from logwright.core.io.disk import OpenMode, RealDisk, RealFile
+from logwright.core.read.chunk import POSITION_BITS
 from logwright.errors import DamagedJournal, Gap, HistoryUnavailable, NotFound, WrongUse
 from tests.appendfile.samples import HINT, data, encoded, write
 from tests.support.counting_disk import CountingDisk

@@ -19,8 +19,7 @@ from typing import Final, NamedTuple
 
 from ...core.bytes.outcome import Damage
 from ...core.io.disk import Disk
-from ...core.read.chunk import POSITION_BITS as POSITION_BITS
-from ...core.read.chunk import NumberedFile
+from ...core.read.chunk import POSITION_BITS, NumberedFile
 from ...core.read.snapshot import Snapshot
 from ...core.repair.losses import ACCOUNT_NAME, Loss, add_losses, read_losses
 from ...errors import DamagedJournal, NotFound

@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Final
 from ...core.bytes.outcome import Damage, Mode
 from ...core.format import Located
 from ...core.io.disk import REAL_DISK, Disk, File
+from ...core.read.chunk import POSITION_BITS
 from ...core.read.chunk_reader import FilesReader
 from ...core.read.chunk_reader import located as located_in
 from ...core.read.report import Progress
@@ -28,7 +29,7 @@ from ..model.replay import Segment, Segments, difference
 from . import check
 from .boundaries import GenerationEnd, lost_end
 from .cursor import Chunk, Cursor, judge
-from .files import POSITION_BITS, Files, JournalFile, Listing, list_files, note_losses, wrong_names
+from .files import Files, JournalFile, Listing, list_files, note_losses, wrong_names
 
 ROW_FIELDS: Final = ("kind", "segment", "data", "checked", "current")
 """The columns of a table of records; no record has all of them."""

@@ -26,13 +26,13 @@ from weakref import finalize
 from ...core.bytes.outcome import Damage, Mode
 from ...core.format import Located
 from ...core.io.disk import File
-from ...core.read.chunk import Bound, Choice
+from ...core.read.chunk import POSITION_BITS, Bound, Choice
 from ...core.read.chunk_reader import chosen_in
 from ...core.read.files_scanner import FilesScanner, Following, FollowingAll, FollowingRecords, Item
 from ...errors import LogwrightError
 from ..bytes.records import Record
 from .cursor import Chunk
-from .files import POSITION_BITS, Files, JournalFile, gone_between
+from .files import Files, JournalFile, gone_between
 from .reader import Reader
 
 

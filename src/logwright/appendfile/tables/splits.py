@@ -20,6 +20,7 @@ from typing import Final
 
 from ...core.bytes.outcome import Damage, Mode, check_mode
 from ...core.io.disk import File
+from ...core.read.chunk import POSITION_BITS
 from ...core.read.file_splits import (
     AnyReader,
     FileSplits,
@@ -34,7 +35,7 @@ from ...core.read.splits import Split
 from ...errors import NotFound
 from ..bytes.layout import MAX_ID
 from ..files.cursor import Chunk
-from ..files.files import POSITION_BITS, JournalFile, Listing, gone_between
+from ..files.files import JournalFile, Listing, gone_between
 from ..files.reader import Reader
 
 _PAIR: Final = MAX_ID + 1

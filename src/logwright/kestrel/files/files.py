@@ -23,7 +23,6 @@ from typing import Final, NamedTuple, TypeAlias
 from ...core.bytes.outcome import Damage
 from ...core.io.disk import Disk
 from ...core.io.file_names import list_beginning
-from ...core.read.chunk import POSITION_BITS as POSITION_BITS
 from ...core.read.chunk import NumberedFile
 from ...core.read.snapshot import Snapshot
 from ...errors import NotFound

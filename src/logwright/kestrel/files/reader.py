@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Final, Self
 from ...core.bytes.outcome import Damage, Mode
 from ...core.format import Located
 from ...core.io.disk import REAL_DISK, Disk, File
+from ...core.read.chunk import POSITION_BITS
 from ...core.read.chunk_reader import FilesReader
 from ...core.read.chunk_reader import located as located_in
 from ...errors import HistoryUnavailable, NotFound, TooLarge, WrongUse
@@ -29,7 +30,7 @@ from . import check
 from .continuation import judge
 from .cursor import Chunk, Cursor
 from .dialect import Verdict
-from .files import POSITION_BITS, JournalFile, Listing, Lost, OpenFiles, list_files, lost_files
+from .files import JournalFile, Listing, Lost, OpenFiles, list_files, lost_files
 from .note import rotated_files
 from .survey import Survey, read_operation
 

@@ -21,14 +21,14 @@ from typing import Unpack, overload
 
 from ...core.bytes.outcome import Damage, Mode
 from ...core.format import Located
-from ...core.read.chunk import Bound, Choice
+from ...core.read.chunk import POSITION_BITS, Bound, Choice
 from ...core.read.chunk_reader import chosen_in
 from ...core.read.files_scanner import FilesScanner, Following, FollowingAll, FollowingRecords, Item
 from ...errors import Truncated
 from ..bytes.records import Operation
 from .continuation import judge
 from .cursor import Cursor
-from .files import POSITION_BITS, JournalFile, OpenFiles, list_queues
+from .files import JournalFile, OpenFiles, list_queues
 from .reader import Reader
 
 

@@ -20,6 +20,7 @@ from ...core.bytes.compiled import COMPILED
 from ...core.io.disk import Disk, write_all
 from ...core.io.durability import SyncLike
 from ...core.io.threads import Flag
+from ...core.read.chunk import POSITION_BITS
 from ...core.write.closing import is_failure
 from ...errors import DamagedJournal, LogwrightError, Poisoned, StorageFailed, WrongUse
 from ..bytes import codec
@@ -38,7 +39,7 @@ from ..bytes.layout import (
 )
 from ..bytes.records import Dialect, Operation
 from ..files.cursor import Cursor
-from ..files.files import POSITION_BITS, JournalFile, Listing, OpenFiles, list_files
+from ..files.files import JournalFile, Listing, OpenFiles, list_files
 from ..files.queue_files import QueueFiles
 from ..files.reader import Reader
 from ..files.survey import Survey, effects_of

@@ -23,6 +23,7 @@ from typing import Final
 
 from ...core.bytes.outcome import Damage, Mode, check_mode
 from ...core.io.disk import File
+from ...core.read.chunk import POSITION_BITS
 from ...core.read.file_splits import (
     AnyReader,
     FileSplits,
@@ -36,7 +37,6 @@ from ...core.read.file_splits import (
 from ...core.read.splits import Split
 from ...errors import NotFound
 from ..files.cursor import Chunk
-from ..files.files import POSITION_BITS
 from ..files.reader import Reader
 
 _MARKED_BYTES: Final = 4096

@@ -20,7 +20,6 @@ from typing import Final
 
 from ...core.io.disk import Disk
 from ...core.io.file_names import list_beginning
-from ...core.read.chunk import POSITION_BITS as POSITION_BITS
 from ...core.read.chunk import NumberedFile
 from ...errors import WrongUse
 from ..bytes.layout import (

@@ -18,13 +18,14 @@ import re
 import zlib
 from typing import Final
 
+from ...core.read.chunk import POSITION_BITS
 from ...core.read.file_splits import source_of
 from ...core.read.snapshot import Snapshot
 from ...errors import LogwrightError
 from ..bytes.layout import HEADER_BYTES
 from .archive_stream import READ_BYTES, open_stream
 from .cursor import Cursor, Head
-from .files import MOST_TAKEN_NS, POSITION_BITS, JournalFile
+from .files import MOST_TAKEN_NS, JournalFile
 from .reader import Reader
 
 _POSITION: Final = (1 << POSITION_BITS) - 1

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Final
 from ...core.bytes.outcome import Damage, Mode, check_mode
 from ...core.format import Located
 from ...core.io.disk import REAL_DISK, Disk, File
-from ...core.read.chunk import Choice
+from ...core.read.chunk import POSITION_BITS, Choice
 from ...core.read.chunk_reader import FilesReader
 from ...core.read.chunk_reader import located as located_in
 from ...core.read.report import Progress
@@ -29,17 +29,7 @@ from ..bytes.records import Entry, Metadata
 from . import check
 from .archive_stream import DEFAULT_LIMITS, ArchiveLimits, is_compressed
 from .cursor import Chunk, Cursor, Head
-from .files import (
-    POSITION_BITS,
-    JournalFile,
-    Kind,
-    Listing,
-    archive_name,
-    arrange,
-    list_files,
-    old_name,
-    parse_name,
-)
+from .files import JournalFile, Kind, Listing, archive_name, arrange, list_files, old_name, parse_name
 from .lost import LostTimes
 from .succession import Items, find_changes, find_gap, missing_newest
 from .surroundings import Beginnings, counting_files, current_since, in_order

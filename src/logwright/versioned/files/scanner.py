@@ -20,12 +20,12 @@ from typing import Unpack, overload
 
 from ...core.bytes.outcome import Damage, Mode
 from ...core.format import Located
-from ...core.read.chunk import Bound, Choice
+from ...core.read.chunk import POSITION_BITS, Bound, Choice
 from ...core.read.chunk_reader import chosen_in
 from ...core.read.files_scanner import FilesScanner, Following, FollowingAll, FollowingRecords, Item
 from ...errors import Gap
 from ..bytes.records import Entry
-from .files import POSITION_BITS, active_name, list_stores
+from .files import active_name, list_stores
 from .places import find, mark_of
 from .reader import Reader
 

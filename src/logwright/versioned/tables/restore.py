@@ -32,18 +32,10 @@ from typing import Any, Final, NamedTuple
 
 from ...core.io.disk import REAL_DISK, Disk, File, make_directories, write_all
 from ...core.publish.restore import Restore, Written
+from ...core.read.chunk import POSITION_BITS
 from ...errors import DamagedJournal, LogwrightError, WrongUse
 from ..files.archiving import compress
-from ..files.files import (
-    MOST_TAKEN_NS,
-    POSITION_BITS,
-    Kind,
-    active_name,
-    archive_name,
-    check_store_name,
-    parse_name,
-    temporary_name,
-)
+from ..files.files import MOST_TAKEN_NS, Kind, active_name, archive_name, check_store_name, parse_name, temporary_name
 from ..model.merge import write_head
 from ..model.rotation import head_bytes
 

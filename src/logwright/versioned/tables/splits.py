@@ -26,13 +26,14 @@ from dataclasses import replace
 from typing import Final, cast
 
 from ...core.bytes.outcome import Damage, Mode, check_mode
+from ...core.read.chunk import POSITION_BITS
 from ...core.read.file_splits import AnyReader, FileSplits, Wanted, cut_file, part_of, source_of
 from ...core.read.snapshot import Snapshot
 from ...core.read.splits import Split, Times
 from ...errors import NotFound
 from ..files import places
 from ..files.cursor import Chunk, Head
-from ..files.files import MOST_TAKEN_NS, POSITION_BITS, JournalFile, Kind, archive_name, parse_name
+from ..files.files import MOST_TAKEN_NS, JournalFile, Kind, archive_name, parse_name
 from ..files.reader import Reader
 from ..files.stores import StoresReader
 
