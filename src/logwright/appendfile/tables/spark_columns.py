@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...core.arrow.columns import bytes_of, left_out, signed
-from ...core.arrow.spark_columns import OwnColumns, details, number_detail, sizes
+from ...core.arrow.spark_columns import OwnColumns, details, number_detail, sizes, texts
 from ...errors import WrongUse
 from ..bytes.codec import Columns
 from ..bytes.layout import RECOVERY_DIRECTORY, parse_boundary
@@ -44,7 +44,7 @@ _SOURCES: Final = {
     "detail": ("segment", "checked", "current", "lost"),
     "sequence": ("file_id",),
 }
-"""From which of the format's own columns a column is made, where those have other names."""
+"""The own columns that a column is made from, if their names differ."""
 _OWN: Final = ("kind", "segment", "data", "checked", "current", "lost", "file", "position", "size", "file_id")
 _IDS: Final = ("segment", "checked", "current", "sequence", "file_id")
 _WRITTEN: Final = ("data",)
@@ -70,23 +70,16 @@ class RecordColumns(OwnColumns):
     json_ignored = ("segment",)
     own = _OWN
     made_from = _SOURCES
+    conversions: ClassVar = {
+        **dict.fromkeys(("kind", "op", "file"), texts),
+        **dict.fromkeys(_IDS, signed),
+        "position": lambda data: data.view(pa.int64()),
+        "size": sizes("a record"),
+    }
 
-    def column(self, batch: pa.RecordBatch, name: str) -> pa.Array | None:
-        """One column for Spark out of a batch of `columns.py`; None for what a record does not have."""
-        if name == "detail":
-            return _detail(batch)
-        data = self.first(batch, name)
-        if data is None:
-            return None
-        if name in ("kind", "op", "file"):
-            return data.cast(pa.string())
-        if name in _IDS:
-            return signed(data)
-        if name == "position":
-            return data.view(pa.int64())
-        if name == "size":
-            return sizes(data, "a record")
-        return data
+    def detail(self, batch: pa.RecordBatch) -> pa.Array:
+        lost = pc.if_else(batch.column("lost"), '"lost":true', pa.scalar(None, pa.string()))
+        return details([*(number_detail(name, batch.column(name)) for name in ("segment", "checked", "current")), lost])
 
     def check(self, batch: pa.RecordBatch) -> None:
         columns.from_arrow(batch)
@@ -108,11 +101,6 @@ def _generation(file: Any) -> int | None:
     """The generation of the records of a file; None for the current one."""
     directory, _, boundary = PurePosixPath(str(file)).parent.as_posix().rpartition("/")
     return parse_boundary(boundary) if directory == RECOVERY_DIRECTORY else None
-
-
-def _detail(batch: pa.RecordBatch) -> pa.Array:
-    lost = pc.if_else(batch.column("lost"), '"lost":true', pa.scalar(None, pa.string()))
-    return details([*(number_detail(name, batch.column(name)) for name in ("segment", "checked", "current")), lost])
 
 
 # --- restoring --------------------------------------------------------------------------------------------------------

@@ -6,7 +6,8 @@ Spark has no unsigned numbers, and its times are microseconds in 64 bits: values
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -23,7 +24,9 @@ class OwnColumns(Columns):
     own: ClassVar[Sequence[str]]
     """The format's own columns that others are made from."""
     made_from: ClassVar[Mapping[str, Sequence[str]]]
-    """The own columns that a column on Spark is made from, where the names differ; `first` returns the first."""
+    """The own columns that a column on Spark is made from, where the names differ."""
+    conversions: ClassVar[Mapping[str, Callable[[pa.Array], pa.Array]]]
+    """How a column on Spark is made from its first own column, where it is another one."""
 
     def sources(self, names: Sequence[str], *, sharded: bool) -> list[str]:
         """The own columns that must be decoded for these; at least one, because a batch without columns has no rows."""
@@ -33,18 +36,35 @@ class OwnColumns(Columns):
     def record_batches(self, data: Any) -> Iterator[pa.RecordBatch]:
         return record_batches(data)
 
-    def first(self, batch: pa.RecordBatch, name: str) -> pa.Array | None:
-        """The first column of a batch that a column on Spark is made from; None if the format does not have it."""
-        found = self.made_from.get(name, (name,))[0]
-        return batch.column(found) if found in self.own else None
+    def column(self, batch: pa.RecordBatch, name: str) -> pa.Array | None:
+        if name == "detail":
+            return self.detail(batch)
+        source = self.made_from.get(name, (name,))[0]
+        if source not in self.own:
+            return None
+        convert = self.conversions.get(name)
+        return batch.column(source) if convert is None else convert(batch.column(source))
+
+    @abstractmethod
+    def detail(self, batch: pa.RecordBatch) -> pa.Array:
+        """The rest of each record, as a JSON object."""
 
 
-def sizes(data: pa.Array, record: str) -> pa.Array:
-    """Sizes as INT; `record` names the record in the error."""
-    try:
-        return data.cast(pa.int32())
-    except pa.ArrowInvalid:
-        raise TooLarge(f"{record} of more than 2^31 - 1 bytes does not fit an INT") from None
+def texts(data: pa.Array) -> pa.Array:
+    """Names as STRING."""
+    return data.cast(pa.string())
+
+
+def sizes(record: str) -> Callable[[pa.Array], pa.Array]:
+    """A function that makes sizes an INT; `record` names the record in its error."""
+
+    def converted(data: pa.Array) -> pa.Array:
+        try:
+            return data.cast(pa.int32())
+        except pa.ArrowInvalid:
+            raise TooLarge(f"{record} of more than 2^31 - 1 bytes does not fit an INT") from None
+
+    return converted
 
 
 def scaled(data: pa.Array, factor: int) -> pa.Array:

@@ -20,7 +20,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...core.arrow.columns import left_out
-from ...core.arrow.spark_columns import OwnColumns, details, microseconds, named_detail, number_detail, scaled, sizes
+from ...core.arrow.spark_columns import (
+    OwnColumns,
+    details,
+    microseconds,
+    named_detail,
+    number_detail,
+    scaled,
+    sizes,
+    texts,
+)
 from ...errors import WrongUse
 from ..bytes.codec import Columns
 from ..bytes.records import FIELDS
@@ -58,7 +67,7 @@ _SOURCES: Final = {
     "detail": ("queue", "xid", "count", "added", "expires"),
     "sequence": ("before",),
 }
-"""The format's own columns that a column is made from, if their names differ."""
+"""The own columns that a column is made from, if their names differ."""
 _OWN: Final = ("queue", "op", "xid", "count", "added", "expires", "data", "file", "position", "size", "before")
 _WRITTEN: Final = ("queue", "data", "added", "expires")
 """The columns that a sink accepts."""
@@ -87,25 +96,23 @@ class QueueColumns(OwnColumns):
     part_field = "queue"
     own = _OWN
     made_from = _SOURCES
+    conversions: ClassVar = {
+        **dict.fromkeys(_NAMES, texts),
+        **dict.fromkeys(("added", "expires", "timestamp"), lambda data: microseconds(data, 1000)),
+        "timestamp_ns": lambda data: scaled(data, 1_000_000),
+        "position": lambda data: data.view(pa.int64()),
+        "size": sizes("an operation"),
+    }
 
-    def column(self, batch: pa.RecordBatch, name: str) -> pa.Array | None:
-        """One column for Spark from a batch of `columns.py`; None for a column that queues do not have."""
-        if name == "detail":
-            return _detail(batch)
-        data = self.first(batch, name)
-        if data is None:
-            return None
-        if name in _NAMES:
-            return data.cast(pa.string())
-        if name in ("added", "expires", "timestamp"):
-            return microseconds(data, 1000)
-        if name == "timestamp_ns":
-            return scaled(data, 1_000_000)
-        if name == "position":
-            return data.view(pa.int64())
-        if name == "size":
-            return sizes(data, "an operation")
-        return data
+    def detail(self, batch: pa.RecordBatch) -> pa.Array:
+        numbers = {"xid": batch.column("xid"), "count": batch.column("count")}
+        numbers["expires"] = batch.column("expires").view(pa.int64())
+        added = batch.column("added").view(pa.int64())
+        lost = pc.and_(pc.is_valid(added), pc.is_null(scaled(batch.column("added"), 1_000_000)))
+        if pc.any(lost).as_py():
+            numbers["added"] = pc.if_else(lost, added, pa.scalar(None, pa.int64()))
+        fields = [number_detail(name, found) for name, found in numbers.items()]
+        return details([named_detail("queue", batch.column("queue")), *fields])
 
     def check(self, batch: pa.RecordBatch) -> None:
         columns.from_arrow(batch)
@@ -117,17 +124,6 @@ class QueueColumns(OwnColumns):
 
 
 COLUMNS: Final = QueueColumns()
-
-
-def _detail(batch: pa.RecordBatch) -> pa.Array:
-    numbers = {"xid": batch.column("xid"), "count": batch.column("count")}
-    numbers["expires"] = batch.column("expires").view(pa.int64())
-    added = batch.column("added").view(pa.int64())
-    lost = pc.and_(pc.is_valid(added), pc.is_null(scaled(batch.column("added"), 1_000_000)))
-    if pc.any(lost).as_py():
-        numbers["added"] = pc.if_else(lost, added, pa.scalar(None, pa.int64()))
-    fields = [number_detail(name, found) for name, found in numbers.items()]
-    return details([named_detail("queue", batch.column("queue")), *fields])
 
 
 # --- the table queue_operations -------------------------------------------------------------------------------------

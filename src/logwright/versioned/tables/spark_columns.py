@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...core.arrow.columns import bytes_of, column_of, left_out, numbers_of, signed, times_of
-from ...core.arrow.spark_columns import OwnColumns, details, named_detail, number_detail, sizes
+from ...core.arrow.spark_columns import OwnColumns, details, named_detail, number_detail, sizes, texts
 from ...errors import WrongUse
 from ..bytes import kernel
 from ..bytes.records import check_timestamp
@@ -50,7 +50,7 @@ _SOURCES: Final = {
     "detail": ("store", "t"),
     "sequence": ("before",),
 }
-"""From which of the format's own columns a column is made, where those have other names."""
+"""The own columns that a column is made from, if their names differ."""
 _WRITTEN: Final = ("store", "t", "timestamp", "k", "o", "deleted")
 """The columns that a sink writes as a change of a store."""
 _OWN: Final = ("store", "t", "k", "o", "deleted", "file", "position", "size", "before")
@@ -68,31 +68,30 @@ class ChangeColumns(OwnColumns):
     json_fields: ClassVar = {"t": pa.uint64(), "k": pa.string(), "o": pa.json_(), "store": pa.string()}
     own = _OWN
     made_from = _SOURCES
+    conversions: ClassVar = {
+        **dict.fromkeys(("store", "file"), texts),
+        **dict.fromkeys(("t", "timestamp_ns"), signed),
+        "timestamp": lambda data: pc.divide(signed(data), 1000).view(pa.timestamp("us", tz="UTC")),
+        "op": lambda data: pc.if_else(data, "delete", "set"),
+        "key": lambda data: data.cast(pa.binary()),
+        "position": lambda data: data.view(pa.int64()),
+        "size": sizes("an entry"),
+    }
 
     def column(self, batch: pa.RecordBatch, name: str) -> pa.Array | None:
-        """One column for Spark out of a batch of `columns.py`; None for what a store's journal does not have."""
-        if name == "detail":
-            return _detail(batch)
-        data = self.first(batch, name)
-        if data is None:
-            return None
-        if name in ("store", "file"):
-            return data.cast(pa.string())
-        if name in ("t", "timestamp_ns"):
-            return signed(data)
-        if name == "timestamp":
-            return pc.divide(signed(data), 1000).view(pa.timestamp("us", tz="UTC"))
-        if name == "op":
-            return pc.if_else(data, "delete", "set")
-        if name == "key":
-            return data.cast(pa.binary())
         if name == "value":
-            return pc.if_else(batch.column("deleted"), pa.scalar(None, pa.string()), data).cast(pa.binary())
-        if name == "position":
-            return data.view(pa.int64())
-        if name == "size":
-            return sizes(data, "an entry")
-        return data
+            return pc.if_else(batch.column("deleted"), pa.scalar(None, pa.string()), batch.column("o")).cast(
+                pa.binary()
+            )
+        return super().column(batch, name)
+
+    def detail(self, batch: pa.RecordBatch) -> pa.Array:
+        fields = [named_detail("store", batch.column("store"))]
+        times = batch.column("t")
+        lost = pc.is_null(signed(times))
+        if pc.any(lost).as_py():
+            fields.append(number_detail("t", pc.if_else(lost, times, pa.scalar(None, pa.uint64()))))
+        return details(fields)
 
     def check(self, batch: pa.RecordBatch) -> None:
         next(columns.from_arrow(batch), None)
@@ -121,15 +120,6 @@ class ChangeColumns(OwnColumns):
 
 
 COLUMNS: Final = ChangeColumns()
-
-
-def _detail(batch: pa.RecordBatch) -> pa.Array:
-    fields = [named_detail("store", batch.column("store"))]
-    times = batch.column("t")
-    lost = pc.is_null(signed(times))
-    if pc.any(lost).as_py():
-        fields.append(number_detail("t", pc.if_else(lost, times, pa.scalar(None, pa.uint64()))))
-    return details(fields)
 
 
 # --- restoring --------------------------------------------------------------------------------------------------------

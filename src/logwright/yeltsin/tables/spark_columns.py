@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Final
 import pyarrow as pa
 
 from ...core.arrow.columns import signed
-from ...core.arrow.spark_columns import OwnColumns, microseconds, scaled, sizes
+from ...core.arrow.spark_columns import OwnColumns, microseconds, scaled, sizes, texts
 from ...errors import WrongUse
 from ..bytes.records import END
 from . import columns
@@ -60,7 +60,7 @@ _SOURCES: Final = {
     "sequence": ("transaction",),
     "detail": (*DETAILS, *_ENCODED),
 }
-"""From which of the format's own columns a column is made, where those have other names."""
+"""The own columns that a column is made from, if their names differ."""
 _OWN: Final = (*TYPED.names, "end_data", "gaps", "file", "position", "size")
 
 
@@ -89,29 +89,26 @@ class OperationColumns(OwnColumns):
     json_ignored = ("previous", "next", "complete", "offset", "operation", "gaps", "journal")
     own = _OWN
     made_from = _SOURCES
+    conversions: ClassVar = {
+        **dict.fromkeys(("outcome", "op", "file"), texts),
+        **dict.fromkeys(("offset", "page", "free_before", "free_after", "position"), signed),
+        "timestamp": lambda data: microseconds(data, 1_000_000),
+        "timestamp_ns": lambda data: scaled(data, 1_000_000_000),
+        "flags": lambda data: data.cast(pa.int16()),
+        "key": lambda data: data.cast(pa.string()).cast(pa.binary()),
+        "size": sizes("an operation"),
+    }
 
-    def column(self, batch: pa.RecordBatch, name: str) -> pa.Array | None:
-        """One column for Spark out of a batch of `columns.py`; None for what such a journal does not have."""
-        if name == "detail":
-            return _detail(batch)
-        data = self.first(batch, name)
-        if data is None:
-            return None
-        if name in ("outcome", "op", "file"):
-            return data.cast(pa.string())
-        if name == "timestamp":
-            return microseconds(data, 1_000_000)
-        if name == "timestamp_ns":
-            return scaled(data, 1_000_000_000)
-        if name == "flags":
-            return data.cast(pa.int16())
-        if name == "key":
-            return data.cast(pa.string()).cast(pa.binary())
-        if name in ("offset", "page", "free_before", "free_after", "position"):
-            return signed(data)
-        if name == "size":
-            return sizes(data, "an operation")
-        return data
+    def detail(self, batch: pa.RecordBatch) -> pa.Array:
+        columns = {name: batch.column(name).to_pylist() for name in (*DETAILS, *_ENCODED)}
+        found = []
+        for row in range(batch.num_rows):
+            fields = {name: values[row] for name, values in columns.items() if values[row] is not None}
+            for name in _ENCODED:
+                if name in fields:
+                    fields[name] = base64.b64encode(fields[name]).decode()
+            found.append(json.dumps(fields, separators=(",", ":")))
+        return pa.array(found, pa.string())
 
     def check(self, batch: pa.RecordBatch) -> None:
         check_names(batch.schema.names)
@@ -135,15 +132,3 @@ class OperationColumns(OwnColumns):
 
 
 COLUMNS: Final = OperationColumns()
-
-
-def _detail(batch: pa.RecordBatch) -> pa.Array:
-    columns = {name: batch.column(name).to_pylist() for name in (*DETAILS, *_ENCODED)}
-    found = []
-    for row in range(batch.num_rows):
-        fields = {name: values[row] for name, values in columns.items() if values[row] is not None}
-        for name in _ENCODED:
-            if name in fields:
-                fields[name] = base64.b64encode(fields[name]).decode()
-        found.append(json.dumps(fields, separators=(",", ":")))
-    return pa.array(found, pa.string())
