@@ -96,7 +96,7 @@ _KIND_OF: Final = {"data": DATA, "checked": CHECKPOINT, "current": CHECKPOINT}
 
 
 def schema(names: Sequence[str] | None = None, *, sharded: bool = False) -> pa.Schema:
-    """The Arrow schema of these columns, in this order; without names of the usual ones."""
+    """The Arrow schema of these columns, in this order; of the default columns without names."""
     return chosen_schema("appendfile", _FIELDS, DEFAULT_NAMES if names is None else names)
 
 
@@ -144,22 +144,22 @@ def _id(number: int) -> pa.Scalar:
     return pa.scalar(number, pa.uint64())
 
 
-_OF_FILES: Final[dict[str, Callable[[Chunk], Any]]] = {
-    "generation": lambda chunk: chunk.source.put_aside,
-    "file": lambda chunk: chunk.file,
-    "file_id": lambda chunk: chunk.source.file_id,
-    "boundary": lambda chunk: chunk.source.boundary,
+_OF_FILES: Final[dict[str, Callable[[Chunk, str], Any]]] = {
+    "generation": lambda chunk, _: chunk.source.put_aside,
+    "file": lambda chunk, _: chunk.file,
+    "file_id": lambda chunk, _: chunk.source.file_id,
+    "boundary": lambda chunk, _: chunk.source.boundary,
 }
 """Columns that all records of a file have in common."""
 
 
 class Collector(GatheringCollector[Chunk, kernel.BatchBuilder]):
-    """Makes record batches of about `batch_bytes` out of chunks."""
+    """Makes record batches of about `batch_bytes` from chunks."""
 
     def __init__(
         self, names: Sequence[str] | None = None, *, sharded: bool = False, batch_bytes: int = BATCH_BYTES
     ) -> None:
-        super().__init__(schema(names, sharded=sharded), _WANT, _ROW_BYTES, tuple(_OF_FILES), batch_bytes)
+        super().__init__(schema(names, sharded=sharded), _WANT, _ROW_BYTES, _OF_FILES, batch_bytes)
         self._segment = 0
         self._losses: list[tuple[Lost, int]] = []
         """The segments that have lost records in the file of rows that were gathered, and how many rows those are."""
@@ -170,9 +170,6 @@ class Collector(GatheringCollector[Chunk, kernel.BatchBuilder]):
         self._losses.append((chunk.source.lost + chunk.source.damaged, added))
         return position, added
 
-    def _common_item(self, name: str, chunk: Chunk, part: str) -> Any:
-        return _OF_FILES[name](chunk)
-
     def _to_batch(self, columns: Columns, given: dict[str, pa.Array]) -> pa.RecordBatch:
         losses, self._losses = self._losses, []
         if "lost" in self.schema.names:
@@ -180,15 +177,9 @@ class Collector(GatheringCollector[Chunk, kernel.BatchBuilder]):
         return to_batch(columns, self.schema, given)
 
     def _begin(self, chunk: Chunk, position: int, left: int) -> kernel.BatchBuilder:
-        if not self._want & codec.PAYLOADS:
-            return kernel.BatchBuilder(self._want, self._rows_of(0), 0, allocate)
         sampled = min(left, SAMPLE_ROWS)
-        sample = kernel.columns(chunk.data, position, chunk.stop, sampled, 0, codec.PAYLOADS)
-        data_bytes = (0 if sample.data is None else len(sample.data)) / sampled
-        rows = self._rows_of(data_bytes)
-        return kernel.BatchBuilder(
-            self._want, rows, self._most_bytes(rows, data_bytes, chunk.stop - position), allocate
-        )
+        sample = kernel.columns(chunk.data, position, chunk.stop, sampled, 0, self._want & codec.PAYLOADS)
+        return kernel.BatchBuilder(self._want, *self._sized(sample.data, sampled, chunk.stop - position), allocate)
 
 
 # --- batches to columns -----------------------------------------------------------------------------------------------

@@ -207,8 +207,8 @@ class GatheringCollector(Generic[C, G]):
     """Makes record batches of about `batch_bytes` from chunks of any size, copying bytes once.
 
     `want` says what the kernel decodes for a column, `row_bytes` the least number of bytes of a row in it. The columns
-    in `common` have one item for all records of a chunk. A subclass has `_begin`, which makes a builder, `_gather`,
-    which adds to it, `_common_item` and `_to_batch`.
+    in `common` have one item for all records of a chunk, which depends on the chunk and on the name of its part. A
+    subclass has `_begin`, which makes a builder, `_gather`, which adds to it, and `_to_batch`.
     """
 
     def __init__(
@@ -216,7 +216,7 @@ class GatheringCollector(Generic[C, G]):
         schema: pa.Schema,
         want: Mapping[str, int],
         row_bytes: Mapping[str, int],
-        common: Sequence[str],
+        common: Mapping[str, Callable[[C, str], Any]],
         batch_bytes: int,
     ) -> None:
         check_batch_bytes(batch_bytes)
@@ -227,6 +227,7 @@ class GatheringCollector(Generic[C, G]):
         self._row_bytes = sum(row_bytes[name] for name in schema.names)
         self._batch_bytes = batch_bytes
         self._builder: G | None = None
+        self._common = common
         self._runs: dict[str, list[tuple[Any, int]]] = {name: [] for name in schema.names if name in common}
 
     # --- implemented by a format ------------------------------------------------------------------------------------
@@ -237,10 +238,6 @@ class GatheringCollector(Generic[C, G]):
 
     def _gather(self, builder: G, chunk: C, position: int, left: int) -> tuple[int, int]:
         """Add the records from a position on, as many as fit. Returns the position of the rest and the number added."""
-        raise NotImplementedError
-
-    def _common_item(self, name: str, chunk: C, part: str) -> Any:
-        """The item of a column that all records of a chunk share."""
         raise NotImplementedError
 
     def _to_batch(self, columns: Any, given: dict[str, pa.Array]) -> pa.RecordBatch:
@@ -259,7 +256,7 @@ class GatheringCollector(Generic[C, G]):
             left -= added
             for name, runs in self._runs.items():
                 if added:
-                    runs.append((self._common_item(name, chunk, part), added))
+                    runs.append((self._common[name](chunk, part), added))
             if left:
                 yield from self.finish()
 
@@ -272,6 +269,17 @@ class GatheringCollector(Generic[C, G]):
         for runs in self._runs.values():
             runs.clear()
         yield self._to_batch(builder.take(), given)
+
+    def _sized(self, sample: Any, rows: int, rest: int) -> tuple[int, int]:
+        """The number of rows in a batch, and the capacity of its column of bytes, by a sample of that column.
+
+        `sample` is the bytes of `rows` records; None if there is no such column.
+        """
+        if sample is None:
+            return self._rows_of(0), 0
+        item_bytes = len(sample) / rows
+        most_rows = self._rows_of(item_bytes)
+        return most_rows, self._most_bytes(most_rows, item_bytes, rest)
 
     def _rows_of(self, item_bytes: float) -> int:
         """The number of rows in a batch if each has `item_bytes` besides its fixed columns."""
@@ -317,7 +325,7 @@ class JoiningCollector(Generic[A]):
         self._bytes += batch.nbytes
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        """What has gathered, as a last batch; none when there is nothing."""
+        """The last batch, if any rows are left."""
         batches, self._batches, self._bytes = self._batches, [], 0
         if len(batches) < 2:
             yield from batches

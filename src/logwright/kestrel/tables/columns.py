@@ -133,41 +133,32 @@ def _array(columns: Columns, kinds: pa.Array | None, name: str) -> pa.Array:
     return fixed_array(kind, data, count, validity)
 
 
-_OF_FILES: Final[dict[str, Callable[[Chunk], Any]]] = {
-    "queue": lambda chunk: chunk.source.queue,
-    "file": lambda chunk: chunk.file,
-    "before": lambda chunk: chunk.source.before if chunk.source.before < 2**63 else None,
+_OF_FILES: Final[dict[str, Callable[[Chunk, str], Any]]] = {
+    "queue": lambda chunk, _: chunk.source.queue,
+    "file": lambda chunk, _: chunk.file,
+    "before": lambda chunk, _: chunk.source.before if chunk.source.before < 2**63 else None,
 }
 """Columns with the same value for all operations of a file."""
 
 
 class Collector(GatheringCollector[Chunk, kernel.BatchBuilder]):
-    """Makes record batches of about `batch_bytes` out of chunks."""
+    """Makes record batches of about `batch_bytes` from chunks."""
 
     def __init__(
         self, names: Sequence[str] | None = None, *, sharded: bool = False, batch_bytes: int = BATCH_BYTES
     ) -> None:
-        super().__init__(schema(names, sharded=sharded), _WANT, _ROW_BYTES, tuple(_OF_FILES), batch_bytes)
+        super().__init__(schema(names, sharded=sharded), _WANT, _ROW_BYTES, _OF_FILES, batch_bytes)
 
     def _gather(self, builder: kernel.BatchBuilder, chunk: Chunk, position: int, left: int) -> tuple[int, int]:
         return builder.add(chunk.data, position, chunk.stop, left, chunk.dialect, chunk.base)
-
-    def _common_item(self, name: str, chunk: Chunk, part: str) -> Any:
-        return _OF_FILES[name](chunk)
 
     def _to_batch(self, columns: Columns, given: dict[str, pa.Array]) -> pa.RecordBatch:
         return to_batch(columns, self.schema, given)
 
     def _begin(self, chunk: Chunk, position: int, left: int) -> kernel.BatchBuilder:
-        if not self._want & codec.DATA:
-            return kernel.BatchBuilder(self._want, self._rows_of(0), 0, allocate)
         sampled = min(left, SAMPLE_ROWS)
-        sample = kernel.columns(chunk.data, position, chunk.stop, sampled, chunk.dialect, codec.DATA)
-        data_bytes = (0 if sample.data is None else len(sample.data)) / sampled
-        rows = self._rows_of(data_bytes)
-        return kernel.BatchBuilder(
-            self._want, rows, self._most_bytes(rows, data_bytes, chunk.stop - position), allocate
-        )
+        sample = kernel.columns(chunk.data, position, chunk.stop, sampled, chunk.dialect, self._want & codec.DATA)
+        return kernel.BatchBuilder(self._want, *self._sized(sample.data, sampled, chunk.stop - position), allocate)
 
 
 # --- batches to columns -----------------------------------------------------------------------------------------------

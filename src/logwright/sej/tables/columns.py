@@ -4,7 +4,7 @@
     type       uint8                  key        binary, never null
     value      binary, never null
 
-and where they are asked for
+and on request
 
     file       dictionary of string, the segment's name from the journal      position   uint64, in that file
     size       int32, of the whole message                                    shard      dictionary of string
@@ -14,7 +14,7 @@ How buffers become arrays and arrays buffers is the same for all formats: see `c
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -76,7 +76,7 @@ _ROW_BYTES: Final = {
 
 
 def schema(names: Sequence[str] | None = None, *, sharded: bool = False) -> pa.Schema:
-    """The Arrow schema of these columns, in this order; without names of the usual ones."""
+    """The Arrow schema of these columns, in this order; of the default columns without names."""
     if names is None:
         names = (*DEFAULT_NAMES, "shard") if sharded else DEFAULT_NAMES
     return chosen_schema("sej", _FIELDS, names)
@@ -113,21 +113,23 @@ def _array(columns: Columns, name: str) -> pa.Array:
     return pa.Array.from_buffers(kind, count, [validity, used_buffer(data, count * _ROW_BYTES[name])])
 
 
+_COMMON: Final[dict[str, Callable[[Chunk, str], str]]] = {
+    "file": lambda chunk, part: f"{part}/{chunk.file}" if part else chunk.file,
+    "shard": lambda _, part: part,
+}
+"""Columns with the same value for all messages of a chunk."""
+
+
 class Collector(GatheringCollector[Chunk, kernel.BatchBuilder]):
-    """Makes record batches of about `batch_bytes` out of chunks."""
+    """Makes record batches of about `batch_bytes` from chunks."""
 
     def __init__(
         self, names: Sequence[str] | None = None, *, sharded: bool = False, batch_bytes: int = BATCH_BYTES
     ) -> None:
-        super().__init__(schema(names, sharded=sharded), _WANT, _ROW_BYTES, ("file", "shard"), batch_bytes)
+        super().__init__(schema(names, sharded=sharded), _WANT, _ROW_BYTES, _COMMON, batch_bytes)
 
     def _gather(self, builder: kernel.BatchBuilder, chunk: Chunk, position: int, left: int) -> tuple[int, int]:
         return builder.add(chunk.data, position, chunk.stop, left, chunk.base)
-
-    def _common_item(self, name: str, chunk: Chunk, part: str) -> str:
-        if name == "shard":
-            return part
-        return f"{part}/{chunk.file}" if part else chunk.file
 
     def _to_batch(self, columns: Columns, given: dict[str, pa.Array]) -> pa.RecordBatch:
         return to_batch(columns, self.schema, given)

@@ -38,13 +38,13 @@ TYPED: Final = pa.schema(
 )
 
 _SOURCE: Final = {"timestamp_ns": "timestamp", "sequence": "offset", "op": "type", "detail": "type"}
-"""From which of the format's own columns a column is made, where that has another name."""
+"""The own column that a column is made from, if its name differs."""
 
 _DETAILS: Final = pa.array([f'{{"type":{number}}}' for number in range(256)], pa.string())
 _MAX_BIGINT: Final = (1 << 63) - 1
 
 _WRITTEN: Final = ("value", "key", "type", "timestamp", "timestamp_ns")
-_GIVEN_ANEW: Final = ("offset", "shard")
+_REASSIGNED: Final = ("offset", "shard")
 """Columns that may be in the data to write and are ignored, because the journal determines them."""
 
 
@@ -184,7 +184,7 @@ def _types(types: pa.Array) -> pa.Array:
 
 def check_writable(schema: pa.Schema) -> None:
     """Raise `WrongUse` for columns that cannot be written, before there are any rows."""
-    unknown = [name for name in schema.names if name not in (*_WRITTEN, *_GIVEN_ANEW)]
+    unknown = [name for name in schema.names if name not in (*_WRITTEN, *_REASSIGNED)]
     if unknown:
         known = "value, key, type, timestamp and timestamp_ns"
         raise WrongUse(f"a sej message has no {', '.join(unknown)}: select {known}, as far as you have them")

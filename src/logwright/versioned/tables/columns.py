@@ -4,7 +4,7 @@
     k          string                      timestamp  timestamp[ns, UTC], null beyond 63 bits
     o          string, JSON                deleted    bool
 
-and where they are asked for
+and on request
 
     file       dictionary of string        position   uint64, in that file        size       int64, of the entry
     raw        binary, `o` as BONJSON      before     int64, when its journal became active, null beyond 63 bits
@@ -79,7 +79,7 @@ _WANT: Final = {
 
 
 def schema(names: Sequence[str] | None = None, *, sharded: bool = False) -> pa.Schema:
-    """The Arrow schema of these columns, in this order; without names of the usual ones."""
+    """The Arrow schema of these columns, in this order; of the default columns without names."""
     return chosen_schema("versioned", _FIELDS, DEFAULT_NAMES if names is None else names)
 
 
@@ -136,7 +136,7 @@ def state_batch(latest: Any, names: Sequence[str], source: Any) -> pa.RecordBatc
 
 
 class Collector(JoiningCollector[Chunk]):
-    """Makes record batches of about `batch_bytes` out of chunks."""
+    """Makes record batches of about `batch_bytes` from chunks."""
 
     def __init__(
         self, names: Sequence[str] | None = None, *, sharded: bool = False, batch_bytes: int = BATCH_BYTES
@@ -178,7 +178,7 @@ def as_messages(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def by_store(batch: pa.RecordBatch, default: str) -> list[tuple[str, pa.RecordBatch]]:
-    """The rows of a batch by the store that they name, in the order in which stores turn up."""
+    """The rows of a batch by the store that they name, in the order of first appearance."""
     return by_part(batch, "store", default)
 
 

@@ -10,7 +10,7 @@
     end_data     binary, what the end of the transaction carries, if anything: in its last row
     gaps         int32, how often others are lost before the transaction, by the account of losses; null for never
 
-and where they are asked for
+and on request
 
     file         dictionary of string              position     uint64, of the operation in that file
     size         int64, of the operation           journal      dictionary of string, the name of the file
@@ -112,7 +112,7 @@ _OUTCOMES: Final = pa.array([OUTCOMES[None], OUTCOMES[ROLLBACK], OUTCOMES[COMPLE
 
 
 def schema(names: Sequence[str] | None = None, *, sharded: bool = False) -> pa.Schema:
-    """The Arrow schema of these columns, in this order; without names of the usual ones."""
+    """The Arrow schema of these columns, in this order; of the default columns without names."""
     return chosen_schema("yeltsin", _FIELDS, DEFAULT_NAMES if names is None else names)
 
 
@@ -186,7 +186,7 @@ _ATTRIBUTES: Final = {
 
 
 class Collector(JoiningCollector[Chunk]):
-    """Makes record batches of about `batch_bytes` out of chunks."""
+    """Makes record batches of about `batch_bytes` from chunks."""
 
     def __init__(
         self, names: Sequence[str] | None = None, *, sharded: bool = False, batch_bytes: int = BATCH_BYTES
