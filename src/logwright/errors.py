@@ -27,7 +27,8 @@ from __future__ import annotations
 
 import errno
 import queue
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import PurePath
 from typing import Any, Final
 
@@ -153,6 +154,18 @@ class Gap(DamagedJournal):
     """
 
     after: Sequence[Any] = ()
+
+
+@contextmanager
+def renaming_damage(rename: Callable[[str], PurePath | str]) -> Iterator[None]:
+    """Raise damage with the name that `rename` gives to its file."""
+    try:
+        yield
+    except DamagedJournal as error:
+        file = rename(str(error.file))
+        if str(file) == str(error.file):
+            raise
+        raise type(error)(file, error.position, error.reason) from error
 
 
 def is_refusal(error: BaseException) -> bool:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Final
 
 import pyarrow as pa
@@ -12,7 +12,7 @@ from ..core.bytes.outcome import Damage, Mode
 from ..core.format import find_format
 from ..core.read.columns import BATCH_BYTES, Columns
 from ..core.read.splits import Split
-from ..errors import DamagedJournal
+from ..errors import renaming_damage
 from .discovery import Journal
 
 UNIFIED: Final = pa.schema(
@@ -106,15 +106,14 @@ def read_split(
     yield from filled(collector.finish())
 
 
-@contextlib.contextmanager
-def naming(journal: Journal, part: str) -> Iterator[None]:
+def naming(journal: Journal, part: str) -> AbstractContextManager[None]:
     """Raise damage with the names of the journal and of its part."""
-    try:
-        yield
-    except DamagedJournal as error:
-        names = [name for name in (journal.name, file_of(journal.format, part, str(error.file))) if name]
-        file = "/".join(names if names[-1] != journal.name else names[:-1])
-        raise type(error)(file, error.position, error.reason) from error
+
+    def named(file: str) -> str:
+        names = [name for name in (journal.name, file_of(journal.format, part, file)) if name]
+        return "/".join(names if names[-1] != journal.name else names[:-1])
+
+    return renaming_damage(named)
 
 
 def file_of(format: str, part: str, file: str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, fields
 from functools import wraps
 from pathlib import Path
@@ -22,7 +22,7 @@ from ..core.bytes.outcome import MODES, Damage, Mode
 from ..core.format import FORMATS, Format, Located, Reader, detect, find_format, find_half_done, open_journal
 from ..core.io.disk import REAL_DISK
 from ..core.times import parse_time
-from ..errors import DamagedJournal, LogwrightError, WrongUse
+from ..errors import LogwrightError, WrongUse, renaming_damage
 from ..values import DECODINGS, Decoder, decoder, read_schema
 from .output import describe, is_terminal, place, warn
 
@@ -262,7 +262,7 @@ def chosen_format(path: Path, format_name: str | None) -> Format:
 def opened(path: Path, format_name: str | None) -> Iterator[Reader]:
     """Open a journal for reading. Damage is raised with the path that the user gave.
 
-    If a repair of it is half done, the verb says how to go on, and exits with 1.
+    If a repair of it is half done, the verb says what to do next, and exits with 1.
     """
     with naming_path(path), open_journal(path, format_name) as reader:
         half_done = find_half_done(path)
@@ -272,16 +272,14 @@ def opened(path: Path, format_name: str | None) -> Iterator[Reader]:
         yield reader
 
 
-@contextmanager
-def naming_path(path: Path) -> Iterator[None]:
+def naming_path(path: Path) -> AbstractContextManager[None]:
     """Raise damage with the path that the user gave, not only with the file's name within the journal."""
-    try:
-        yield
-    except DamagedJournal as error:
-        file = Path(error.file)
-        if file.is_relative_to(path if path.is_dir() else path.parent):
-            raise
-        raise type(error)(place(path, str(file)), error.position, error.reason) from error
+
+    def named(file: str) -> str:
+        is_full = Path(file).is_relative_to(path if path.is_dir() else path.parent)
+        return file if is_full else place(path, file)
+
+    return renaming_damage(named)
 
 
 def warn_of_torn_tails(reader: Reader) -> None:

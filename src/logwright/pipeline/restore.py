@@ -40,7 +40,7 @@ from ..core.publish.restore import FileWriter, Restored, RestoredJournal, Restor
 from ..core.read.report import Progress
 from ..core.read.splits import TARGET_BYTES, pack
 from ..core.repair.losses import add_losses
-from ..errors import DamagedJournal, LogwrightError, StorageFailed, WrongUse
+from ..errors import LogwrightError, StorageFailed, WrongUse, renaming_damage
 from ..location import is_local, locate
 from .failures import translated
 from .plan import is_below
@@ -290,9 +290,8 @@ def _finish(writer: FileWriter | None, done: list[_Done]) -> None:
 def _naming(journal: str) -> Iterator[None]:
     """Add the name of the journal to errors."""
     try:
-        yield
-    except DamagedJournal as error:
-        raise type(error)(f"{journal}/{error.file}", error.position, error.reason) from error
+        with renaming_damage(lambda file: f"{journal}/{file}"):
+            yield
     except WrongUse as error:
         raise WrongUse(f"{journal}: {error}") from error
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias, TypedDict, Unpack
 
 import pyarrow as pa
 
-from ...errors import DamagedJournal, WrongUse
+from ...errors import WrongUse, renaming_damage
 from ..bytes.outcome import Damage, Mode, check_mode
 from ..format import FORMATS, Format, Items, Reader, detect, find_format, open_journal
 from ..io.disk import REAL_DISK, Disk
@@ -70,19 +70,20 @@ class Batches(Iterator[pa.RecordBatch]):
         self.damages: list[Damage] = []
         self.torn_tails: list[Damage] = []
         self.rows = 0
-        self._batches: Iterator[pa.RecordBatch] = iter(())
+        self._batches: Generator[pa.RecordBatch, None, None] | None = None
 
     def __next__(self) -> pa.RecordBatch:
+        if self._batches is None:
+            raise StopIteration
         batch = next(self._batches)
         self.rows += batch.num_rows
         return batch
 
     def close(self) -> None:
         """Close the files before the end."""
-        close = getattr(self._batches, "close", None)
-        if close is not None:
-            close()
-        self._batches = iter(())
+        if self._batches is not None:
+            self._batches.close()
+            self._batches = None
 
 
 def batches(
@@ -126,6 +127,10 @@ class Part(NamedTuple):
     progress: Progress | None
     within: Callable[[str, str], str]
 
+    def naming(self) -> AbstractContextManager[None]:
+        """Raise damage with the name of the part."""
+        return renaming_damage(lambda file: self.within(self.name, file))
+
 
 Choice: TypeAlias = tuple[int | None, int | None, int | None, int | None]
 """start, stop, from_time, to_time"""
@@ -150,10 +155,10 @@ def _shifted(progress: Progress, before: int, total: int) -> Progress:
 
 def _through(
     result: Batches, collector: Any, parts: Iterable[Part], choice: Choice, mode: Mode, on_damage: OnDamage | None
-) -> Iterator[pa.RecordBatch]:
+) -> Generator[pa.RecordBatch, None, None]:
     for part in parts:
         start, stop = _range(part.reader, choice)
-        with _naming(part):
+        with part.naming():
             how = part.reader.batched_by
             for item in part.reader.chunks(start, stop, mode=mode, progress=part.progress, **how):
                 if isinstance(item, Damage):
@@ -183,18 +188,6 @@ def _in_part(part: Part, damage: Damage) -> Damage:
     return replace(damage, file=part.within(part.name, damage.file))
 
 
-@contextlib.contextmanager
-def _naming(part: Part) -> Iterator[None]:
-    """Report damage in a part under the part's name."""
-    try:
-        yield
-    except DamagedJournal as error:
-        file = part.within(part.name, str(error.file))
-        if file == str(error.file):
-            raise
-        raise type(error)(file, error.position, error.reason) from error
-
-
 def items(
     source: Source,
     *,
@@ -220,7 +213,7 @@ def items(
 
 def _items_through(
     result: Batches, items: Items, parts: Iterable[Part], mode: Mode, on_damage: OnDamage | None
-) -> Iterator[pa.RecordBatch]:
+) -> Generator[pa.RecordBatch, None, None]:
     def note(damage: Damage) -> None:
         if damage.kind == "torn_tail":
             result.torn_tails.append(damage)
@@ -230,7 +223,7 @@ def _items_through(
             on_damage(damage)
 
     for part in parts:
-        with _naming(part):
+        with part.naming():
             yield from items.batches(part.reader, mode, note)
         if mode == "failfast" and part.reader.torn_tail is not None:
             result.torn_tails.append(_in_part(part, part.reader.torn_tail))

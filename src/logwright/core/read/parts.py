@@ -9,13 +9,13 @@ as `find_time` returns them. The file of a record, damage or problem is relative
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from typing import Any, Generic, Self, TypeVar
 
-from ...errors import DamagedJournal, WrongUse
+from ...errors import WrongUse, renaming_damage
 from ..bytes.outcome import Damage, Mode, check_mode
 from ..format import Located, concerns, find_half_done
 from ..repair.losses import Loss, read_losses
@@ -105,16 +105,9 @@ class PartsReader(RecordsReader[Record]):
         file = self.within(part, item.file)
         return item if file == item.file else replace(item, file=file)
 
-    @contextlib.contextmanager
-    def _naming(self, part: str) -> Iterator[None]:
+    def _naming(self, part: str) -> AbstractContextManager[None]:
         """Add the name of the part to the file in a `DamagedJournal`."""
-        try:
-            yield
-        except DamagedJournal as error:
-            file = self.within(part, str(error.file))
-            if file == str(error.file):
-                raise
-            raise type(error)(file, error.position, error.reason) from error
+        return renaming_damage(lambda file: self.within(part, file))
 
     def _shares(self, progress: Progress | None) -> Callable[[str], Progress | None]:
         """The progress callback of each part; together they count from 0 to all bytes once."""

@@ -13,11 +13,11 @@ the keys would have two homes.
 
 from __future__ import annotations
 
-import contextlib
 import heapq
 import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -27,7 +27,7 @@ from ...core.format import Located
 from ...core.io.disk import REAL_DISK, Buffer, Disk
 from ...core.read.chunk import Choice
 from ...core.read.parts import PartsReader
-from ...errors import DamagedJournal, NotFound, WrongUse
+from ...errors import NotFound, WrongUse, renaming_damage
 from ..bytes.layout import NO_TIMESTAMP, SEGMENT_DIRECTORY
 from ..bytes.records import Message
 from .reader import Reader, message_as_json, raise_gap
@@ -129,15 +129,9 @@ def in_shard(shard: Shard, item: Any) -> Any:
     return replace(item, file=f"{shard.name}/{item.file}") if shard.name else item
 
 
-@contextlib.contextmanager
-def naming(shard: Shard) -> Iterator[None]:
+def naming(shard: Shard) -> AbstractContextManager[None]:
     """Add the name of the shard to the file in a `DamagedJournal`."""
-    try:
-        yield
-    except DamagedJournal as error:
-        if not shard.name:
-            raise
-        raise type(error)(f"{shard.name}/{error.file}", error.position, error.reason) from error
+    return renaming_damage(lambda file: f"{shard.name}/{file}" if shard.name else file)
 
 
 def _time_of(item: Located) -> int:

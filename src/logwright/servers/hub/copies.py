@@ -31,7 +31,7 @@ from typing import Any, Final
 from ...core.io.disk import REAL_DISK, Disk, make_directories
 from ...core.io.lock import Lock
 from ...core.io.quarantine import DIRECTORY as KEPT_DIRECTORY
-from ...errors import Closed, DamagedJournal, Locked, LogwrightError, NotFound
+from ...errors import Closed, Locked, LogwrightError, NotFound, renaming_damage
 from ...sej.files.reader import Reader
 from ...sej.files.segment import Chunk
 from ...sej.model.copying import SEGMENT_BYTES, Batch, CopyWriter, find_difference
@@ -104,7 +104,7 @@ class Copy:
         answers: list[Answer] = []
         for put in puts:
             try:
-                with _damage_named(self.directory):
+                with renaming_damage(lambda file: self.directory / file):
                     answers.append(self._put(put))
             except LogwrightError as error:
                 reason = self._moved() or error
@@ -198,15 +198,6 @@ class Copy:
     def is_open(self) -> bool:
         """Whether files and the lock are held."""
         return self._writer is not None
-
-
-@contextlib.contextmanager
-def _damage_named(directory: Path) -> Iterator[None]:
-    """Raise damage in a copy with the copy's directory."""
-    try:
-        yield
-    except DamagedJournal as error:
-        raise type(error)(directory / error.file, error.position, error.reason) from error
 
 
 def _settle(future: asyncio.Future[int], answer: int | Exception) -> None:
@@ -345,7 +336,7 @@ class Copies:
         linked = self.disk.is_link(directory) or self.disk.is_link(segments)
         if linked or not self.disk.is_directory(segments):
             raise NotFound(f"this hub has no journal {get.journal} of {get.client}")
-        with _damage_named(directory):
+        with renaming_damage(lambda file: directory / file):
             return self._messages_of(directory, get.offset)
 
     def _messages_of(self, directory: Path, offset: int) -> bytes:
