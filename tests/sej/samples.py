@@ -9,11 +9,18 @@ from typing import Any
 
 from logwright.core.io.disk import REAL_DISK, Disk
 from logwright.sej.bytes.records import Message
+from logwright.sej.files.checksums import Checksums
 from logwright.sej.files.writer import Writer
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "sej"
 MESSAGE_BYTES = 40
 """The size of each message that `make_journal` writes."""
+
+
+def covered_bytes(checksums: Checksums, size: int) -> int:
+    """How many of the first `size` bytes of a file its checksums can judge."""
+    entries = [(index * checksums.block_bytes, checksums.entry(index)[1]) for index in range(len(checksums))]
+    return sum(covered for start, covered in entries if start < size and start + covered <= size)
 
 
 def golden_case(name: str) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from logwright.sej.files.checksums import (
     Note,
     checksum_path,
 )
+from tests.sej.samples import covered_bytes
 from tests.support.counts import COUNTS
 from tests.support.simulated_disk import SimulatedDisk
 from tests.support.trees import read_tree, write_file
@@ -207,7 +208,7 @@ def test_without_a_side_file_only_the_last_block_is_read_and_covered(tmp_path: P
     whole = side_file_of(data)
     assert journal.side == whole[:16] + bytes(3 * 8) + whole[-8:]
     with journal.reading() as file:
-        assert file.checksums.covered_bytes(len(data)) == 100
+        assert covered_bytes(file.checksums, len(data)) == 100
 
 
 @pytest.mark.parametrize("size", [0, 1, 100, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK, 2 * BLOCK + 30])
@@ -435,7 +436,7 @@ def test_invalid_side_file_covers_nothing_and_is_reported(
     journal.put(noise(2000), side)
     with journal.reading() as file:
         assert file.notes() == [Note(position, message)]
-        assert file.checksums.covered_bytes(2000) == 0
+        assert covered_bytes(file.checksums, 2000) == 0
         assert file.read_at(0, 2000) == noise(2000)
 
 
@@ -470,7 +471,7 @@ def test_partial_entry_is_skipped_and_reported(journal: Journal) -> None:
     journal.put(data, side_file_of(data)[:-1])
     with journal.reading() as file:
         assert file.notes() == [Note(32, "the last entry has 7 bytes instead of 8")]
-        assert file.checksums.covered_bytes(len(data)) == 2 * BLOCK
+        assert covered_bytes(file.checksums, len(data)) == 2 * BLOCK
 
 
 def test_entries_that_cover_more_than_a_block_are_skipped_and_reported(journal: Journal) -> None:
@@ -483,7 +484,7 @@ def test_entries_that_cover_more_than_a_block_are_skipped_and_reported(journal: 
         message = "2 entries claim to cover more bytes than a block has, the first of them here"
         assert file.notes() == [Note(24, message)]
         assert file.bad_blocks(0, len(data)) == []
-        assert file.checksums.covered_bytes(len(data)) == 2 * BLOCK
+        assert covered_bytes(file.checksums, len(data)) == 2 * BLOCK
 
 
 def test_entries_after_the_end_of_the_file_are_reported(journal: Journal) -> None:
@@ -575,7 +576,7 @@ def test_sound_file_reads_the_same_with_checksums(journal: Journal) -> None:
             assert buffer[: len(expected)] == expected
         assert file.bad_blocks(0, len(data)) == []
         assert file.notes() == []
-        assert file.checksums.covered_bytes(len(data)) == len(data)
+        assert covered_bytes(file.checksums, len(data)) == len(data)
 
 
 def test_every_flipped_bit_is_found_and_its_block_named(journal: Journal) -> None:
@@ -669,7 +670,7 @@ def test_entry_beyond_the_file_cannot_be_checked_and_is_reported(journal: Journa
         assert file.bad_blocks(0, 2 * BLOCK) == []
         message = f"the entry covers the bytes up to {BLOCK + 300}, but the file ends at {BLOCK + 200}"
         assert file.notes() == [Note(24, f"{message}: its block cannot be judged")]
-        assert file.checksums.covered_bytes(file.size()) == BLOCK
+        assert covered_bytes(file.checksums, file.size()) == BLOCK
 
 
 @pytest.mark.parametrize(("position", "size"), [(0, 100), (300, 100), (300, 3 * BLOCK), (0, 4 * BLOCK), (BLOCK, BLOCK)])
@@ -820,7 +821,7 @@ def false_alarms_after_two_power_cuts(dress: Callable[[SimulatedDisk], Disk]) ->
         written = first[:good] + second[:600]
         checksums = Checksums.load(after, checksum_path(DATA_PATH))
         assert checksums is not None
-        assert checksums.covered_bytes(len(written)) >= len(written) - good // BLOCK * BLOCK
+        assert covered_bytes(checksums, len(written)) >= len(written) - good // BLOCK * BLOCK
         if false_alarms(after, written):
             yield after.story
         for again in after.crash_states(fills=("zeros",), most=12):

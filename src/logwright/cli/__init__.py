@@ -243,7 +243,7 @@ def _run(arguments: list[str]) -> int:
 
 def _usage_message(error: click.ClickException) -> str:
     message = error.format_message().rstrip(".").replace("\n\t", " ")  # click lists choices over several lines
-    context = getattr(error, "ctx", None)
+    context = error.ctx if isinstance(error, click.UsageError) else None
     return f"{message} (see '{context.command_path} --help')" if context is not None else message
 
 

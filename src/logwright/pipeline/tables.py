@@ -22,23 +22,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..arrow.rows import UNIFIED
+from ..arrow.tables import DAMAGE as DAMAGED
+from ..core.arrow.columns import floored
 from ..core.format import FORMATS
 from ..errors import WrongUse
 from .settings import COLUMN_TYPES, JournalRule, Settings
 
 EVENTS: Final = pa.schema([field for field in UNIFIED if field.name not in ("value", "detail", "damage")])
-DAMAGE: Final = pa.schema(
-    [
-        ("format", pa.string()),
-        ("journal", pa.string()),
-        ("file", pa.string()),
-        ("position", pa.int64()),
-        ("size", pa.int64()),
-        ("kind", pa.string()),
-        ("reason", pa.string()),
-        ("detail", pa.string()),
-    ]
-)
+DAMAGE: Final = pa.schema([("format", pa.string()), *DAMAGED, ("detail", pa.string())])
 """Damaged ranges of bytes, with the reason. The file is null for a journal that could not be opened.
 
 The kinds `lost` and `restored` are from the account of losses that repairs write: see `core/repair/losses.py`. Their
@@ -204,23 +195,16 @@ def partition_column(rows: pa.RecordBatch, name: str) -> pa.Array:
         return rows.column(name)
     time = next(column for column in TIMES if column in rows.schema.names)
     micros = rows.column(time).cast(pa.int64())
-    hours = _floored(micros, _HOUR_US)
-    days = _floored(hours, 24)
+    hours = floored(micros, _HOUR_US)
+    days = floored(hours, 24)
     if name == "date":
         return days.cast(pa.int32()).cast(pa.date32())
     return pc.subtract(hours, pc.multiply(days, 24)).cast(pa.int32())
 
 
-def _floored(numbers: pa.Array, divisor: int) -> pa.Array:
-    """Numbers divided and rounded down; Arrow's own division rounds towards zero."""
-    quotient = pc.divide(numbers, divisor)
-    is_above = pc.greater(pc.multiply(quotient, divisor), numbers)
-    return pc.subtract(quotient, is_above.cast(pa.int64()))
-
-
 def minutes_of(times: pa.Array) -> pa.Array:
     """The minutes that times in microseconds are in."""
-    return pc.multiply(_floored(times.cast(pa.int64()), MINUTE_US), MINUTE_US).cast(times.type)
+    return pc.multiply(floored(times.cast(pa.int64()), MINUTE_US), MINUTE_US).cast(times.type)
 
 
 COUNTED: Final[Mapping[str, tuple[Sequence[str], Sequence[str]]]] = {

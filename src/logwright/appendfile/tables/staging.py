@@ -50,10 +50,6 @@ class JournalTarget(Target):
         if part != _PART:
             raise WrongUse(f"{part!r} cannot be a part: a journal of this format has none")
 
-    def needed_bytes(self, files_of: FilesOf) -> int:
-        """Everything is copied. The reserve for names includes the hints of the files."""
-        return sum(file.bytes for files in files_of.values() for file in files)
-
     @contextlib.contextmanager
     def open_parts(self, disk: Disk, root: Path, run: str, files_of: FilesOf) -> Iterator[OpenedParts]:
         """The journal, locked, and its new files. An open segment is put aside first."""

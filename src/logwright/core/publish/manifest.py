@@ -125,9 +125,9 @@ class Target(ABC):
     def stage(self, root: Path, run: str, order: int, *, disk: Disk) -> Stage:
         """What the task of this order writes into."""
 
-    @abstractmethod
     def needed_bytes(self, files_of: FilesOf) -> int:
-        """How many more bytes are needed to put these files in place."""
+        """How many more bytes are needed to put these files in place: all of them, if everything is copied."""
+        return sum(file.bytes for files in files_of.values() for file in files)
 
     @abstractmethod
     def open_parts(self, disk: Disk, root: Path, run: str, files_of: FilesOf) -> AbstractContextManager[OpenedParts]:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from ...core.bytes.compiled import COMPILED
-from .rules import Changes as Changes
 
 if TYPE_CHECKING or not COMPILED:
     from .rules import Replay as Replay

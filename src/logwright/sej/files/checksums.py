@@ -489,14 +489,6 @@ class Checksums:
             return None
         return crc32c(view.cast("B")[:covered]) == crc
 
-    def covered_bytes(self, size: int) -> int:
-        """How many of the first `size` bytes of the data file can be judged."""
-        total = 0
-        for index in range(min(len(self), _count_blocks(size, self.block_bytes))):
-            covered = self.entry(index)[1]
-            total += covered if index * self.block_bytes + covered <= size else 0
-        return total
-
     def notes_at(self, size: int) -> list[Note]:
         """All notes, with the one that shows when the data file has `size` bytes and an entry claims more."""
         index = size // self.block_bytes

@@ -81,10 +81,6 @@ class ShardsTarget(Target):
         """Raise `WrongUse` where there are shards of another bit."""
         refuse_other_bits(disk, root, self.prefix, self.bit)
 
-    def needed_bytes(self, files_of: FilesOf) -> int:
-        """Everything is copied."""
-        return sum(file.bytes for files in files_of.values() for file in files)
-
     @contextlib.contextmanager
     def open_parts(self, disk: Disk, root: Path, run: str, files_of: FilesOf) -> Iterator[OpenedParts]:
         """The shards, locked and, if they exist, opened. New shards are created after the commit."""

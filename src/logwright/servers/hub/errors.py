@@ -22,7 +22,7 @@ class HubError(LogwrightError):
     """The root of these errors."""
 
 
-class _Mismatch(HubError):
+class Mismatch(HubError):
     """The messages do not fit the copy, which continues with the offset `expected`."""
 
     def __init__(self, message: str, expected: int | None) -> None:
@@ -30,11 +30,11 @@ class _Mismatch(HubError):
         self.expected = expected
 
 
-class OutOfStep(_Mismatch):
+class OutOfStep(Mismatch):
     """The messages do not begin where the copy ends: some would be missing."""
 
 
-class Conflict(_Mismatch):
+class Conflict(Mismatch):
     """The copy has another message at the same offset: it is not a copy of this journal."""
 
 

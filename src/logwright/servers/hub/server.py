@@ -31,7 +31,7 @@ from ..metrics import Metrics
 from ..security import Address, Protection, check_limits, listening
 from . import requests
 from .copies import Copies
-from .errors import Conflict, OutOfStep, Refused
+from .errors import Conflict, Mismatch, OutOfStep, Refused
 from .limits import Busy, Call, Calls, Limits
 from .requests import EXPECTED_KEY
 from .retry import RateLimitedLog
@@ -294,7 +294,7 @@ class Hub(NamedOptions):
             self._limited_log.log(words, f"{error}: clients will retry", logging.ERROR)
         elif code in (grpc.StatusCode.ABORTED, grpc.StatusCode.DATA_LOSS) or isinstance(error, Locked):
             self._limited_log.log(words, str(error), logging.ERROR)
-        expected = getattr(error, "expected", None)
+        expected = error.expected if isinstance(error, Mismatch) else None
         await self._end(context, code, words, () if expected is None else ((EXPECTED_KEY, str(expected)),))
 
     async def _end(self, context: Any, code: Any, words: str, more: tuple[tuple[str, str], ...] = ()) -> None:
