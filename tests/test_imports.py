@@ -153,6 +153,21 @@ def test_every_format_has_the_same_folders() -> None:
         assert files == {"__init__.py", "format.py"}, format
 
 
+def test_no_two_modules_of_a_folder_differ_by_a_plural_only() -> None:
+    for folder in {path.parent for path in MODULES}:
+        names = {path.stem.lstrip("_") for path in folder.iterdir() if path.suffix in (".py", ".pyx") or path.is_dir()}
+        assert not names & {f"{name}{ending}" for name in names for ending in ("s", "es", "ing")}, folder
+
+
+def test_modules_do_not_pass_on_names_of_other_modules() -> None:
+    """Except those that choose between a kernel and its source, within an `if`, and the modules of packages."""
+    for path in MODULES:
+        if path.name != "__init__.py":
+            imports = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.ImportFrom)]
+            aliases = [alias for node in imports if node.level for alias in node.names]
+            assert [alias.name for alias in aliases if alias.asname == alias.name] == [], place_of(path)
+
+
 @each([path for path in modules_of_formats() if len(path.relative_to(PACKAGE).parts) > 2])
 def test_folder_loads_only_the_preceding_folders(path: Path) -> None:
     format, folder = path.relative_to(PACKAGE).parts[:2]
