@@ -85,7 +85,7 @@ def command(
             elif is_of_type(item, type_):
                 printer.record(item)
                 records += 1
-            if records == limit:  # stop here: neither records nor damage after it were asked for
+            if records == limit:  # stop here: neither records nor damage after it were requested
                 break
         warn_of_torn_tails(reader)
     return DAMAGE_FOUND if printer.damaged else GOOD

@@ -134,7 +134,7 @@ def _run(session: Session, query: str, writer: Callable[[pa.Schema], AbstractCon
     found = session.batches(query)
     if found is not None:
         schema, batches = found
-        names = _different(schema.names)
+        names = _distinct(schema.names)
         with writer(schema.empty_table().rename_columns(names).schema) as write:
             for batch in batches:
                 write(batch.rename_columns(names))
@@ -152,8 +152,8 @@ def _report(output: Path, rows: int, *, as_json: bool) -> None:
         print_line(f"{output}: {rows} rows, {format_size(size)}")
 
 
-def _different(names: list[str]) -> list[str]:
-    """Names of columns, of which none is there twice: a join may have two of one name."""
+def _distinct(names: list[str]) -> list[str]:
+    """The names of columns, made distinct: a join may have two columns of the same name."""
     found: list[str] = []
     for name in names:
         number = 1
@@ -210,7 +210,7 @@ def _json_lines(schema: pa.Schema, write: Callable[[Any], None]) -> Iterator[Wri
 
 @contextmanager
 def _into_file(schema: pa.Schema, path: Path) -> Iterator[Write]:
-    """Write rows to a file, which gets its name when all of them are on the disk."""
+    """Write rows to a file that gets its name after all of them were synced."""
     import json
 
     import pyarrow.parquet as pq
@@ -260,7 +260,7 @@ def _rows(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
 
 
 def _values(column: pa.Array) -> list[Any]:
-    """The values of a column; times are texts, because they may be outside of the range of Python's."""
+    """The values of a column. Times are text, because they may be outside the range of Python's datetime."""
     import pyarrow as pa
 
     if not pa.types.is_timestamp(column.type):
@@ -284,7 +284,7 @@ def _text(value: Any) -> str:
 
 
 def _json(value: Any) -> Any:
-    """A value as JSON: bytes in base64, and what JSON does not have as text; a number that is none is null."""
+    """A value as JSON: bytes in base64, NaN and infinities as null, and other types that JSON lacks as text."""
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, dict):
@@ -377,7 +377,7 @@ def _complete_from(session: Session) -> None:
 
 
 def completions(text: str, columns: set[str]) -> list[str]:
-    """What the word that is typed may become."""
+    """The completions of a word that is being typed."""
     if text.startswith("'"):
         path = Path(text[1:])
         directory, start = (path, "") if text.endswith("/") or text == "'" else (path.parent, path.name)

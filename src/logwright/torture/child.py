@@ -1,8 +1,8 @@
-"""The process that is killed: it writes for ever, and reports through a pipe.
+"""The process that is killed: it writes, and reports through a pipe.
 
 ["opening"]                 it is about to open the journal
 ["open"], ["done", …]       what the exercise reports
-["failed", errno, text]     the disk has refused something, or the writer has failed; it ends
+["failed", errno, text]     the disk or the writer has failed; the process ends
 """
 
 from __future__ import annotations

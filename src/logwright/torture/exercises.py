@@ -33,12 +33,12 @@ BATCH: Final = 4
 
 
 class Wrong(Exception):
-    """What was found cannot have been written like this: records were invented, changed, doubled or reordered."""
+    """Records were found that were not written, or not in this form, number or order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What a process writes: where, from which record on, and what acknowledges it. `seed` gives the rest."""
+    """What a process writes: where, from which record on, and what acknowledges it. `seed` determines the rest."""
 
     home: Path
     seed: int
@@ -57,7 +57,7 @@ class Settled:
 
 
 class Expectation(ABC):
-    """What must be in one journal, by the reports of its writers."""
+    """What must be in one journal, according to the reports of its writers."""
 
     acknowledged = 0
     """The number of acknowledged records, calls, changes or transactions."""
@@ -75,7 +75,7 @@ class Expectation(ABC):
     def settle(self, home: Path) -> Settled:
         """Check the files that a killed writer left: first without a change, then by opening them for writing.
 
-        Raises `Wrong`, or another error of ours, if what is there was never written.
+        Raises `Wrong` or a `LogwrightError` if it finds records that were never written.
         """
 
 
@@ -88,7 +88,7 @@ class Exercise(ABC):
 
     @abstractmethod
     def use(self, task: Task, disk: Disk, send: Send) -> None:
-        """Open the journal, and write for ever."""
+        """Open the journal, and write until the process is killed."""
 
     @abstractmethod
     def expect(self, task: Task) -> Expectation:
@@ -122,11 +122,11 @@ class Numbered(Exercise):
 
     @abstractmethod
     def count(self, home: Path, task: Task) -> int:
-        """The number of records that are there, which are the first ones in order. Raises `Wrong` if they are not."""
+        """The number of records. Raises `Wrong` unless they are the first ones, in order."""
 
     @abstractmethod
     def recount(self, home: Path, task: Task, count: int) -> None:
-        """Open the journal for writing, and close it. Raises `Wrong` unless it has `count` records still."""
+        """Open the journal for writing, and close it. Raises `Wrong` unless it still has `count` records."""
 
     def use(self, task: Task, disk: Disk, send: Send) -> None:
         journal = self.open(task, disk)

@@ -31,7 +31,7 @@ class Moment(NamedTuple):
 
 
 class MortalDisk:
-    """The real disk, until a moment comes; None for never."""
+    """The real disk, until the moment comes; without a moment it never kills."""
 
     def __init__(self, moment: Moment | None) -> None:
         self._moment = moment

@@ -54,7 +54,7 @@ class Device:
             raise
 
     def give_up(self) -> None:
-        """Unmount it, if it is mounted; as soon as none of its files is open."""
+        """If it is mounted, unmount it as soon as none of its files is open."""
         if os.path.ismount(self.root):
             self._run("umount", "--lazy", str(self.root))
 

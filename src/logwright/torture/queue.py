@@ -127,7 +127,7 @@ class QueueExercise(Exercise):
 
 
 class Model:
-    """The expected queue after the calls of one process. It has one worker, so there is one answer."""
+    """The expected queue after the calls of one process. There is one worker, so the result is determined."""
 
     def __init__(self, state: State) -> None:
         self.items = list(state)
@@ -222,7 +222,7 @@ class _Queue(Expectation):
         else:
             found = self._opened(home)
             if self._opened(home) != found:
-                raise Wrong("the queue is another one after it was opened twice")
+                raise Wrong("the queue has changed by being opened a second time")
         settled = Settled(len(found))
         if found not in allowed:
             missing = {number for number, _ in allowed[0]} - {number for number, _ in found}

@@ -7,12 +7,12 @@
             torture.step()                  # one writer is started, killed and checked
         torture.results                     # a `Result` for each writer and policy
 
-It makes one directory, and writes nothing outside of it. Leaving the block kills the writer, unmounts what it has
+It creates one directory, and writes nothing outside it. Leaving the block kills the writer, unmounts what it has
 mounted, and removes the directory, unless something has failed.
 
 A writer is killed after some of its reports, while it opens the journal, or at a call of its disk: see `moments.py`.
-Half of the checks are made with a copy, so that the next writer has to recover the files, and may be killed while it
-does so. A journal that has become large is replaced by a new one.
+Half of the checks use a copy of the files: then the next writer has to recover them, and may be killed while it does
+so. A journal that has become large is replaced by a new one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 from types import TracebackType
@@ -53,7 +53,7 @@ POLICIES: Final[dict[Fault, tuple[str, ...]]] = {
     "kill": ("always", "interval(20)", "none"),
     "power cut": ("always", "interval(20)"),
 }
-"""The sync policies for each fault: with `none` a power cut may take everything that the system has not written."""
+"""The sync policies for each fault. With `none`, a power cut may lose everything that the system has not written."""
 PREFIX: Final = "logwright-torture-"
 LARGE: Final = 4000
 """The number of acknowledged records after which a new journal is begun."""
@@ -61,10 +61,10 @@ DEADLINE_SECONDS: Final = 60.0
 """A writer that reports nothing for this time is considered hung."""
 _DEVICE_BYTES: Final = 64 << 20
 _SLICE_SECONDS: Final = 0.1
-"""How often a wait looks whether the user has interrupted it."""
+"""How often a wait checks whether the user has interrupted it."""
 _REPORTS: Final = (1, 2, 5, 20, 60, 150)
 _MOST_REPORTS: Final = 250
-"""A writer whose moment has not come by then is killed from outside."""
+"""After this number of reports, a writer whose moment has not come is killed from outside."""
 _STEPS: Final = {
     "create": 8,
     "rename": 6,
@@ -80,7 +80,7 @@ _NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 class DiskFull(LogwrightError):
-    """The disk has no space for the journals. No loss was found by then."""
+    """The disk has no space for the journals. No loss had been found."""
 
 
 @dataclass(slots=True)
@@ -98,17 +98,7 @@ class Result:
     failures: list[str] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
-        return {
-            "format": self.format,
-            "policy": self.policy,
-            "fault": self.fault,
-            "faults": self.faults,
-            "acknowledged": self.acknowledged,
-            "checked": self.checked,
-            "lost": self.lost,
-            "seconds": round(self.seconds, 3),
-            "failures": self.failures,
-        }
+        return {**asdict(self), "seconds": round(self.seconds, 3)}
 
 
 class _Plan(NamedTuple):
@@ -171,7 +161,7 @@ class _Case:
 
 
 class Interrupt:
-    """Whether the user has asked for the end. A run ends at a safe point, by `KeyboardInterrupt`."""
+    """Whether the user has asked to stop. A run stops at a safe point, by raising `KeyboardInterrupt`."""
 
     is_requested = False
 
@@ -208,7 +198,7 @@ class Torture:
         self._add(format, "kill", self.directory)
 
     def add_power_cuts(self, format: str) -> None:
-        """Cut the power of a file system that the writer of a format uses; `WrongUse` where that is impossible."""
+        """Cut the power of a file system that the writer of a format uses; `WrongUse` if that is impossible."""
         if self._device is None:
             if (missing := missing_for_power_cuts()) is not None:
                 raise WrongUse(missing)
@@ -232,7 +222,7 @@ class Torture:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing is left to try, because everything has failed."""
+        """Whether every case has failed, so that nothing is left to try."""
         return all(case.result.failures for case in self._cases)
 
     def step(self) -> None:
@@ -291,7 +281,7 @@ class Torture:
             shutil.rmtree(copy, ignore_errors=True)
 
     def _until_killed(self, case: _Case, plan: _Plan) -> list[Any] | None:
-        """Start a writer, and kill it as planned. Its failure, if it ended by itself."""
+        """Start a writer, and kill it as planned; returns its failure if it ended by itself."""
         receiver, sender = self._context.Pipe(duplex=False)
         process = self._context.Process(
             target=write_for_ever, args=(case.exercise, case.task(), plan.moment, sender), daemon=True
@@ -391,7 +381,7 @@ def _space(path: Path, action: str) -> Iterator[None]:
 
 
 def _fork_server() -> Any:
-    """The source of the writers. Ctrl-C and requests to end do not reach it or them: they are killed by the run."""
+    """Starts the writers. Signals that ask to stop reach neither it nor them: the run kills the writers."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["logwright.torture.run", "logwright.cli"])
     resource_tracker.ensure_running()  # first: starting it unblocks signals

@@ -2,8 +2,8 @@
 
 Journals are looked up by their names in this list only, so a request can never name a path. The list is made again when
 it is older than a few seconds. A journal is summarized again when its files have changed, and a small one is also
-verified; what takes long, a list or a summary, is made less often. An overview looks at journals for a few seconds at
-most: those that it did not reach are counted, and the next one continues with them.
+verified. Lists and summaries that take long are made less often. An overview looks at journals for a few seconds at
+most; those that it did not reach are counted, and the next overview continues with them.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from .outline import AnyReader, Bucket, DamagedRange, Outline, outline_of, time_
 
 _LIST_SECONDS: Final = 2.0
 _VERIFIED_BYTES: Final = 32 << 20
-"""Journals up to this size are verified without being asked."""
+"""Journals up to this size are verified automatically."""
 _OUTLINED_BYTES: Final = 64 << 20
-_PATIENCE: Final = 20
-"""A summary that takes a second is made at most once in this number of seconds; so is a list."""
+_REST_FACTOR: Final = 20
+"""After a list or a summary, the next one is not made for this number of times the time that it took."""
 LOOK_SECONDS: Final = 5.0
 """How long an overview looks at journals."""
 _SPARK_STEPS: Final = 48
 _MOST_OUTLINES: Final = 64
 _MOST_DAMAGES: Final = 1000
 _LATE_RECORDS: Final = 1000
-"""A consumer is mentioned as late from this lag on, if that is also a tenth of the journal."""
+"""A consumer is reported as late if its lag is at least this, and at least a tenth of the journal."""
 _WORST_FIRST: Final = ("unreadable", "damaged", "lost", "torn", "good")
 
 Signature = tuple[tuple[str, int, int], ...]
@@ -153,7 +153,7 @@ class Catalog:
     # --- the overview -------------------------------------------------------------------------------------------------
 
     def overview(self, seconds: float = LOOK_SECONDS) -> dict[str, Any]:
-        """All journals, those with problems first. `pending` is the number of those that were not looked at yet."""
+        """All journals, those with problems first. `pending` is how many were not looked at yet."""
         self._list()
         with self._looking:  # once for all that ask at the same time
             deadline = time.monotonic() + seconds
@@ -191,7 +191,7 @@ class Catalog:
             }
             self._refused = refused
             ended = time.monotonic()
-            self._list_again_at = ended + min(60.0, max(_LIST_SECONDS, _PATIENCE * (ended - started)))
+            self._list_again_at = ended + min(60.0, max(_LIST_SECONDS, _REST_FACTOR * (ended - started)))
 
     def _look_at(self, entry: Entry) -> None:
         """Summarize a journal again if it has changed."""
@@ -207,7 +207,7 @@ class Catalog:
             known |= {"spark": [], "span_ms": 0, "parts": [], "lags": [], "damaged": 0}
             entry.fields = {**_named(entry), **known, "health": "unreadable", "problems": [problem]}
             entry.signature = ()
-        entry.not_before = time.monotonic() + min(60.0, _PATIENCE * (time.monotonic() - started))
+        entry.not_before = time.monotonic() + min(60.0, _REST_FACTOR * (time.monotonic() - started))
 
     def _summarize(self, entry: Entry, reader: Reader) -> None:
         format = entry.format
@@ -244,12 +244,12 @@ class Catalog:
             "lags": consumers,
             "details": {k: v for k, v in summary.details.items() if isinstance(v, int | str)},
             "verified": entry.report is not None,
-            **self._drawn(entry, reader, parts, summary.bytes),
+            **self._drawn(entry, parts, summary.bytes),
         }
         entry.fields |= _judged(entry, summary.health, summary.damaged, bool(summary.losses))
 
-    def _drawn(self, entry: Entry, reader: Reader, parts: list[str], size: int) -> dict[str, Any]:
-        """The rate over the life of the journal, and the depth of queues; of a very large one only if that is cheap."""
+    def _drawn(self, entry: Entry, parts: list[str], size: int) -> dict[str, Any]:
+        """The rate over the life of the journal, and the depth of queues; of a large journal only if that is cheap."""
         if size > _OUTLINED_BYTES and not entry.format.splits.prunes_numbers:
             return {"spark": [], "span_ms": 0, "depth": None}
         rows = 0

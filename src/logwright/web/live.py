@@ -1,7 +1,7 @@
 """Live: what is appended to a journal, sent to any number of browsers by one reader.
 
-The first browser that watches a journal starts a follower in a thread of its own, and the last one that leaves ends it.
-Events are encoded once. A browser that does not keep up loses events, and is sent the number of records that it missed.
+The first browser that watches a journal starts a follower in its own thread; when the last one leaves, the follower
+ends. Events are encoded once. A browser that does not keep up loses events, and is sent the number that it missed.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from .records import row_of
 
 _QUEUED_EVENTS: Final = 64
 _SHOWN_ROWS: Final = 200
-"""The most records of one event; of a burst the last ones are sent, and all are counted."""
+"""The most records in one event. If more arrive together, the last ones are sent, and all are counted."""
 _GATHER_SECONDS: Final = 0.1
 _WAIT_SECONDS: Final = 0.25
 _SILENCE_SECONDS: Final = 15.0
 _LOOK_SECONDS: Final = 0.5
 """How long journals are looked at before the overview is sent with those that are known."""
-_PATIENCE: Final = 10
-"""The overview is made for one of this number of seconds, however many journals there are."""
+_REST_FACTOR: Final = 10
+"""After an overview, the next one is not made for this number of times the time that it took."""
 
 
 def event(name: str, data: Any) -> bytes:
@@ -53,7 +53,7 @@ class Topic:
         return not self._clients
 
     def publish(self, name: str, data: Any, *, keep: bool = False) -> None:
-        """Send an event to all browsers; called by the thread. With `keep` also to those that come later."""
+        """Send an event to all browsers; called by the thread. With `keep`, later browsers get it first."""
         encoded = event(name, data)
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._send, encoded, keep)
@@ -94,7 +94,7 @@ class Topic:
 
 
 class Live:
-    """All topics. `followers` is the number of readers that are at work."""
+    """All topics. `followers` is the number of topics that a browser watches."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
@@ -168,7 +168,7 @@ class Live:
                 topic.publish("overview", found, keep=True)
                 last = json.loads(json.dumps(found))
             if not found["pending"]:
-                topic.stopped.wait(max(1.0, _PATIENCE * (time.monotonic() - started)))
+                topic.stopped.wait(max(1.0, _REST_FACTOR * (time.monotonic() - started)))
 
 
 class _Burst:

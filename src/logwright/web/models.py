@@ -1,4 +1,4 @@
-"""What journals stand for: queues, stores, segments, pages, and consumers, as JSON for their views."""
+"""The state that journals describe, as JSON for its views: queues, stores, segments, pages, and consumers."""
 
 from __future__ import annotations
 
@@ -93,16 +93,17 @@ def _nanoseconds(when: datetime) -> int:
     return int(when.timestamp() * 1_000_000) * 1000
 
 
+def _iso(when: datetime | None) -> str | None:
+    return None if when is None else when.isoformat().replace("+00:00", "Z")
+
+
 def _thinned(series: list[dict[str, Any]], most: int = 400) -> list[dict[str, Any]]:
     step = max(1, -(-len(series) // most))
     return [*series[:-1:step], *series[-1:]]
 
 
 def _item(item: dict[str, Any]) -> dict[str, Any]:
-    times = {
-        name: None if item[name] is None else item[name].isoformat().replace("+00:00", "Z")
-        for name in ("added", "expires")
-    }
+    times = {name: _iso(item[name]) for name in ("added", "expires")}
     place, reserved = (
         f"{item[f'{what}_file']}@{item[f'{what}_position']}" if item[f"{what}_file"] is not None else None
         for what in ("added", "reserved")
@@ -115,7 +116,7 @@ def _item(item: dict[str, Any]) -> dict[str, Any]:
 
 
 def store(reader: AnyReader, at: str | None, prefix: str) -> dict[str, Any]:
-    """The keys of a store at a time, or now; at most this many."""
+    """The keys of a store at a time, or now. `total` counts those that are not listed as well."""
     moment = None if at is None else parse_time(at)
     found = reader.state(moment)
     chosen = sorted(key for key in found if key.startswith(prefix))
@@ -176,7 +177,7 @@ def pages(reader: Reader) -> dict[str, Any]:
     latest: dict[int, str] = {}
     for row in _rows(reader, "page_versions", ["page", "op", "timestamp", "deleted"]):
         versions[row["page"]] += 1
-        latest[row["page"]] = "" if row["timestamp"] is None else row["timestamp"].isoformat().replace("+00:00", "Z")
+        latest[row["page"]] = _iso(row["timestamp"]) or ""
     outcomes = Counter(str(row["outcome"]) for row in _rows(reader, "transactions", ["outcome"]))
     listed = [{"page": page, "versions": count, "time": latest[page]} for page, count in sorted(versions.items())]
     return {"pages": listed[:_SHOWN_RANGES], "total": len(listed), "outcomes": dict(outcomes)}

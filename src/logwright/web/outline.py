@@ -32,7 +32,7 @@ _MOST_BUCKETS: Final = 4096
 _MOST_DAMAGES: Final = 1000
 _MOST_SAMPLES: Final = 1000
 _PASS_SECONDS: Final = 0.4
-"""How long a request reads on before it answers with what is known so far."""
+"""How long a request reads before it answers with what is known so far."""
 _WINDOW_ROWS: Final = 1 << 16
 _SCANNED_ROWS: Final = 1000
 """Up to this number of rows, reading all of them is faster than looking up times."""
@@ -85,11 +85,11 @@ class Outline(ABC):
 
     @abstractmethod
     def number_at(self, row: int) -> int:
-        """The number from which reading must begin to reach a row."""
+        """The record number at which to begin reading to reach a row."""
 
     @abstractmethod
     def after(self, reader: AnyReader, item: Located) -> int:
-        """The number of the record after one, or of the next record."""
+        """The number of the record after this one; at the end, the number that the next record will get."""
 
     @abstractmethod
     def row_of(self, reader: AnyReader, number: int) -> int:
@@ -188,7 +188,7 @@ class NumberedOutline(Outline):
         ]
 
     def _rows_at(self, reader: AnyReader, edges: list[int]) -> list[int]:
-        """The rows at times that rise. Between two times with the same row, no other row is looked up."""
+        """The rows at increasing times. Times between two that have the same row are not looked up."""
         if self.rows <= _SCANNED_ROWS:
             timed = [
                 (time_of(reader, item), row) for row, item in self.items(reader, 0) if not isinstance(item, Damage)
@@ -232,7 +232,7 @@ class NumberedOutline(Outline):
 
 
 def _span(reader: AnyReader, outline: Outline) -> tuple[int, int] | None:
-    """The times of the first and the last record, of those that have one."""
+    """The times of the first and the last record that have one."""
     near = [time_of(reader, item) for _, item in zip(range(8), reader.scan(mode="dropmalformed"), strict=False)]
     last = [time_of(reader, item) for _, item in _last_items(reader, outline)]
     first_known, last_known = [t for t in near if t is not None], [t for t in last if t is not None]
@@ -332,7 +332,7 @@ class CountedOutline(Outline):
         deadline = time.monotonic() + _PASS_SECONDS
         total = max(1, reader.total_bytes())
         done = [0]
-        start = self._next if self._next is not None else None
+        start = self._next
         if start is not None and start >= after:
             self.is_complete, self.share = True, 1.0
             return

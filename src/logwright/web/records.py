@@ -1,6 +1,6 @@
-"""Records as JSON for the page: a page of a table, one record in full, and those that a filter chooses.
+"""Records as JSON for the page: the rows of a table, one record in full, and the matches of a filter.
 
-Numbers and times can be larger than a number of JavaScript, so they are strings; times for drawing are milliseconds.
+JavaScript cannot represent all record numbers and times, so they are strings; times for drawing are milliseconds.
 """
 
 from __future__ import annotations
@@ -78,9 +78,9 @@ def _key(fields: dict[str, Any]) -> str:
 
 
 def _text(fields: dict[str, Any]) -> str:
-    for name in ("value", "data"):
-        if fields.get(name) is not None:
-            return readable(base64.b64decode(fields[name]))
+    contents = _contents(fields)
+    if contents is not None:
+        return readable(contents)
     if "o" in fields:
         return _cut(json.dumps(fields["o"], ensure_ascii=False))
     if "operations" in fields:
@@ -91,7 +91,7 @@ def _text(fields: dict[str, Any]) -> str:
 
 
 def readable(data: bytes) -> str:
-    """The beginning of bytes as text; every character that is not printable as an escape."""
+    """The beginning of bytes as text, with escapes for characters that cannot be printed."""
     text = data[: 4 * _MOST_SHOWN_CHARACTERS].decode("utf-8", "backslashreplace")
     return _cut("".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text))
 
@@ -239,7 +239,7 @@ def _decoded(contents: bytes, decode: str | None, schema: str | None) -> dict[st
                 break
             continue
         if decode is None and name in ("bonjson", "msgpack") and not isinstance(value, dict | list):
-            continue  # almost any byte is a number there
+            continue  # almost any byte is a number in these
         text = value if isinstance(value, str) else json.dumps(plain(value), ensure_ascii=False, indent=2)
         return {"decoding": name, "decoded": text}
     return {"decoding": decode, "decoded": None, "undecoded": reason}

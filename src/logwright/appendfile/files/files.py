@@ -144,8 +144,8 @@ class JournalFile(NumberedFile):
     def knows_jump(self, before: tuple[int, int], pair: tuple[int, int]) -> bool:
         """Whether the account of losses explains that the ids of a checkpoint do not follow those before it."""
         steps = (pair[0] - before[0], pair[1] - before[1])
-        goes_on = min(steps) >= 0 and sum(steps) <= MAX_CHECKPOINTS
-        return any(first <= before[1] <= last and (goes_on or first <= pair[1] <= last) for first, last in self.lost)
+        continues = min(steps) >= 0 and sum(steps) <= MAX_CHECKPOINTS
+        return any(first <= before[1] <= last and (continues or first <= pair[1] <= last) for first, last in self.lost)
 
 
 Files = Snapshot[JournalFile]

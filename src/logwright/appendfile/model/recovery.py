@@ -116,11 +116,11 @@ class Recovery(Iterator[Segment]):
             size = self._writer.disk.file_size(source.path)
             parts.begin_file(source.lost, is_doubtful=source.size_problem(size) is not None)
             cursor: Cursor | None = None
-            goes_on = True
-            while goes_on:
+            continues = True
+            while continues:
                 found: list[Segment] = []
                 cursor = self._opened(source, cursor)
-                goes_on = self._read_on(cursor, parts, found)
+                continues = self._read_on(cursor, parts, found)
                 yield [segment for segment in found if segment.id >= checked or parts.went_back]
         self._earlier = GenerationEnd.of(files, parts.pair, parts.is_exact, self._earlier)
         last = parts.finish()
@@ -162,12 +162,12 @@ class Recovery(Iterator[Segment]):
                     if self._with_data is not source and chunk.has_data():
                         self._with_data = source
                     continue
-                damage, goes_on = judge(cursor)
+                damage, continues = judge(cursor)
                 if damage is None:
                     return False
                 self._report(damage)
                 parts.lose()
-                if not goes_on:
+                if not continues:
                     return False
             return True
         finally:

@@ -83,7 +83,7 @@ class SegmentSplits(FileSplits):
         return found
 
     def chunks(self, reader: AnyReader, split: Split, mode: Mode = "failfast") -> Iterator[Chunk | Damage]:
-        """The records of a split. A chunk's buffer is valid until the next one is asked for."""
+        """The records of a split. A chunk's buffer is valid until the next chunk is requested."""
         check_mode(mode)
         journal = part_of(reader, split.part)
         with journal.snapshot() as files:

@@ -1,26 +1,26 @@
 """Delays: items of a queue that are not due yet, and the ids of items that were put.
 
 An item that is put with a delay is in the holding queue `NAME~delayed` of the same directory, an ordinary queue of the
-format. It expires there when it is due, so that Kestrel, with `expireToQueue`, moves it as we do. All its items are
-reserved there, because only reserved items can leave a queue in any order.
+format. It expires there when it is due, so Kestrel with `expireToQueue` moves it too. All items are reserved there,
+because only reserved items can leave a queue in any order.
 
 An item that was put back with a delay stays reserved in its own queue until it is due. Then it is put back at the head.
 
-The ledger, a queue below `.logwright/` that other programs do not see, has what the format cannot express. An item of
-it is a note in JSON:
+The ledger, a queue below `.logwright/` that other programs do not see, holds what the format cannot express. Each of
+its items is a note in JSON:
 
     ["id", journal, end, id]      an item with this id was put; the note expires at the end of the window
     ["retry", xid, added]         the item reserved under this id stays reserved until the note expires
     ["move", [[xid, end], ...]]   these items of the holding queue are put into the queue
 
-A note of an id or a move is written before its operation, and synced unless the policy allows to lose both. `end` is
+A note of an id or a move is written before its operation, and synced unless the policy allows losing both. `end` is
 the number at which that operation ends in its `journal`: in the queue, "q", or in the holding queue, "h". So after a
 crash the note is true if and only if the journal has at least this many operations: an item is put once, and moves
 once. Before a journal is replaced, and its numbers begin again at 0, true notes of ids get the journal "", and notes of
 moves are removed. A false note is removed on opening, before anything else is written.
 
-The mutexes are acquired in the order: the queue, the holding queue, the ledger. That of the ledger also guards the
-notes in memory.
+The mutexes are acquired in the order: the queue, the holding queue, the ledger. The mutex of the ledger also guards
+the notes in memory.
 """
 
 from __future__ import annotations
@@ -114,16 +114,16 @@ class Delays:
         """When the items that stay reserved in the queue are due, by their ids."""
         self._retry_times: list[tuple[int, int]] = []
         self._held_times: list[tuple[int, int]] = []
-        """Heaps of due times and ids; that of the retries may have outdated ones."""
+        """Heaps of due times and ids; `_retry_times` may have outdated entries."""
         self._moved: list[int] = []
         """Items of the holding queue that the queue has, and that are not yet confirmed there."""
         self._synced: dict[DelayingQueue, int] = {}
-        """The serials of the holding queue and the ledger up to which they are durable."""
+        """The serial up to which the holding queue, and the ledger, is durable."""
         # Guarded by the mutex of the ledger:
         self._ids: dict[str, tuple[int, str, int]] = {}
-        """When a note of an id expires, its journal, and the end of its operation there; the oldest first."""
+        """By id: when its note expires, its journal, and the end of its operation there; the oldest note first."""
         self._notes: dict[int, tuple[int, int]] = {}
-        """When a retried item was added, and when it is due."""
+        """By xid: when a retried item was added, and when it is due."""
 
     def __len__(self) -> int:
         return len(self.retries) + len(self._held_times)
@@ -187,7 +187,7 @@ class Delays:
         return Fate.STAYS if xid in self.retries else Fate.IS_PUT_BACK
 
     def start(self) -> None:
-        """The queue has its items: forget the notes of others."""
+        """The items of the queue are loaded: forget the notes of other items."""
         self._notes = {xid: note for xid, note in self._notes.items() if xid in self.retries}
         if self._ledger is not None and self._queue.syncs_always:
             self._ledger.sync()
@@ -215,7 +215,7 @@ class Delays:
         return note is not None and note[0] > now
 
     def put(self, contents: Sequence[bytes], added: int, due: int, id: str | None = None) -> None:
-        """Add items to the holding queue, the only one under an id if it has one."""
+        """Add items to the holding queue; with an id there is only one."""
         holding = self._open_holding() if self._holding is None else self._holding
         self._queue.check_room(contents, len(self), holding.open_bytes)
 

@@ -65,7 +65,7 @@ class MovableQueue(Protocol):
 class Moving:
     """The items of a queue that are moving to others. `borrow` opens a queue of the same directory.
 
-    `move_own` moves items that are due to this queue; one of the `moves` has this queue as its target then.
+    `move_own` moves delayed items that are due to this queue. It is called for a move whose target is this queue.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Moving:
                     self._queue.commit()
 
     def finish_or_log(self) -> None:
-        """The same, but a failure is only logged. A call that finds no item uses `finish`, and raises it."""
+        """The same, but a failure is only logged. A call that finds no item calls `finish` instead, which raises it."""
         try:
             self.finish()
         except LogwrightError as error:

@@ -1,4 +1,4 @@
-"""What other programs see of a run: metrics for Prometheus, and events of OpenLineage. `observer.py` says more."""
+"""What a run reports to other programs: metrics for Prometheus, and events of OpenLineage; see `observer.py`."""
 
 from __future__ import annotations
 

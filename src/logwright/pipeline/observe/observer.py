@@ -19,9 +19,9 @@ class BatchFigures:
     """A batch that was published, or a look that found nothing new.
 
     `tables` and `journals` describe the whole tables, `new` only what this batch has read, and `locations` has the
-    places of its journals. `looked_at` is when the journals were looked at, in seconds since 1970, and `has_all` says
-    that all that was found then is in the tables. All that was complete at the time `complete_at` is in the tables; it
-    is None if that is not known yet. `seconds` is None for a look that found nothing.
+    places of its journals. `looked_at` is when the journals were looked at, in seconds since 1970; with `has_all`, all
+    that was found then is in the tables. All that was complete at the time `complete_at` is in the tables; None if that
+    is not known yet. `seconds` is None for a look that found nothing.
     """
 
     number: int
@@ -38,7 +38,7 @@ class BatchFigures:
 
 
 class Observer(ABC):
-    """Is called as a run makes progress. `problem` says what could not be written or sent, if anything."""
+    """Called as a run makes progress. `problem` says what could not be written or sent, if anything."""
 
     problem: str | None = None
 

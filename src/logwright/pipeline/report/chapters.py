@@ -115,13 +115,13 @@ def pages(figures: Figures) -> Markup:
 def _page_row(columns: _Columns, one: PageRow, highest: int) -> Markup:
     total = sum(one.outcomes.values())
     completed, back, open_ = (one.outcomes.get(name, 0) for name in ("completed", "rolled_back", "incomplete"))
-    is_told = one.bytes is not None
+    is_known = one.bytes is not None
     return row(
         columns,
         [label(one.journal), element("span", " / ", label(one.file), class_="part")],
-        units.whole(completed) if is_told else DASH,
-        units.whole(back) if is_told else DASH,
-        _warned(open_) if is_told else DASH,
+        units.whole(completed) if is_known else DASH,
+        units.whole(back) if is_known else DASH,
+        _warned(open_) if is_known else DASH,
         DASH if one.bytes is None else units.size(one.bytes),
         *map(_known, (one.pages, one.versions, one.removals)),
         plots.bar(total, highest, "c0", describe=units.counted(total, "transaction")),

@@ -150,10 +150,10 @@ def _walk_to_end(cursor: Cursor, size: int) -> End:
             walked = Walked(start, smallest, largest) if damage is None else None
             return End(size, cursor.expected, damage=doubt, walked=walked, passed=damage)
         position, next_offset = cursor.position, cursor.expected
-        found, goes_on_at = judge(cursor, None)
+        found, continues_at = judge(cursor, None)
         if found.kind == "torn_tail":
             return End(position, next_offset, torn=found, damage=damage)
-        if goes_on_at is None:
+        if continues_at is None:
             return End(position, next_offset, damage=damage or found)
         if is_in_value(cursor.file, position, next_offset, cursor.position):
             doubt = doubt or found

@@ -132,7 +132,7 @@ class MessageSplits(Splits[AnyReader]):
         return found
 
     def chunks(self, reader: AnyReader, split: Split, mode: Mode = "failfast") -> Iterator[Chunk | Damage]:
-        """The messages of a split. A chunk's buffer is valid until the next one is asked for."""
+        """The messages of a split. A chunk's buffer is valid until the next chunk is requested."""
         check_mode(mode)
         reader = _part(reader, split.part)
         segments = reader.segments()
@@ -271,10 +271,10 @@ def _reach_in(
         number, position = cursor.expected, cursor.position
         chunk = cursor.read(stop - number)
         if chunk is None:
-            goes_on_at = None if cursor.ending == codec.CLEAN else judge(cursor, following)[1]
+            continues_at = None if cursor.ending == codec.CLEAN else judge(cursor, following)[1]
             if cursor.position > limit and not (at_least_one and number == first):
                 return number, position - origin
-            if goes_on_at is None:
+            if continues_at is None:
                 number = following.first_offset if following is not None else stop
                 return number, cursor.position - origin
         elif cursor.position > limit:
@@ -369,8 +369,8 @@ def _place(
     while not cursor.skip_to(start):
         if cursor.ending == codec.CLEAN:
             return (cursor.position, start), None
-        damage, goes_on_at = judge(cursor, following)
-        if goes_on_at is None:
+        damage, continues_at = judge(cursor, following)
+        if continues_at is None:
             return (cursor.position, start), None if damage.kind == "torn_tail" else damage
     return (cursor.position, cursor.expected), damage if cursor.expected > start else None
 

@@ -214,7 +214,7 @@ class Buffer:
         write_all(self.file, position, data)
 
     def append(self, position: int, entry: bytes, has_zeros: bool) -> int:
-        """Give an entry to the system, then the position behind it; that position.
+        """Give an entry to the system, then the position after it; returns that position.
 
         An entry with a whole sector of zeros must be on the disk before it counts: see above.
         """

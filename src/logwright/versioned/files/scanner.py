@@ -1,4 +1,4 @@
-"""Scanner: follows stores, change by change, across rotations, while writers go on.
+"""Scanner: follows stores, change by change, across rotations, while writers continue.
 
     for entry in Scanner("stores/cars.jrn", timeout=5):
         ...

@@ -97,7 +97,7 @@ class StoreSplits(FileSplits):
         return found
 
     def chunks(self, reader: AnyReader, split: Split, mode: Mode = "failfast") -> Iterator[Chunk | Damage]:
-        """The changes of a split. A chunk's buffer is valid until the next one is asked for."""
+        """The changes of a split. A chunk's buffer is valid until the next chunk is requested."""
         check_mode(mode)
         opened = _open_archive(reader, split)
         if opened is not None:

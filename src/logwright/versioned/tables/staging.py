@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 MAX_NAME_BYTES: Final = 255 - len(temporary_archive_name("", MAX_TIMESTAMP))
 """How long the name of a store can be, so that file systems take the longest name of one of its files."""
-_MOST_TOLD: Final = 10
+_MOST_NAMED: Final = 10
 _GATHERED_BYTES: Final = 32 << 20
 """How much a task keeps in memory before it writes, for all stores together."""
 _ENTRY_BYTES: Final = 150
@@ -151,7 +151,7 @@ def _lock(disk: Disk, root: Path, store: str) -> Lock:
 
 def _refuse_existing(root: Path, stores: Collection[str]) -> None:
     if stores:
-        names = ", ".join(sorted(stores)[:_MOST_TOLD]) + (", …" if len(stores) > _MOST_TOLD else "")
+        names = ", ".join(sorted(stores)[:_MOST_NAMED]) + (", …" if len(stores) > _MOST_NAMED else "")
         reason = "only new stores are written, and none is changed: choose other names, or another directory"
         raise WrongUse(f"{root} has these stores already: {names}; {reason}")
 

@@ -47,7 +47,7 @@ class TransactionSplits(FileSplits):
         return found
 
     def chunks(self, reader: AnyReader, split: Split, mode: Mode = "failfast") -> Iterator[Chunk | Damage]:
-        """The transactions of a split. A chunk's buffer is valid until the next one is asked for."""
+        """The transactions of a split. A chunk's buffer is valid until the next chunk is requested."""
         check_mode(mode)
         journal: Reader = part_of(reader, split.part)
         with journal.snapshot() as files:
