@@ -98,6 +98,7 @@ def command(as_json: bool) -> None:
 
 
 def parts() -> Iterator[Part]:
+    """Python, the kernels, Java and the optional packages, as they are on this machine."""
     yield Part("Python", platform.python_version(), "everything")
     yield _kernels()
     yield _java()

@@ -113,6 +113,7 @@ def _escape_character(character: str) -> str:
 
 
 def is_terminal(stream: IO[str] | None) -> bool:
+    """Whether a stream is open and leads to a terminal."""
     return stream is not None and not stream.closed and stream.isatty()
 
 

@@ -153,6 +153,7 @@ class Manifest:
 
 
 def staging_directory(root: Path) -> Path:
+    """Where the staged files and the manifests of a root are."""
     return root / DIRECTORY / STAGING_DIRECTORY
 
 
@@ -168,6 +169,7 @@ def run_of(name: str) -> str | None:
 
 
 def manifest_path(root: Path, run: str) -> Path:
+    """The manifest of the batch of a run."""
     return staging_directory(root) / f"{run}{MANIFEST_SUFFIX}"
 
 
