@@ -235,10 +235,76 @@ def test_run_that_follows_looks_again_when_live_rows_change_by_time(tmp_path: Pa
     with sej.Writer(tmp_path / "root" / "a") as writer:
         writer.append(b"value")
     idle = _Idle(Settings(str(tmp_path / "root"), str(tmp_path / "out"), follow=True))
-    idle.begin([])
-    idle.end([], is_new=False)
+    journals = list_journals(str(tmp_path / "root"), None)
+
+    def may_rest(*due_ns: int | None) -> bool:
+        idle.touched([plan.PartState(due_ns=each) for each in due_ns])
+        return idle.may_rest
+
+    for _ in range(2):  # to see their files, and to find that they are unchanged
+        assert not may_rest()
+        idle.begin(journals)
+        idle.end(journals, is_new=False)
     now_ns = time.time_ns()
-    assert idle.is_unchanged([])
-    assert idle.is_unchanged([plan.PartState(due_ns=None), plan.PartState(due_ns=now_ns + 10**15)])
-    assert not idle.is_unchanged([plan.PartState(due_ns=idle._looked_ns + 1)])
-    assert idle.is_unchanged([plan.PartState(due_ns=idle._looked_ns)])  # the last look was in time for it
+    assert may_rest()
+    assert may_rest(None, now_ns + 10**15)
+    assert may_rest(idle._looked_ns)  # the last look was in time for it
+    assert not may_rest(idle._looked_ns + 1)
+
+
+def test_run_that_follows_looks_only_at_journals_whose_files_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that changes bytes in place is looked at whenever the run looks. Links are followed."""
+    root, elsewhere = tmp_path / "root", tmp_path / "elsewhere"
+    for number in range(40):
+        with sej.Writer(root / str(number)) as writer:
+            writer.append(b"value")
+    for name in ("one", "two"):
+        with versioned.VersionedKVStore(elsewhere / "stores", name, 4096, background=False) as store:
+            store.insert("key", 1)
+    (elsewhere / "pages").mkdir()
+    table, journal = elsewhere / "pages" / "t.ydb", elsewhere / "pages" / "t.jrnl"
+    with yeltsin.Database(table, journal) as database, database.transaction() as running:
+        running.modify(database.pages()[0], 0, b"x")
+    for name in ("stores", "pages"):
+        (root / name).symlink_to(elsewhere / name)
+    detected = mock.Mock(side_effect=list_journals)
+    opened = mock.Mock(side_effect=open_journal)
+    stamped = mock.Mock(side_effect=stamps.stamps_of)
+    monkeypatch.setattr(plan, "list_journals", detected)
+    monkeypatch.setattr(plan, "open_journal", opened)
+    monkeypatch.setattr(plan, "stamps_of", stamped)
+    looks: list[tuple[int, set[str], set[str]]] = []
+    """How often journals were searched for, and which were opened, and looked at, since the wait before."""
+
+    def note() -> None:
+        names_opened, names_stamped = (
+            {call.args[0].name for call in mocked.call_args_list} for mocked in (opened, stamped)
+        )
+        looks.append((detected.call_count, names_opened, names_stamped))
+        for mocked in (detected, opened, stamped):
+            mocked.reset_mock()
+
+    def grow() -> None:
+        note()
+        with sej.Writer(root / "7") as writer:
+            writer.append(b"another")
+
+    def insert() -> None:
+        note()
+        with versioned.VersionedKVStore(root / "stores", "two", 4096, background=False) as store:
+            store.insert("key", 2)
+
+    def rotate() -> None:
+        note()
+        with sej.Writer(root / "7", segment_size=1) as writer:
+            writer.append(b"in a file of its own")
+        assert len(list((root / "7" / "jnl").iterdir())) == 2
+
+    stop: Any = Waits([*[note] * 4, grow, *[note] * 4, insert, *[note] * 4, rotate, *[note] * 4, grow, *[note] * 4])
+    result = run(Settings(str(root), str(tmp_path / "out"), follow=True, interval_seconds=60), stop=stop)
+    assert (result.batches, result.records) == (5, 40 + 2 + 1 + 1 + 1 + 1 + 1)
+    assert looks[3] == looks[7] == looks[13] == (0, {"pages"}, {"pages"})
+    assert looks[5] == looks[15] == looks[20] == (0, {"pages", "7"}, {"pages", "7"})
+    assert looks[10] == (0, {"pages", "stores"}, {"pages", "stores"})

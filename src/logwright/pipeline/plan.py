@@ -274,12 +274,22 @@ class PipelineStream(JournalStream):
         """The ends of parts that were read."""
         self._standings: dict[Place, Standing] | None = None
         self._chosen: list[Journal] | None = None
+        self._known: dict[str, dict[str, str]] = {}
+        """The stamps of journals that have not changed since they were taken."""
         self.journals: list[Journal] = []
         """The journals of the last look."""
 
     def begin_with(self, journals: list[Journal], seen: Seen) -> None:
         """Take what a search for journals has just found for the first look."""
-        self._chosen, self.seen = journals, seen
+        self._chosen = self.journals = journals
+        self.seen = seen
+
+    def look_only_at(self, touched: Collection[Journal]) -> None:
+        """Let the next look be at the same journals as the last one, of which only these have changed since."""
+        names = {journal.name for journal in touched}
+        self._known = {name: stamps for name, stamps in self.seen.stamps.items() if name not in names}
+        refused = [unreadable for unreadable in self.seen.unreadable if not unreadable[0]]
+        self._chosen, self.seen = self.journals, Seen(unreadable=refused)
 
     def following(self, start: Offset) -> Offset:
         """The end of the batch that begins at `start`; equal to `start` if nothing is new.
@@ -303,7 +313,7 @@ class PipelineStream(JournalStream):
 
     def look_again(self) -> None:
         """Look at the journals again when the next batch is planned."""
-        self._standings = None
+        self._standings, self._known = None, {}
 
     def has_reached_target(self, end: Offset) -> bool:
         """Whether an offset has all records up to the ends that were noted."""
@@ -360,7 +370,7 @@ class PipelineStream(JournalStream):
 
     def _changed(self, journal: Journal) -> list[str] | None:
         """The parts of a journal that have changed; None for all."""
-        now = stamps_of(journal)
+        now = self._known.get(journal.name) or stamps_of(journal)
         known = self.known_stamps.get(journal.name, {})
         if now is None:
             return None

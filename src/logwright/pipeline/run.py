@@ -74,7 +74,7 @@ from .report.figures import ExpectationFigures, TableFigures, gather
 from .report.page import write_report
 from .report.summary import DamageSummary
 from .settings import JournalRule, Settings, TableRule
-from .stamps import OWN, Tree, tree_of
+from .stamps import OWN, Tree, touched_by, tree_of
 from .state import State, Totals
 from .tables import COUNTED, QUARANTINE, STATE, TABLES, schema_of
 from .task import Assignment, Counts, Done, Found, add_counts
@@ -86,7 +86,7 @@ SparkMaker: TypeAlias = Callable[[], "SparkSession"]
 
 POLL_SECONDS: Final = 1.0
 """The pause between two looks of a run with `follow`."""
-_IDLE_PAUSE: Final = 20
+_IDLE_PAUSE: Final = 50
 """The pause is at least this many times as long as it took to see that no file has changed: so this costs little,
 however many files there are."""
 REFRESH_SECONDS: Final = 30.0
@@ -299,42 +299,52 @@ class _Complete:
 
 
 class _Idle:
-    """Knows when a run that follows need not look at the journals: after a look that found nothing new, until a file
-    or directory below their root changes, or live rows change by time.
+    """Knows at which journals a run that follows must look: those with files that have changed; at none after a look
+    that found nothing new, until a file or directory below their root changes, or live rows change by time.
     """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._tree: Tree | None = None
-        """The files before the last look, if it found nothing new."""
+        """The files as they were before the last look; None if the next one must be a complete one."""
+        self._touched: set[Journal] | None = None
+        """The journals that have changed since the last look; None if others may have, or there may be others."""
+        self._is_settled = False
+        """Whether the last look found nothing new, made all lists, and nothing has changed since."""
         self._journals: Sequence[Journal] = []
         self._looked_ns = 0
 
+    def touched(self, parts: Iterable[PartState]) -> set[Journal] | None:
+        """The journals to look at; None for all. There are none while a look would find nothing new."""
+        changed = None if self._tree is None else self._tree.changed()
+        self._touched = None if changed is None else touched_by(changed, self._journals)
+        now_ns = time.time_ns()
+        is_due = any(part.due_ns is not None and self._looked_ns < part.due_ns <= now_ns for part in parts)
+        self._is_settled = self._is_settled and self._touched == set() and not is_due
+        return self._touched
+
+    @property
+    def may_rest(self) -> bool:
+        """Whether nothing needs a look."""
+        return self._is_settled
+
+    @property
+    def is_last_look(self) -> bool:
+        """Whether this is the last look before a rest if it finds nothing new."""
+        return self._tree is not None and self._touched == set()
+
     def begin(self, journals: Sequence[Journal]) -> None:
         """A look begins; the last one found these journals."""
-        self._looked_ns = time.time_ns()
-        self._tree = self._taken(journals) if self._settings.follow else None
-
-    def may_rest(self, journals: Sequence[Journal]) -> bool:
-        """Whether this is the last look before a rest if it finds nothing new. It found these journals."""
-        return self._tree is not None and journals == self._journals
+        self._looked_ns, self._journals = time.time_ns(), journals
+        if self._touched is None and self._settings.follow:
+            self._tree = tree_of(self._settings.journals, journals, self._settings.out)
 
     def end(self, journals: Sequence[Journal], *, is_new: bool) -> None:
         """A look has ended, and found these journals."""
-        if is_new or not self.may_rest(journals):
-            self._tree = None
+        if journals != self._journals:
+            self._tree = None  # other bytes of files may count
+        self._is_settled = self.is_last_look and not is_new
         self._journals = journals
-
-    def is_unchanged(self, parts: Iterable[PartState]) -> bool:
-        """Whether a look would find nothing new."""
-        if self._tree is None:
-            return False
-        now_ns = time.time_ns()
-        is_due = any(part.due_ns is not None and self._looked_ns < part.due_ns <= now_ns for part in parts)
-        return not is_due and self._taken(self._journals) == self._tree
-
-    def _taken(self, journals: Sequence[Journal]) -> Tree | None:
-        return tree_of(self._settings.journals, journals, self._settings.out)
 
 
 class _Run:
@@ -411,15 +421,18 @@ class _Run:
         planned = _Planned(())
         while not stop.is_set():
             began, before = time.monotonic(), state
-            if idle.is_unchanged(state.parts.values()):
+            touched = idle.touched(state.parts.values())
+            if idle.may_rest:
                 self._observe(planned, {}, None)
-                self._wait(stop, began, max(POLL_SECONDS, _IDLE_PAUSE * (time.monotonic() - began)))
+                self._wait(stop, began, _pause_after(began))
                 self._looked_at = time.time()
                 continue
+            if touched is not None:
+                stream.look_only_at(touched)
             idle.begin(stream.journals)
             planned, state = self._look(stream, state)
             is_new = bool(planned.units or planned.unreadable or planned.losses) or planned.end != state.offsets
-            is_old = time.monotonic() - self._published_at >= REFRESH_SECONDS or idle.may_rest(stream.journals)
+            is_old = time.monotonic() - self._published_at >= REFRESH_SECONDS or idle.is_last_look
             if is_new or not state.tables or not self._settings.follow or is_old:
                 listing = self._listed(stream.seen)
                 state = self._with_stamps(state, planned, stream.seen)
@@ -448,7 +461,7 @@ class _Run:
             stream.look_again()
             if self._settings.follow:
                 idle.end(stream.journals, is_new=is_new)
-                self._wait(stop, began, 0.0 if is_new else POLL_SECONDS)
+                self._wait(stop, began, 0.0 if is_new else POLL_SECONDS if touched is None else _pause_after(began))
             self._looked_at = time.time()
         self.result.notes += self._tails
 
@@ -793,6 +806,11 @@ class _Run:
         self.result.expectations = self._expectations(state)
         if self._publisher.checkpoint is not None:
             self.result.report = f"{self.result.out.rstrip('/')}/{REPORT}"
+
+
+def _pause_after(began: float) -> float:
+    """The pause after a look at a few journals that has found nothing new."""
+    return max(POLL_SECONDS, _IDLE_PAUSE * (time.monotonic() - began))
 
 
 def _active(seen: Seen) -> dict[str, list[str]]:

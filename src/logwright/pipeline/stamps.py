@@ -6,7 +6,7 @@ has nothing new. A part with a file that was written within the last two seconds
 without another time.
 
     stamps_of(journal)      {part: stamp}; OWN has the files of no part: offsets, indexes, accounts of losses
-    tree_of(root, journals) what changes whenever anything at or below a directory does; for runs that follow
+    tree_of(root, journals) all files and directories, for runs that follow: `changed` compares their sizes and times
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from ..arrow.discovery import Journal
-from ..core.format import Format, find_format
+from ..core.format import Format, detect, find_format
 from ..core.io.quarantine import DIRECTORY
-from ..errors import WrongUse
+from ..errors import LogwrightError, WrongUse
 from ..location import is_local, locate
 
 OWN: Final = "\0own"
@@ -54,54 +54,149 @@ def stamps_of(journal: Journal) -> dict[str, str] | None:
     return {part: "" if part in recent else _digest(each) for part, each in places.items()}
 
 
-Tree: TypeAlias = list[tuple[object, ...]]
+_Mark: TypeAlias = tuple[tuple[int, ...], bytes]
+"""The times, size and identity of a file, and its first bytes."""
+_ABSENT: Final[_Mark] = (), b""
+
+
+class Tree:
+    """All files and directories at and below a directory, each with what changes whenever it does.
+
+    That is its size, its times and its identity, and the first bytes of a file that a writer may have mapped into
+    memory. What may change without a trace counts as changed: files of a format that changes bytes in place, and
+    anything that was written within the last two seconds before it was looked at. Links are followed.
+    """
+
+    def __init__(self, root: str, journals: Iterable[Journal], left_out: str) -> None:
+        self._left_out = left_out
+        self._mapped: dict[tuple[int, int], int | None] = {}
+        """How many of the first bytes of files count, by the identity of the directory that they are in or below."""
+        self._inner: dict[str, int | None] = {}
+        """The same for the files in each directory."""
+        self._places: dict[tuple[int, int], str] = {}
+        """Under which path each directory was listed: several links may lead to it."""
+        self._reads: dict[str, int | None] = {}
+        self._marks: dict[str, _Mark | None] = {}
+        """Of each path; None counts as changed."""
+        for journal in journals:
+            mapped_bytes = find_format(journal.format).mapped_bytes
+            if mapped_bytes != 0:
+                self._note_mapped(locate(journal.location)[1], mapped_bytes)
+        self._add(str(locate(root)[1]), 0, time.time_ns() - _RECENT_NS)
+
+    def _note_mapped(self, path: Path, mapped_bytes: int | None) -> None:
+        """Note how many bytes count in a journal's directory, which a journal of single files may share."""
+        status = os.stat(path if path.is_dir() else path.parent)
+        identity = status.st_dev, status.st_ino
+        before = self._mapped.get(identity, 0)
+        self._mapped[identity] = None if before is None or mapped_bytes is None else max(before, mapped_bytes)
+
+    def _add(self, directory: str, outer: int | None, recent_ns: int) -> list[str]:
+        """Add a directory, and everything in it that is not known; returns the paths."""
+        found = []
+        waiting = [(directory, outer)]
+        while waiting:
+            directory, outer = waiting.pop()
+            status = os.stat(directory)
+            identity = status.st_dev, status.st_ino
+            self._inner[directory] = read = self._mapped.get(identity, outer)
+            self._take(directory, 0, (_marked(status), b""), recent_ns)
+            found.append(directory)
+            if self._places.setdefault(identity, directory) != directory:
+                continue
+            with os.scandir(directory) as entries:
+                for entry in entries:
+                    path = entry.path
+                    if path in self._marks or path == self._left_out:
+                        continue
+                    if entry.is_dir():
+                        waiting.append((path, read))
+                        continue
+                    self._take(path, read, _mark_of(path, read), recent_ns)
+                    found.append(path)
+        return found
+
+    def _take(self, path: str, read: int | None, mark: _Mark | None, recent_ns: int) -> None:
+        is_recent = mark is not None and max(mark[0][:2], default=0) > recent_ns
+        self._reads[path], self._marks[path] = read, None if is_recent else mark
+
+    def changed(self) -> list[str] | None:
+        """The paths that have changed since the last call, or since the tree was made.
+
+        None if a directory is gone, or has another identity: then the tree must be made again.
+        """
+        recent_ns = time.time_ns() - _RECENT_NS
+        found = []
+        try:
+            for path, before in list(self._marks.items()):
+                read = self._reads[path]
+                mark = _mark_of(path, read)
+                if mark is not None and mark == before:
+                    continue
+                if path not in self._inner:
+                    if os.path.isdir(path):
+                        return None
+                    found.append(path)
+                    if mark == _ABSENT:
+                        del self._marks[path], self._reads[path]
+                    else:
+                        self._take(path, read, mark, recent_ns)
+                elif before is None or mark is None or mark[0][-2:] == before[0][-2:]:
+                    found += self._add(path, self._inner[path], recent_ns)
+                else:
+                    return None
+        except OSError:
+            return None
+        return found
+
+
+def _mark_of(path: str, read: int | None) -> _Mark | None:
+    """What changes with a file or directory; None if nothing may."""
+    if read is None:
+        return None
+    try:
+        return _marked(os.stat(path)), _beginning(path, read) if read else b""
+    except (FileNotFoundError, NotADirectoryError):
+        return _ABSENT
+    except OSError:
+        return None
+
+
+def _marked(status: os.stat_result) -> tuple[int, ...]:
+    return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino, status.st_dev
 
 
 def tree_of(root: str, journals: Iterable[Journal], left_out: str) -> Tree | None:
-    """The names, sizes and times of all files and directories below a directory; `left_out` is skipped.
-
-    None if a change may leave no trace: as for `stamps_of`, and if anything was written within the last two seconds.
-    """
-    mapped: dict[str, int] = {}
-    for journal in journals:
-        mapped_bytes = find_format(journal.format).mapped_bytes
-        if mapped_bytes is None:
-            return None
-        if mapped_bytes:
-            mapped[str(locate(journal.location)[1])] = mapped_bytes
-    disk, path = locate(root)
-    if not is_local(disk):
+    """What is at and below a directory of this machine; `left_out` is skipped. None if it cannot be seen."""
+    if not is_local(locate(root)[0]):
         return None
-    found: Tree = []
-    recent_ns = time.time_ns() - _RECENT_NS
-    waiting = [(str(path), 0)]
     try:
-        while waiting:
-            directory, outer = waiting.pop()
-            size = mapped.get(directory, outer)
-            status = os.stat(directory)
-            found.append((directory, status.st_mtime_ns, status.st_ctime_ns, status.st_ino))
-            with os.scandir(directory) as entries:
-                for entry in entries:
-                    if entry.is_symlink():
-                        return None
-                    if entry.path == left_out:
-                        continue
-                    if entry.is_dir(follow_symlinks=False):
-                        waiting.append((entry.path, size))
-                        continue
-                    of_file = entry.stat(follow_symlinks=False)
-                    read = mapped.get(entry.path, size)
-                    beginning = _beginning(entry.path, read) if read else b""
-                    times = (of_file.st_mtime_ns, of_file.st_ctime_ns)
-                    if max(times) > recent_ns:
-                        return None
-                    found.append((entry.path, *times, of_file.st_size, of_file.st_ino, beginning))
-            if max(status.st_mtime_ns, status.st_ctime_ns) > recent_ns:
-                return None
+        return Tree(root, journals, left_out)
     except OSError:
         return None
-    return found
+
+
+def touched_by(changed: Iterable[str], journals: Iterable[Journal]) -> set[Journal] | None:
+    """The journals to which changed paths belong; None if there may be journals that are not known."""
+    known = {str(locate(journal.location)[1]): journal for journal in journals}
+    found: set[Journal] = set()
+    for path in changed:
+        place = next((each for each in (path, *map(str, Path(path).parents)) if each in known), None)
+        if place is None:
+            return None
+        is_flat = find_format(known[place].format).flat
+        if is_flat and os.path.isdir(path) and Path(path).relative_to(place).parts[:1] != (DIRECTORY,):
+            return None  # a directory beside its files may be a journal
+        found.add(known[place])
+    return found if all(map(_is_of_its_format, found)) else None
+
+
+def _is_of_its_format(journal: Journal) -> bool:
+    disk, path = locate(journal.location)
+    try:
+        return detect(path, disk=disk).name == journal.format
+    except LogwrightError:
+        return False
 
 
 def _beginning(path: Path | str, size: int) -> bytes:
