@@ -217,6 +217,30 @@ def test_planning_and_reading_5000_stores_lists_their_directory_few_times(tmp_pa
     assert disk.listings <= 4
 
 
+def test_active_journal_is_read_by_its_name_unless_another_one_has_it_by_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models = {name: Model() for name in ("one", "two", "three")}
+    for name, model in models.items():
+        model.change(Entry(START + 1, "k", name))
+        model.write(tmp_path, name)
+    reader: Any = open_reader(tmp_path)
+    planned = SPLITS.plan(reader) + SPLITS.plan(reader, start=0, resumed=True)
+    entries = [Entry(START + 1, "k", split.part) for split in planned]
+    with monkeypatch.context() as patched:
+        patched.setattr(StoresReader, "open", lambda *_: pytest.fail("a store was listed"))
+        assert sum(chunk.count for split in planned for chunk in SPLITS.chunks(reader, split)) == 6
+    for name in ("one", "two"):
+        models[name].rotate()
+        models[name].change(Entry(START + 9, "k", "later"))
+        models[name].write(tmp_path, name)
+    assert entries_of(reader, planned) == entries, "also of those that are archives now"
+    (tmp_path / archive_name("two", START + 1)).unlink()
+    assert len(entries_of(reader, [split for split in planned if split.part != "two"])) == 4
+    with pytest.raises(NotFound, match="two"):
+        entries_of(reader, planned)
+
+
 def test_store_that_is_rotated_after_it_was_listed_is_listed_again(tmp_path: Path) -> None:
     models = {name: Model() for name in ("one", "two", "three")}
     for model in models.values():

@@ -32,16 +32,17 @@ from ...core.arrow.columns import (
     bytes_of,
     chosen_schema,
     column_of,
+    constant,
     ends_and_bytes,
     fitting,
     fixed_array,
     fixed_memory,
     plain,
     record_batches,
-    repeated,
     signed,
     times_of,
 )
+from ...core.io.file_names import printed
 from ...core.read.columns import BATCH_BYTES
 from ...errors import WrongUse
 from ..bytes import codec, kernel
@@ -94,7 +95,7 @@ def to_batch(columns: Columns, wanted: pa.Schema, source: Any = None) -> pa.Reco
 def _array(columns: Columns, name: str, source: Any) -> pa.Array:
     count = columns.count
     if name in ("store", "file"):
-        return repeated([(source.store if name == "store" else source.name, count)])
+        return constant(printed(source.store if name == "store" else source.name), count)
     if name == "before":
         before = source.before if source.before <= MOST_SIGNED else None
         return pa.repeat(pa.scalar(before, pa.int64()), count)

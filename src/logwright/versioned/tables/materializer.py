@@ -154,11 +154,12 @@ class ChangeMaterials(Materials):
         yield PartRows("kv_changes", _records(batch), numbered(counts))
         changes, befores = _changes(batch), batch.column("before")
         history, state = _Joined(), _Joined()
+        follows, _ = _follows(batch, *_NO_END, [0, *accumulate(counts)][:-1])
         start = 0
         for part, count in enumerate(counts):
             versions = Versions()
             own = _some(changes, start, count)
-            own.follows, _ = _follows(batch.slice(start, count), *_NO_END)
+            own.follows = follows[start : start + count]
             for closed in _closed(versions, own):
                 history.add(part, closed)
             for rows in _rows(versions):
@@ -304,18 +305,27 @@ def _changes(batch: pa.RecordBatch) -> Changes:
     )
 
 
-def _follows(batch: pa.RecordBatch, sequence: int, end: int) -> tuple[memoryview, tuple[int, int]]:
+def _follows(
+    batch: pa.RecordBatch, sequence: int, end: int, stores: Sequence[int] = ()
+) -> tuple[memoryview, tuple[int, int]]:
     """For each record, whether it follows the preceding record of its journal, or the beginning of the journal, without
     a gap. Also the journal and the end of the last record.
 
-    `sequence` is the journal of the record before this batch, and `end` is where that record ended.
+    `sequence` is the journal of the record before this batch, and `end` is where that record ended; the rows in
+    `stores` have no record before them, because another store begins there.
     """
     sequences = filled(batch.column("before"), NO_SEQUENCE)
     positions = batch.column("position").cast(pa.int64())
     ends = pc.add(positions, batch.column("size"))
-    is_first = pc.not_equal(sequences, _shifted(sequences, sequence))
+    sequences_before, ends_before = _shifted(sequences, sequence), _shifted(ends, end)
+    if len(stores) > 1:
+        begins = pc.is_in(pa.arange(0, len(sequences)), pa.array(stores, pa.int64()))
+        no_sequence, no_end = (pa.scalar(number, pa.int64()) for number in _NO_END)
+        sequences_before = pc.if_else(begins, no_sequence, sequences_before)
+        ends_before = pc.if_else(begins, no_end, ends_before)
+    is_first = pc.not_equal(sequences, sequences_before)
     firsts = [_first_position(time) for time in sequences.filter(is_first).to_pylist()]
-    wanted = pc.replace_with_mask(_shifted(ends, end), is_first, pa.array(firsts, pa.int64()))
+    wanted = pc.replace_with_mask(ends_before, is_first, pa.array(firsts, pa.int64()))
     follows = fixed_memory(pc.equal(positions, wanted).cast(pa.uint8()), 1)
     return follows, (sequences[-1].as_py(), ends[-1].as_py())
 

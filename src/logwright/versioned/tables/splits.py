@@ -12,7 +12,8 @@ An archive can only be read from its beginning, so it is one split, however larg
 that were found by reading from one to the next. If it is damaged, it is one split as well: what is damage depends on
 the entries before it, and damage of the header is found at the end. The file of a split is found by the numbers of its
 entries, so it may become an archive in the meantime. An archive is opened by its name, which no other file ever gets,
-without listing the directory, unless the names of archives are not in their order.
+without listing the directory, unless the names of archives are not in their order; so is the active journal where
+nothing before it is needed, and its metadata shows that it is the one that was planned.
 
 A range of times leaves out whole files: the changes of a file are later than the preceding archive, and not later than
 the time in its own name.
@@ -20,7 +21,7 @@ the time in its own name.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import Final, cast
@@ -32,7 +33,7 @@ from ...core.read.snapshot import Snapshot
 from ...core.read.splits import Split, Times
 from ...errors import NotFound
 from ..files import places
-from ..files.cursor import Chunk, Head
+from ..files.cursor import Chunk, Cursor, Head
 from ..files.files import MOST_TAKEN_NS, JournalFile, Kind, archive_name, parse_name
 from ..files.reader import Reader
 from ..files.stores import StoresReader
@@ -96,14 +97,20 @@ class StoreSplits(FileSplits):
                 files.done_with(source)
         return found
 
+    def planned_extent(self, splits: Sequence[Split]) -> tuple[int, int] | None:
+        """Known if the last split is of an active journal without damage: then it begins and ends with an entry."""
+        if not splits or splits[-1].position == 0 or splits[-1].after is not None:
+            return None
+        return splits[0].start >> POSITION_BITS << POSITION_BITS, splits[-1].stop
+
     def chunks(self, reader: AnyReader, split: Split, mode: Mode = "failfast") -> Iterator[Chunk | Damage]:
         """The changes of a split. A chunk's buffer is valid until the next chunk is requested."""
         check_mode(mode)
-        opened = _open_archive(reader, split)
+        opened = _open_by_name(reader, split)
         if opened is not None:
-            journal, archives = opened
-            with closing(archives):
-                yield from _chunks(journal, archives, len(archives.files) - 1, split, mode)
+            journal, files = opened
+            with closing(files):
+                yield from _chunks(journal, files, len(files.files) - 1, split, mode)
             return
         journal = part_of(reader, split.part)
         with journal.snapshot() as files:
@@ -174,20 +181,21 @@ def _is_named(source: JournalFile, before: JournalFile | None) -> bool:
     return source.ended == source.timestamp and before.name == archive_name(source.store, source.before)
 
 
-def _open_archive(reader: AnyReader, split: Split) -> tuple[Reader, Snapshot[JournalFile]] | None:
-    """The archive of a split, after the one before it if that is needed, by their names alone.
+def _open_by_name(reader: AnyReader, split: Split) -> tuple[Reader, Snapshot[JournalFile]] | None:
+    """The file of a split, after the one before it if that is needed, by their names alone.
 
-    None where it is no archive, or one of them has another name, or is gone.
+    None where one of them has another name, or is gone, and where the active journal is another one by now.
     """
     parsed = parse_name(split.file)
-    if parsed is None or parsed[1] is not Kind.ARCHIVE or (isinstance(reader, Reader) and reader.is_single_file):
+    if parsed is None or (isinstance(reader, Reader) and reader.is_single_file):
         return None
-    if split.mark == AFTER_COPIES_LISTED:
+    store, kind, timestamp = parsed
+    is_archive, is_active = kind is Kind.ARCHIVE, kind is Kind.ACTIVE
+    if not (is_archive and split.mark != AFTER_COPIES_LISTED) and not (is_active and split.mark is None):
         return None
-    store, _, timestamp = parsed
     directory = reader.path if isinstance(reader, StoresReader) else reader.path.parent
     before = split.start >> POSITION_BITS
-    sources = [JournalFile(store, split.file, directory / split.file, timestamp, before, compressed=True)]
+    sources = [JournalFile(store, split.file, directory / split.file, timestamp, before, compressed=is_archive)]
     if split.mark == AFTER_COPIES:
         name = archive_name(store, before)
         sources.insert(0, JournalFile(store, name, directory / name, before, compressed=True))
@@ -195,11 +203,19 @@ def _open_archive(reader: AnyReader, split: Split) -> tuple[Reader, Snapshot[Jou
     try:
         for source in sources:
             files.file(source)
+        if is_active and _begun(files, sources[0]) != before:
+            raise NotFound(f"{directory / split.file}: another journal has its name")
     except NotFound:
         files.close()
         return None
     journal = reader.look_up(store) if isinstance(reader, StoresReader) else reader
     return cast(Reader, journal), files
+
+
+def _begun(files: Snapshot[JournalFile], source: JournalFile) -> int | None:
+    """Since when the journal that has the name of the active one is that."""
+    head = next((item for item in Cursor(files.file(source), source).items() if isinstance(item, Head)), None)
+    return None if head is None or head.metadata is None else head.metadata.initialized
 
 
 def _chunks(
