@@ -164,6 +164,11 @@ class Backlog:
         if found:
             yield _joined(found)
 
+    @property
+    def bytes(self) -> int:
+        """The size of all items."""
+        return sum(segment.bytes for segment in chain(self._held, self._run))
+
     def expiry_after(self, now: int | None) -> int | None:
         """The earliest time after `now` at which a waiting item expires; None if there is none."""
         found = (segment.expiry_after(now) for segment in chain(self._held, self._run))

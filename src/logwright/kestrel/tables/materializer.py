@@ -79,6 +79,8 @@ _NONE: Final = pa.scalar(None, pa.int32())
 _BEFORE: Final = pa.scalar(-1, pa.int32())
 _EVENTS: Final = pa.array(EVENTS, pa.string())
 _OPS: Final = pa.array(OP_NAMES, pa.string())
+_COMPRESSED_BYTES: Final = 1 << 20
+"""Larger states are compressed. For others, starting the threads that do it would take longer than all else."""
 _STATE: Final = b"replay"
 """Where the state of the replay is in the metadata of a saved stream."""
 
@@ -180,7 +182,8 @@ class QueueMaterializer(Materializer):
 
     def save(self, sink: pa.NativeFile) -> None:
         state = {"queue": self._queue, "last": self._last, "replay": self._replay.state()}
-        options = pa.ipc.IpcWriteOptions(compression="lz4" if pa.Codec.is_available("lz4") else None)
+        is_large = self._backlog.bytes > _COMPRESSED_BYTES and pa.Codec.is_available("lz4")
+        options = pa.ipc.IpcWriteOptions(compression="lz4" if is_large else None)
         schema = ITEMS.with_metadata({_STATE: json.dumps(state)})
         with pa.ipc.new_stream(sink, schema, options=options) as writer:
             for items in self._backlog:
