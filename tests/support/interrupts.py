@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import ctypes
 import dis
+import gc
 import itertools
 import shutil
 import signal
@@ -98,10 +99,11 @@ class Interrupt:
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if frame is None or _TESTS in frame.f_code.co_filename:
             return  # the call has ended
+        callbacks = [getattr(callback, "__code__", None) for callback in gc.callbacks]
         inner: FrameType | None = frame
         while inner is not None:
-            if inner.f_code.co_name in ("__del__", "_remove"):
-                return  # a finalizer or a callback of a `WeakSet`: it would be ignored there
+            if inner.f_code.co_name in ("__del__", "_remove") or inner.f_code in callbacks:
+                return  # a finalizer, or a callback of a `WeakSet` or of the collector: it would be ignored there
             inner = inner.f_back
         self.at = f"{frame.f_code.co_filename}:{frame.f_lineno} ({frame.f_code.co_name})"
         raise Interrupted

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import itertools
 import os
 import random
@@ -11,6 +12,7 @@ import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,6 +54,7 @@ from tests.support.faulty_disk import (
     failing_calls,
     forgotten_syncs,
 )
+from tests.support.interrupts import Interrupt, at_every_moment
 from tests.support.simulated_disk import SimulatedDisk
 from tests.support.trees import Tree, differences, load_directory, read_file, read_tree, write_file, write_tree
 
@@ -791,7 +794,8 @@ def run_pytest(directory: Path, code: str, *options: str) -> str:
 def test_failing_case_can_be_run_alone(tmp_path: Path) -> None:
     code = """
         from tests.support.damage import torn_tails
-        from tests.support.replay import each
+        from tests.support.interrupts import Interrupt, at_every_moment
+from tests.support.replay import each
 
         def test_loops():
             tried = []
@@ -877,3 +881,21 @@ def test_written_buffers_of_every_kind_are_copied(disk: SimulatedDisk) -> None:
             buffer[:] = b"??"
     assert contents(disk) == b"abcdef"
     assert b"abcdef" in possible(disk, kinds=["order"])
+
+
+def test_interrupts_are_not_raised_in_callbacks_of_the_collector() -> None:
+    code = "def call():\n    list(map(str, range(3)))\n    collect()\n\ndef callback(phase, info):\n    str(phase)\n"
+    names: dict[str, Any] = {"collect": gc.collect}
+    exec(compile(code, "elsewhere.py", "exec"), names)
+    places: set[str | None] = set()
+
+    def trial(interrupt: Interrupt) -> None:
+        interrupt(names["call"])
+        places.add(interrupt.at)
+
+    gc.callbacks.append(names["callback"])
+    try:
+        at_every_moment(trial, most=100)  # an exception in a callback would be an unraisable one, which fails a test
+    finally:
+        gc.callbacks.remove(names["callback"])
+    assert {place and place.partition(" ")[2] for place in places} == {None, "(call)"}
