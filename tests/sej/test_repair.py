@@ -1394,3 +1394,76 @@ def test_messages_between_damage_and_a_torn_tail_are_kept_without_proof(
     (unproven,) = [loss for loss in found.losses if loss.kind == "restored"]
     assert unproven.fields == {"first": inner[0], "next": inner[-1] + 1, "proven": False}
     assert unproven.describe().startswith("kept without proof: message")
+
+
+@pytest.mark.parametrize("per_segment", [2, 3])
+def test_message_that_nothing_after_it_confirms_is_kept_without_proof(
+    journal_directory: Path, per_segment: int
+) -> None:
+    messages = [Message(offset, 1000 + offset, 7, b"key", noise(30, offset)) for offset in range(2)]
+    write_segments(journal_directory, messages, per_segment=per_segment)
+    size = messages[0].size
+    damage_file(journal_directory / FIRST, overwrite, 9, bytes(size - 1))  # the offset 1 reads 0 now
+    if per_segment == 2:
+        (journal_directory / "jnl" / segment_name(2)).write_bytes(b"")
+    found = repaired(journal_directory)
+    (left,) = readable(journal_directory)
+    assert (left.offset, left.value) == (0, messages[1].value)
+    (unproven,) = [loss for loss in found.losses if loss.kind == "restored"]
+    assert unproven.fields == {"first": 0, "next": 1, "proven": False}
+    assert unproven.what == "message 0: it follows damage, and no message after it confirms its offset"
+
+
+def test_message_that_the_next_segment_confirms_is_proven(journal: Path) -> None:
+    damage_file(journal / FIRST, overwrite, 7 * MESSAGE_BYTES + 9, noise(MESSAGE_BYTES, 1))
+    found = repaired(journal)
+    assert lost(found) == [(7, 9)]
+    assert [loss.kind for loss in found.losses] == ["lost"]
+
+
+def test_zeros_before_the_size_of_an_empty_message_are_no_message(journal_directory: Path) -> None:
+    messages = [Message(0, 1000, 7, b"", b""), Message(1, 1001, 7, b"", b"second")]
+    write_segments(journal_directory, messages, per_segment=2)
+    damage_file(journal_directory / FIRST, insert, 20, bytes(35))
+    assert lost(repaired(journal_directory)) == [(0, 1)]
+    assert readable(journal_directory) == messages[1:]
+
+
+def test_message_within_the_head_of_another_is_not_in_its_value(journal_directory: Path) -> None:
+    message = Message(0, 1000, 7, b"", b"only")
+    write_segments(journal_directory, [message], per_segment=2)
+    damage_file(journal_directory / FIRST, insert, 7, bytes(3))
+    assert [kind for _, _, kind in problems(journal_directory)] == ["malformed"]
+    repaired(journal_directory)
+    assert readable(journal_directory) == [message]
+
+
+def test_checksum_settles_no_field_that_it_does_not_cover(checked: Path) -> None:
+    path = checked / FIRST
+    written, whole = readable(checked), path.read_bytes()
+    damage_file(path, flip_bits, 95 * MESSAGE_BYTES + 6, 0x62)  # of an offset
+    path.write_bytes(path.read_bytes() + whole[: 2 * MESSAGE_BYTES])
+    found = repaired(checked)
+    assert (restored(found), lost(found)) == ([(95, "offset")], [(100, None)])
+    assert readable(checked) == written, "the copy of the first messages gets no offsets of its own"
+
+
+def test_one_repair_restores_a_field_and_flips_a_bit_back(checked: Path) -> None:
+    written = readable(checked)
+    damage_file(checked / FIRST, flip_bits, 3 * MESSAGE_BYTES, 0x40)  # of an offset
+    damage_file(checked / FIRST, flip_bits, 5 * MESSAGE_BYTES + 25, 0x04)  # of a value
+    found = repaired(checked)
+    assert restored(found) == [(3, "offset")]
+    assert (found.left, lost(found)) == ((), [])
+    assert readable(checked) == written
+
+
+def test_number_of_lost_messages_is_unknown_if_bytes_were_deleted_before_the_end(checked: Path) -> None:
+    path = checked / FIRST
+    damage_file(path, drop, MESSAGE_BYTES + 5, 2 * MESSAGE_BYTES + 5)
+    path.write_bytes(path.read_bytes() + noise(MESSAGE_BYTES - 10, 1))
+    found = repaired(checked)
+    assert lost(found) == [(1, 2), (100, None)]
+    (last,) = [loss for loss in found.losses if loss.fields.get("first") == 100]
+    assert (last.at_least, last.at_most) == (0, None)
+    assert last.what == "whatever there was from message 100 on, unless the missing bytes were deleted before"

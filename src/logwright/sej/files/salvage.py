@@ -174,11 +174,21 @@ class Salvage:
             return
         self._note(piece.damage, piece.lost_from, piece.first_offset)
         if end > piece.start and self._may_be_value(piece, next_offset, damage, goes_on_at):
-            which = messages_between(piece.first_offset, next_offset)
-            what = f"{which}: they follow damage, and may be bytes of the value of message {piece.lost_from}"
-            reason = "look at them before you rely on them"
-            fields = {"first": piece.first_offset, "next": next_offset, "proven": False}
-            self.losses.append(restored(self.segment.name, piece.start, end - piece.start, what, reason, **fields))
+            self._keep_without_proof(piece, end, next_offset, f"may be bytes of the value of message {piece.lost_from}")
+        elif next_offset == piece.first_offset + 1 and not self._is_confirmed(next_offset, damage):
+            self._keep_without_proof(piece, end, next_offset, "no message after it confirms its offset")
+
+    def _keep_without_proof(self, piece: _Begun, end: int, next_offset: int, doubt: str) -> None:
+        which = messages_between(piece.first_offset, next_offset)
+        subject = "it follows" if next_offset == piece.first_offset + 1 else "they follow"
+        what = f"{which}: {subject} damage, and {doubt}"
+        reason = "look at them before you rely on them"
+        fields = {"first": piece.first_offset, "next": next_offset, "proven": False}
+        self.losses.append(restored(self.segment.name, piece.start, end - piece.start, what, reason, **fields))
+
+    def _is_confirmed(self, next_offset: int, damage: Damage | None) -> bool:
+        """Whether the next segment begins with the offset after a single message, to which all of it is whole."""
+        return damage is None and self.following is not None and self.following.first_offset == next_offset
 
     def _may_be_value(self, piece: _Begun, next_offset: int, damage: Damage | None, goes_on_at: int | None) -> bool:
         """Whether messages between damage may be in the value of a message whose head and trailer are damaged.
@@ -221,7 +231,7 @@ class Salvage:
                 what += may_have_changed(expected - 1)  # no byte is bad, so some may have been cut out
                 fields["suspect"] = expected - 1
             at_least = int(self.sums is not None and damage.start < self.sums.covered_end)
-            if damage.kind == "truncated" and len(self.pieces) > 1:
+            if at_least and len(self.pieces) > 1:
                 what += ", unless the missing bytes were deleted before"
                 at_least = 0
             self.losses.append(
@@ -302,6 +312,9 @@ class Salvage:
         what = f"the {fix.field} of message {offset}"
         fields = {"offset": offset, "field": fix.field}
         self.losses.append(restored(self.segment.name, fix.position, len(fix.old), what, fix.reason, **fields))
+        for block in self.bad_blocks:
+            if block.start <= fix.position < block.end:
+                self._flip_bit_back(block)
 
     def _add(self, fix: Fix) -> None:
         self.fixes.append(fix)
@@ -329,22 +342,26 @@ class Salvage:
             return
         self.bad_blocks = CheckedFile(self.file, self.sums).bad_blocks(0, self.size)
         for block in self.bad_blocks:
-            data = self.view.read_at(block.start, block.size)
-            found = find_flipped_bit(len(data), crc32c(data) ^ self._crc(block))
-            if found is not None:
-                at, mask = found
-                reason = f"with bit {mask.bit_length() - 1} flipped back the block at {block.start} is what it was"
-                position = block.start + at
-                self._add(Fix(position, position, data[at : at + 1], bytes([data[at] ^ mask]), "bit", reason))
-                what = f"bit {mask.bit_length() - 1} of the byte at {position}, by the checksum of its block"
-                self.losses.append(restored(self.segment.name, position, 1, what, reason, block=block.start))
+            self._flip_bit_back(block)
+
+    def _flip_bit_back(self, block: Span) -> None:
+        data = self.view.read_at(block.start, block.size)
+        found = find_flipped_bit(len(data), crc32c(data) ^ self._crc(block))
+        if found is not None:
+            at, mask = found
+            reason = f"with bit {mask.bit_length() - 1} flipped back the block at {block.start} is what it was"
+            position = block.start + at
+            self._add(Fix(position, position, data[at : at + 1], bytes([data[at] ^ mask]), "bit", reason))
+            what = f"bit {mask.bit_length() - 1} of the byte at {position}, by the checksum of its block"
+            self.losses.append(restored(self.segment.name, position, 1, what, reason, block=block.start))
 
     def _settles(self, fix: Fix) -> bool:
-        """Whether a block that does not match would match with a fix."""
+        """Whether a block that does not match yet would match with a fix."""
         if self.sums is None:
             return False
         block = self._block(fix.position // self.sums.block_bytes)
-        return block in self.bad_blocks and self._matches(block, self._with(fix))
+        is_bad = block in self.bad_blocks and not self._matches(block)
+        return is_bad and self._matches(block, self._with(fix))
 
     def _trusted(self, start: int, end: int) -> bool:
         """Whether every byte of a range is covered by a checksum that matches."""

@@ -266,7 +266,8 @@ def find_valid(
         at = kernel.find_head(window, 0, len(window), least, most, size_of_file - position)
         while at >= 0:
             found = message_span(file, position + at, size_of_file)
-            if found is not None and _goes_on(file, found[0], found[1].end, size_of_file) and accepts(*found):
+            is_found = found is not None and _goes_on(file, found[0], found[1].end, size_of_file)
+            if found is not None and is_found and not _is_made_up(file, found[1], size_of_file) and accepts(*found):
                 return found
             at = kernel.find_head(window, at + 1, len(window), least, most, size_of_file - position)
         if position + len(window) >= size_of_file or len(window) <= OVERHEAD:
@@ -280,6 +281,13 @@ def _goes_on(file: File, offset: int, end: int, size_of_file: int) -> bool:
         return True
     following: int = HEAD.unpack(file.read_at(end, HEAD.size))[0]
     return following == offset + 1
+
+
+def _is_made_up(file: File, span: Span, size_of_file: int) -> bool:
+    """Whether a message is the end of some zeros and a size, before others: it reads like an empty message 0."""
+    if span.size > OVERHEAD or not 0 < span.start < span.end < size_of_file:
+        return False
+    return not any(file.read_at(span.start - 1, 1 + OVERHEAD - TRAILER.size))
 
 
 def find_following(cursor: Cursor, size_of_file: int, most: int) -> tuple[int, Span] | None:
@@ -322,11 +330,12 @@ def ends_file(cursor: Cursor) -> bool:
 def is_in_value(file: File, start: int, expected: int, position: int, end: int = 0) -> bool:
     """Whether a position, and all up to `end`, is within the value that the head of the message at `start` announces.
 
-    Not if the size right before it says that the message ends there: then it is the head that is damaged.
+    Not if it is within that head, nor if the size right before it says that the message ends there: then it is the head
+    that is damaged.
     """
     head = file.read_at(start, HEAD.size + MAX_KEY_BYTES + VALUE_SIZE.size)
     size = codec.claimed_size(head, 0, len(head))
-    if size is None or HEAD.unpack_from(head)[0] != expected or not start < position < start + size:
+    if size is None or HEAD.unpack_from(head)[0] != expected or not start + HEAD.size <= position < start + size:
         return False
     if end > start + size:
         return False
