@@ -331,6 +331,23 @@ def test_a_missing_rotated_file_is_a_problem_until_its_loss_is_accepted(tmp_path
     assert Reader(path).verify().sound
 
 
+def test_damaged_file_does_not_hide_that_those_before_it_are_missing(tmp_path: Path) -> None:
+    path = three_files(tmp_path)
+    first, second, _ = sorted(tmp_path.glob("cars.*"))
+    first.unlink()
+    damage_file(second, cut, 30)
+    problems = [(problem.file, problem.kind) for problem in Reader(path).verify().problems]
+    assert sorted(problems) == [
+        (first.name, "missing_file"), (second.name, "malformed"), (second.name, "truncated")
+    ]  # fmt: skip
+    plan = repair.plan(path)
+    assert {(loss.file, loss.bytes) for loss in plan.losses} == {(first.name, 41), (second.name, 30)}
+    repair.apply(path, plan)
+    assert Reader(path).verify().sound
+    assert repair.plan(path).empty
+    Queue(tmp_path, "cars").close()
+
+
 def test_files_that_were_packed_are_not_missing(tmp_path: Path) -> None:
     path = three_files(tmp_path)
     with Writer(path) as writer:

@@ -100,7 +100,8 @@ def _check_names(reader: Reader, report: Report) -> None:
     """What is stored beside the files that count."""
     odd = report.odd_file
     listing = reader.listing()
-    for lost in reader.lost_files():
+    damaged = {problem.file for problem in report.problems if problem.kind == "malformed"}
+    for lost in reader.lost_files(damaged):
         report.problems.append(Problem(lost.name, lost.size or 0, lost.kind, f"{lost.reason}; {lost.consequence}"))
     for name, reason in blocked_notes(reader.disk, reader.directory, reader.queue).items():
         report.problems.append(Problem(name, 0, "unreadable", reason))

@@ -16,6 +16,7 @@ file that they are about (`flaw`); a queue that has one cannot be opened for wri
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
@@ -161,8 +162,10 @@ class Lost(NamedTuple):
         return reason
 
 
-def lost_files(disk: Disk, directory: Path, queue: str, without: str = "") -> list[Lost]:
+def lost_files(disk: Disk, directory: Path, queue: str, without: str = "", damaged: Container[str] = ()) -> list[Lost]:
     """The files of a queue that are missing or have another size than the note says, as if `without` were not there.
+
+    `damaged` are files with bad bytes: see `contradicted`.
 
     A writer may rotate or pack the queue meanwhile. So the note must be the same before and after the files are listed.
     """
@@ -187,7 +190,8 @@ def lost_files(disk: Disk, directory: Path, queue: str, without: str = "") -> li
     elif pack_note(disk, directory, queue).timestamp != pack.timestamp:  # its size was not noted
         noted = {name: size for name, size in noted.items() if number_of(name) > (pack.timestamp or 0)}
         names.pop(pack.name.removesuffix(PACK_SUFFIX))
-    wrong = contradicted(disk, directory, queue, noted, {known: present[name] for known, name in names.items()})
+    sizes = {known: present[name] for known, name in names.items()}
+    wrong = contradicted(disk, directory, queue, noted, sizes, damaged)
     wrong = {name: size for name, size in wrong.items() if is_plain(disk, directory / names.get(name, name))}
     lost = [Lost(names.get(name, name), size, present.get(names.get(name, ""))) for name, size in wrong.items()]
     exchanged = _find_exchanged([one for one in lost if one.name in wrong and one.name in counting])

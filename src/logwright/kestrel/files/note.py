@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -121,9 +121,17 @@ def packed_note(files: Mapping[str, int]) -> bytes:
 
 
 def contradicted(
-    disk: Disk, directory: Path, queue: str, noted: Mapping[str, int], present: Mapping[str, int]
+    disk: Disk,
+    directory: Path,
+    queue: str,
+    noted: Mapping[str, int],
+    present: Mapping[str, int],
+    damaged: Container[str] = (),
 ) -> dict[str, int]:
-    """The noted files that are missing or have another size, with the noted sizes, given the rotated ones there are."""
+    """The noted files that are missing or have another size, with the noted sizes, given the rotated ones there are.
+
+    The first one may have another size because it is a pack of another program, but not if it is `damaged`.
+    """
     packed = pack_note(disk, directory, queue)
     replaced = packed.replaces - {rotated_name(queue, packed.timestamp)}  # the pack has this name
     missing = {name for name in noted if name not in present and name not in replaced}
@@ -131,7 +139,7 @@ def contradicted(
     changed -= {name for name in changed if (number_of(name), present[name]) == packed[:2]}  # it is about to be noted
     first = min(present, key=number_of, default="")
     has_predecessor = any(number_of(name) < number_of(first) for name in missing)
-    if first and (first not in noted or (first in changed and has_predecessor)):
+    if first and (first not in noted or (first in changed and has_predecessor and first not in damaged)):
         changed.discard(first)  # it may be a pack of another program
         missing = {name for name in missing if number_of(name) > number_of(first)}
     return {name: size for name, size in noted.items() if name in missing or name in changed}

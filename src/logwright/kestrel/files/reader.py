@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
@@ -114,9 +114,9 @@ class Reader(FilesReader[Chunk, JournalFile, Operation]):
         found._verdict = replace(self._verdict, files=found.files)
         return found
 
-    def lost_files(self) -> list[Lost]:
-        """The files that are missing or have another size than was noted."""
-        return [] if self._single else lost_files(self.disk, self.directory, self.queue, self._without)
+    def lost_files(self, damaged: Container[str] = ()) -> list[Lost]:
+        """The files that are missing or have another size than was noted, if those with bad bytes are `damaged`."""
+        return [] if self._single else lost_files(self.disk, self.directory, self.queue, self._without, damaged)
 
     # --- going through it -------------------------------------------------------------------------------------------
 

@@ -93,8 +93,7 @@ def _plan_files(reader: Reader) -> Plan:
     locks = () if reader.is_single_file else (lock_name(reader.part),)
     lost = {one.name: one for one in reader.lost_files()}
     blocked = {} if reader.is_single_file else blocked_notes(disk, directory, reader.queue)
-    blocking = [f"{one.name} @ 0: {one.reason}; {one.consequence}" for one in lost.values() if one.newest]
-    blocking += [f"{name} @ 0: {reason}" for name, reason in blocked.items()]
+    blocking = [f"{name} @ 0: {reason}" for name, reason in blocked.items()]
     origins = {one.exchanged_with: one.name for one in lost.values() if one.exchanged_with}
     reader = reader.for_check()
     with reader.snapshot() as files:
@@ -106,14 +105,21 @@ def _plan_files(reader: Reader) -> Plan:
             contents = sources[origins.get(source.name, source.name)]
             try:
                 salvage = FileSalvage(source, files.file(contents), reader.verdict)
-                salvage.walk(None if source.name in origins else lost.get(source.name))
+                salvage.walk()
                 salvages.append(salvage)
             except LogwrightError as error:
                 if is_refusal(error):
                     raise
                 blocking.append(f"{contents.name} @ 0: {error}")
+        if not origins:
+            damaged = {salvage.source.name for salvage in salvages if salvage.gaps}
+            lost = {one.name: one for one in reader.lost_files(damaged)}
+        blocking += [f"{one.name} @ 0: {one.reason}; {one.consequence}" for one in lost.values() if one.newest]
         if blocking:
             return Plan("kestrel", left=(*left, *blocking), locks=locks)
+        for salvage in salvages:
+            if salvage.source.name in lost.keys() - origins.keys():
+                salvage.note_size(lost[salvage.source.name])
         account = Account(salvages)
         losses = tuple(replace(loss, part=reader.part) for loss in account.settle())
     steps += _steps_of_all(salvages, account, origins)

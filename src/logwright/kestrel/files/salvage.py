@@ -159,23 +159,8 @@ class FileSalvage:
         """The dialect to search for operations in: where nothing shows it, the one that has all of them."""
         return KESTREL2 if self.verdict.dialect == UNDECIDED else int(self.verdict.dialect)
 
-    def walk(self, lost: Lost | None = None) -> None:
-        """Go through the file. `lost` says that it had another size."""
-        self._walk()
-        if lost is None or lost.noted is None:
-            return
-        missing = lost.noted - self.size
-        if self.gaps and self.gaps[-1].end == self.size > self.gaps[-1].start and not self.gaps[-1].is_one_item:
-            last = self.gaps.pop()
-            damage = replace(last.damage, reason=f"{last.damage.reason}; {lost.reason}")
-            self.gaps.append(replace(last, damage=damage, missing=missing))
-            return
-        if len(self.gaps) == len(self.stretches):
-            self.stretches.append(Span(self.size, self.size))
-        damage = Damage(self.source.name, self.size, self.size, lost.reason)
-        self.gaps.append(Gap(self.size, self.size, damage, missing=missing))
-
-    def _walk(self) -> None:
+    def walk(self) -> None:
+        """Go through the file."""
         position = 0
         while True:
             cursor = self._cursor(position, self.size)
@@ -210,6 +195,21 @@ class FileSalvage:
             if gap.end >= self.size:
                 return
             position = gap.end
+
+    def note_size(self, lost: Lost) -> None:
+        """Take note that the file had another size."""
+        if lost.noted is None:
+            return
+        missing = lost.noted - self.size
+        if self.gaps and self.gaps[-1].end == self.size > self.gaps[-1].start and not self.gaps[-1].is_one_item:
+            last = self.gaps.pop()
+            damage = replace(last.damage, reason=f"{last.damage.reason}; {lost.reason}")
+            self.gaps.append(replace(last, damage=damage, missing=missing))
+            return
+        if len(self.gaps) == len(self.stretches):
+            self.stretches.append(Span(self.size, self.size))
+        damage = Damage(self.source.name, self.size, self.size, lost.reason)
+        self.gaps.append(Gap(self.size, self.size, damage, missing=missing))
 
     def _begun_gap(self, begun: int, recent: deque[tuple[int, int]]) -> Gap:
         """The gap of an item whose opcode reads like another one: it has changed, or it is missing after that one."""
