@@ -1421,10 +1421,11 @@ def test_message_that_the_next_segment_confirms_is_proven(journal: Path) -> None
     assert [loss.kind for loss in found.losses] == ["lost"]
 
 
-def test_zeros_before_the_size_of_an_empty_message_are_no_message(journal_directory: Path) -> None:
+@pytest.mark.parametrize("position", [16, 20])
+def test_zeros_before_the_end_of_a_message_are_not_its_offset_and_time(journal_directory: Path, position: int) -> None:
     messages = [Message(0, 1000, 7, b"", b""), Message(1, 1001, 7, b"", b"second")]
     write_segments(journal_directory, messages, per_segment=2)
-    damage_file(journal_directory / FIRST, insert, 20, bytes(35))
+    damage_file(journal_directory / FIRST, insert, position, bytes(35))
     assert lost(repaired(journal_directory)) == [(0, 1)]
     assert readable(journal_directory) == messages[1:]
 
@@ -1467,3 +1468,39 @@ def test_number_of_lost_messages_is_unknown_if_bytes_were_deleted_before_the_end
     (last,) = [loss for loss in found.losses if loss.fields.get("first") == 100]
     assert (last.at_least, last.at_most) == (0, None)
     assert last.what == "whatever there was from message 100 on, unless the missing bytes were deleted before"
+
+
+@pytest.mark.parametrize("whole", [0, 1, 2])
+def test_message_before_a_copy_of_others_is_suspect(journal_directory: Path, whole: int) -> None:
+    messages = [Message(offset, 1000 + offset, 7, b"key", noise(30, offset)) for offset in range(20)]
+    write_segments(journal_directory, messages, per_segment=20)
+    path, size = journal_directory / FIRST, messages[0].size
+    copied = path.read_bytes()[3 * size + 20 : (4 + whole) * size + 30]
+    damage_file(path, overwrite, 10 * size + 20, copied)  # the head of message 10 stays
+    found = repaired(journal_directory)
+    assert lost(found) == [(11, 12 + whole)]
+    assert found.losses[0].fields["suspect"] == 10
+    assert "the message before, 10, may have been changed" in found.losses[0].what
+    assert [one for one in readable(journal_directory) if one not in messages] == [
+        Message(10, 1010, 7, b"key", messages[3].value)
+    ]
+
+
+def test_message_before_an_inserted_copy_of_others_is_kept_without_proof(journal_directory: Path) -> None:
+    messages = [Message(offset, 1000 + offset, 7, b"key", noise(30, offset)) for offset in range(20)]
+    write_segments(journal_directory, messages, per_segment=20)
+    path, size = journal_directory / FIRST, messages[0].size
+    data = path.read_bytes()
+    damage_file(path, insert, 10 * size + 20, data[8 * size + 20 : 10 * size + 20])
+    found = repaired(journal_directory)
+    (unproven,) = found.losses
+    assert (unproven.kind, unproven.fields) == ("restored", {"first": 10, "next": 11, "proven": False})
+    assert unproven.what == "message 10: copies of other messages follow it, and may begin within it"
+    assert offsets_of(readable(journal_directory)) == list(range(20))
+
+
+def test_messages_of_a_missing_segment_are_lost_once(journal: Path) -> None:
+    (journal / "jnl" / segment_name(10)).unlink()
+    damage_file(journal / "jnl" / segment_name(20), drop, 0, 2 * MESSAGE_BYTES)
+    found = repaired(journal)
+    assert sorted(lost(found)) == [(10, 20), (20, 22)]

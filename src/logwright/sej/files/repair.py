@@ -221,8 +221,9 @@ class _Planner:
         for problem in problems:
             if (problem.kind == "overlap" and problem.position == 0) or problem.kind == "unreadable":
                 self._leave(problem.file, problem.message, problem.position)
-            elif problem.kind == "gap" and problem.position == 0 and preceding is not None:
-                self._lose_between(preceding, segment, problem.message)
+        gaps = [problem.message for problem in problems if problem.kind == "gap" and problem.position == 0]
+        if gaps and preceding is not None:  # the first of them is before the segment, another one is in it
+            self._lose_between(preceding, segment, gaps[0])
         if segment.name in self._unreadable:
             return
         if following is not None and following.first_offset == segment.first_offset:

@@ -227,8 +227,8 @@ class Salvage:
                 what += "; removed too, because they may be its value: "
                 what += ", ".join(messages_between(stretch.first, stretch.next) for stretch in whole)
             fields: dict[str, int | None] = {"first": expected, "next": None}
-            if damage.start and message_span(self.view, damage.start, self.size) is not None:
-                what += may_have_changed(expected - 1)  # no byte is bad, so some may have been cut out
+            if damage.kind != "truncated" and self._is_suspect(damage):
+                what += may_have_changed(expected - 1)
                 fields["suspect"] = expected - 1
             at_least = int(self.sums is not None and damage.start < self.sums.covered_end)
             if at_least and len(self.pieces) > 1:
@@ -237,11 +237,18 @@ class Salvage:
             self.losses.append(
                 Loss(self.segment.name, damage.start, damage.size, at_least, None, what, damage.reason, fields=fields)
             )
+        if after is not None and after == expected and self._is_suspect(damage):
+            what = f"message {expected - 1}: copies of other messages follow it, and may begin within it"
+            fields = {"first": expected - 1, "next": expected, "proven": False}
+            before = step_back(self.view, damage.start)
+            size = 0 if before is None else before[1].size
+            place = (self.segment.name, damage.start - size, size)
+            self.losses.append(restored(*place, what, damage.reason, **fields))
         if after is None or after <= expected:
             return
         before = step_back(self.view, damage.start)
         earlier = self._timestamp(before[1].start) if before is not None else None
-        suspect = expected - 1 if damage.start == damage.end and damage.start else None
+        suspect = expected - 1 if self._is_suspect(damage) else None
         loss = lost_messages(
             self.segment.name, damage.start, damage.end, damage.reason,
             first=expected, after=after, earlier=earlier, later=later, suspect=suspect,
@@ -249,6 +256,14 @@ class Salvage:
         if goes_on_at is None and self.is_last:
             loss = replace(loss, fields={**loss.fields, "next": None})
         self.losses.append(loss)
+
+    def _is_suspect(self, damage: Damage) -> bool:
+        """Whether damage may begin within the message before it: no byte is missing there, and none is bad.
+
+        The bytes after that message are whole messages, of this place or of another one, or the end of the file.
+        """
+        is_message = message_span(self.view, damage.start, self.size) is not None
+        return damage.start > 0 and (damage.start == damage.end or is_message)
 
     def _note_dropped(self) -> None:
         """Which messages may be lost at the end of the journal if whole ones were removed for others."""

@@ -37,6 +37,8 @@ from ..bytes.layout import (
 )
 from .checksums import CheckedFile
 
+_TYPE_AT: Final = HEAD.size - 2
+"""Where the type of a message is: after its offset and its time."""
 READ_BYTES: Final = 256 * 1024
 """Small enough to stay in a processor's second cache between being read and being decoded."""
 _SEARCH_BYTES: Final = 1 << 20
@@ -284,10 +286,10 @@ def _goes_on(file: File, offset: int, end: int, size_of_file: int) -> bool:
 
 
 def _is_made_up(file: File, span: Span, size_of_file: int) -> bool:
-    """Whether a message is the end of some zeros and a size, before others: it reads like an empty message 0."""
-    if span.size > OVERHEAD or not 0 < span.start < span.end < size_of_file:
+    """Whether the offset and the time of a message before others are the end of some zeros: it reads like message 0."""
+    if not 0 < span.start < span.end < size_of_file:
         return False
-    return not any(file.read_at(span.start - 1, 1 + OVERHEAD - TRAILER.size))
+    return not any(file.read_at(span.start - 1, 1 + _TYPE_AT))
 
 
 def find_following(cursor: Cursor, size_of_file: int, most: int) -> tuple[int, Span] | None:
