@@ -1504,3 +1504,16 @@ def test_messages_of_a_missing_segment_are_lost_once(journal: Path) -> None:
     damage_file(journal / "jnl" / segment_name(20), drop, 0, 2 * MESSAGE_BYTES)
     found = repaired(journal)
     assert sorted(lost(found)) == [(10, 20), (20, 22)]
+
+
+def test_messages_in_a_value_that_overlap_the_next_segment_are_not_the_journals(journal_directory: Path) -> None:
+    inner = b"".join(encode(Message(offset, 1, 0, b"", noise(20, 100 + offset))) for offset in range(4, 7))
+    messages = [Message(offset, 1000 + offset, 7, b"key", noise(30, offset)) for offset in range(10)]
+    messages[3] = Message(3, 1003, 7, b"key", noise(7, 1) + inner + noise(40, 2))
+    write_segments(journal_directory, messages, per_segment=5)
+    path, start = journal_directory / FIRST, sum(message.size for message in messages[:3])
+    damage_file(path, overwrite, start, noise(22, 3))
+    damage_file(path, cut, start + messages[3].size - 20)
+    found = repaired(journal_directory)
+    assert (lost(found), found.left) == ([(3, 5)], ())
+    assert readable(journal_directory) == messages[:3] + messages[5:]

@@ -496,10 +496,11 @@ class Ahead:
         by its trailer      the size right before a later stretch, or at the end of the file, is that of a message that
                             begins before the stretch
 
-    Neither is it if later messages have the same offsets or lower ones. Those later messages are the journal's if they
-    reach the end of the file; otherwise neither are. But no message can span the stretch if those later messages begin
-    with the expected one or an earlier one, or if the size right before them is that of a message that begins within
-    the stretch or after it: then the larger of the two is the journal's, and the other one a copy from elsewhere.
+    Neither is it if it has offsets of the next segment, nor if later messages have the same offsets or lower ones.
+    Those later messages are the journal's if they reach the end of the file; otherwise neither are. But no message can
+    span the stretch if those later messages begin with the expected one or an earlier one, or if the size right before
+    them is that of a message that begins within the stretch or after it: then the larger of the two is the journal's,
+    and the other one a copy from elsewhere.
     Messages that are not the journal's are lost with the damage.
     """
 
@@ -523,6 +524,9 @@ class Ahead:
             if stretch.ending == codec.CLEAN:
                 if self._can_follow(stretch, start, expected):
                     return stretch
+                continue
+            if stretch.next > most + 1:
+                self._in_values.add(stretch)
                 continue
             claims = self._claims_over(stretch, start, later)
             is_in_value = self._is_in_value(stretch, start, expected)
