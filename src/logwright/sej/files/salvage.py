@@ -239,11 +239,10 @@ class Salvage:
             )
         if after is not None and after == expected and self._is_suspect(damage):
             what = f"message {expected - 1}: copies of other messages follow it, and may begin within it"
-            fields = {"first": expected - 1, "next": expected, "proven": False}
             before = step_back(self.view, damage.start)
             size = 0 if before is None else before[1].size
-            place = (self.segment.name, damage.start - size, size)
-            self.losses.append(restored(*place, what, damage.reason, **fields))
+            kept = {"first": expected - 1, "next": expected, "proven": False}
+            self.losses.append(restored(self.segment.name, damage.start - size, size, what, damage.reason, **kept))
         if after is None or after <= expected:
             return
         before = step_back(self.view, damage.start)
