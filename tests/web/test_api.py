@@ -6,8 +6,10 @@ import inspect
 import io
 import json
 from collections.abc import Iterator
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,7 +18,7 @@ import pytest
 
 from logwright import kestrel, sej
 from logwright.cli import main
-from tests.web.support import Site, serving
+from tests.web.support import WAIT_SECONDS, Site, serving, wait_until
 
 
 def test_overview_lists_problems_first_with_the_command_that_helps(site: Site, journals: Path) -> None:
@@ -175,6 +177,30 @@ def test_queue_shows_its_items_and_the_life_of_one(site: Site) -> None:
     assert [point["expired"] for point in jobs["depth"]] == sorted(point["expired"] for point in jobs["depth"])
 
 
+def test_items_with_a_delay_are_counted_apart_from_open_ones(tmp_path: Path) -> None:
+    with kestrel.Queue(tmp_path / "queues", "jobs") as queue:
+        queue.put(b"now")
+        queue.put(b"open")
+        queue.reserve()
+        for _ in range(3):
+            queue.put(b"later", delay=3600.0)
+    with serving(tmp_path) as site:
+        (found,) = site.get("overview")["journals"]
+        assert found["depth"] == {"waiting": 1, "open": 1, "delayed": 3}
+        jobs = site.get("queue", name="queues", part="jobs")
+        assert (jobs["states"], jobs["delayed"]) == ({"open": 1, "waiting": 1}, 3)
+        held = site.get("queue", name="queues", part="jobs~delayed")
+        assert (held["states"], held["delayed"], len(held["open"])) == ({"open": 3}, None, 3)
+        assert all(item["expires"] > item["added"] for item in held["open"])
+
+
+def test_lost_records_are_not_counted(site: Site) -> None:
+    damaged = next(one for one in site.get("overview")["journals"] if one["name"] == "damaged")
+    about = site.get("journal", name="damaged")
+    assert (damaged["records"], about["rows"], about["missing"]) == (2999, 3000, 1)
+    assert site.get("journal", name="orders")["missing"] == 0
+
+
 def test_free_bytes_of_a_file_are_shown(tmp_path: Path) -> None:
     with kestrel.Queue(tmp_path / "queues", "jobs") as queue:
         for number in range(3):
@@ -208,6 +234,7 @@ def test_store_is_shown_at_any_moment_and_two_moments_are_compared(site: Site) -
         **now,
         **changed["removed"],
     }
+    assert changed["total"] == sum(len(changed[what]) for what in ("added", "changed", "removed"))
     history = site.get("history", name="stores", key="truck/1")
     assert history["total"] == 33
     assert history["changes"][-1]["value"] == now["truck/1"]
@@ -245,6 +272,16 @@ def test_sql_answers_one_select_over_journals_and_reads_no_files(site: Site, jou
         assert status == 400, query
         assert "Made by" not in error
     assert sorted(path.name for path in journals.iterdir() if "written" in path.name) == []
+
+
+def test_query_ends_when_its_browser_leaves(journals: Path) -> None:
+    query = "SELECT count(*) FROM range(100000000) a, range(100000000) b WHERE a.range < b.range AND sqrt(a.range) > 3"
+    with serving(journals) as site:
+        connection = HTTPConnection(site.server.address.host, site.server.address.port, timeout=WAIT_SECONDS)
+        connection.request("GET", f"/api/sql?{urlencode({'query': query})}")
+        wait_until(lambda: site.server.api.busy == 1)
+        connection.close()
+        wait_until(lambda: site.server.api.busy == 0)  # long before the minute that a query may take
 
 
 def test_result_is_downloaded_whole_as_csv_and_parquet(site: Site) -> None:

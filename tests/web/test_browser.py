@@ -19,7 +19,7 @@ import pytest
 from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
 
 from logwright import kestrel, sej, versioned
-from tests.web.support import WAIT_SECONDS, Site, serving
+from tests.web.support import WAIT_SECONDS, Site, serving, wait_until
 
 
 def chromium() -> str | None:
@@ -294,12 +294,136 @@ def test_slow_view_is_not_drawn_after_it_was_left(pages: Pages) -> None:
     page.route("**/api/journal?name=queues*", lambda route: waiting.append(route))
     with page.expect_request("**/api/journal?name=queues*"):
         page.goto(f"{pages.site.url}/#/journal/queues/queue")
+    with page.expect_event(
+        "requestfailed", lambda request: "name=queues" in request.url
+    ):  # it is ended, not only ignored
+        page.goto(f"{pages.site.url}/#/journal/stores/store")
+    expect(page.locator(".keys tr").first).to_be_visible()
+    expect(page.locator("h1")).to_have_text("stores")
+    assert len(waiting) == 1
+
+
+def test_last_of_quick_changes_of_the_address_is_shown(pages: Pages) -> None:
+    page = pages.open()
+    expect(page.locator(".stack tbody tr")).to_have_count(8)
+    places = ["queues/queue", "stores/store", "orders", "orders", "pages/pages"]
+    page.evaluate("(places) => places.forEach((place) => { location.hash = `#/journal/${place}`; })", places)
+    expect(page.locator("h1")).to_have_text("pages")
+    expect(page.locator(".byte.changed").first).to_be_visible()
+    page.evaluate("() => { location.hash = '#/journal/orders'; history.back(); }")
+    expect(page.locator("h1")).to_have_count(1)
+    page.evaluate("location.hash = '#/journal/readings/segments'")
+    expect(page.locator("h1")).to_have_text("readings")
+    expect(page.locator(".segment").first).to_be_visible()
+
+
+def test_address_that_cannot_be_read_is_an_error_and_not_the_view_before(pages: Pages) -> None:
+    page = pages.open("journal/orders")
+    expect(page.locator("h1")).to_have_text("orders")
+    for place in ("journal/%ZZ", "nothing", "journal/no-such-journal"):
+        page.goto(f"{pages.site.url}/#/{place}")
+        expect(page.locator("main .notice.bad")).to_be_visible()
+        expect(page.locator("h1")).to_have_count(0)
     page.goto(f"{pages.site.url}/#/journal/stores/store")
     expect(page.locator(".keys tr").first).to_be_visible()
-    with page.expect_request_finished(lambda request: "api/queue" in request.url):
-        waiting[0].continue_()
-    expect(page.locator("h1")).to_have_text("stores")
-    expect(page.locator(".keys tr").first).to_be_visible()
+    pages.errors = [error for error in pages.errors if "404" not in error]  # the browser reports the refusal
+
+
+def test_error_of_a_view_leaves_the_other_views_of_the_journal(pages: Pages) -> None:
+    page = pages.open()
+    page.route("**/api/store?*", lambda route: route.fulfill(status=422, json={"error": "it cannot be read"}))
+    page.route("**/api/timeline?name=stores*", lambda route: route.fulfill(status=422, json={"error": "no timeline"}))
+    page.goto(f"{pages.site.url}/#/journal/stores/store")
+    expect(page.get_by_text("no timeline")).to_be_visible()
+    page.get_by_role("link", name="Files", exact=True).click()
+    expect(page.locator(".bytemap").first).to_be_visible()
+    pages.errors = [error for error in pages.errors if "422" not in error]
+
+
+def test_only_the_last_of_two_answers_is_drawn(pages: Pages) -> None:
+    page = pages.open("journal/stores/store")
+    expect(page.locator(".keys tbody tr")).to_have_count(10)
+    held: list[Route] = []
+    page.route("**/api/history?*key=truck%2F1", lambda route: held.append(route))
+    with page.expect_request("**/api/history?*key=truck%2F1"):
+        page.get_by_role("button", name="truck/1", exact=True).click()
+    with page.expect_event("requestfailed", lambda request: request.url.endswith("key=truck%2F1")):
+        page.get_by_role("button", name="truck/2", exact=True).click()
+    expect(page.locator(".history h2")).to_have_text("History of truck/2")
+    assert len(held) == 1
+
+
+def test_streams_of_a_view_end_when_it_is_left(browser: Browser, tmp_path: Path) -> None:
+    with sej.Writer(tmp_path / "orders") as writer, serving(tmp_path) as site:
+        writer.append(b"before")
+        writer.flush()
+        pages = Pages(browser, site)
+        page = pages.open()
+        live = site.server.api.live
+        expect(page.locator(".stack tbody tr")).to_have_count(1)
+        wait_until(lambda: live.followers == 1)
+        page.goto(f"{site.url}/#/journal/orders")
+        wait_until(lambda: live.followers == 0)
+        page.get_by_role("button", name="Live tail").click()
+        expect(page.locator(".live.on")).to_be_visible()
+        wait_until(lambda: live.followers == 1)
+        page.goto(f"{site.url}/#/journal/orders/files")
+        wait_until(lambda: live.followers == 0)
+        page.close()
+        assert pages.errors == []
+
+
+def test_large_journal_is_read_to_its_end_while_its_page_is_shown(browser: Browser, tmp_path: Path) -> None:
+    with kestrel.Queue(tmp_path / "queues", "jobs") as queue:
+        for _ in range(100):
+            queue.put_many([b"%d" % number for number in range(5000)])
+    with serving(tmp_path) as site:
+        pages = Pages(browser, site)
+        page = pages.open("journal/queues")
+        expect(page.locator(".title")).to_contain_text("500,000 records · ")
+        page.locator(".virtual").focus()
+        page.keyboard.press("End")
+        expect(page.locator(".row.current")).to_have_attribute("aria-rowindex", "500000")
+        page.close()
+        assert pages.errors == []
+
+
+def test_live_tail_and_matches_are_used_by_keyboard(pages: Pages) -> None:
+    page = pages.open("journal/orders")
+    page.get_by_label("Text", exact=True).fill('"count": 39')
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("records match")).to_be_visible()
+    page.locator(".list").focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    second = page.locator(".list .row[data-number]").nth(1)
+    expect(second).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator(".record .decoded")).to_contain_text('"count": 39')
+    page.get_by_role("button", name="Next →").press("Enter")
+    expect(page.get_by_role("button", name="Next →")).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(page.locator(".record")).to_be_hidden()
+    expect(page.locator(".list")).to_be_focused()
+
+
+def test_row_after_damage_says_so_where_records_are_not_numbered(browser: Browser, tmp_path: Path) -> None:
+    with kestrel.Queue(tmp_path / "queues", "jobs") as queue:
+        for number in range(50):
+            queue.put(b"item %04d" % number)
+    file = tmp_path / "queues" / "jobs"
+    data = bytearray(file.read_bytes())
+    at = data.index(b"item 0020")
+    data[at - 24 : at] = b"\xff" * 24
+    file.write_bytes(data)
+    with serving(tmp_path) as site:
+        pages = Pages(browser, site)
+        page = pages.open("journal/queues")
+        expect(page.locator(".row[data-number]").first).to_be_visible()
+        page.locator(".virtual").evaluate("table => table.scrollTop = 15 * 30")
+        expect(page.get_by_text("after damage")).to_have_count(1)
+        page.close()
+        assert pages.errors == []
 
 
 def test_skip_link_jumps_to_the_contents_of_the_view(pages: Pages) -> None:
@@ -312,7 +436,7 @@ def test_skip_link_jumps_to_the_contents_of_the_view(pages: Pages) -> None:
 
 
 @pytest.mark.parametrize("place", ["", "journal/orders", "journal/queues/queue", "journal/stores/store", "sql"])
-@pytest.mark.parametrize("width", [400, 500])
+@pytest.mark.parametrize("width", [400, 500, 800])
 def test_narrow_screens_have_no_sideways_scrolling(pages: Pages, place: str, width: int) -> None:
     page = pages.open(place, width=width, height=900, dark=True)
     expect(page.locator(".page")).to_be_visible()

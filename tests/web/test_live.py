@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import threading
 from pathlib import Path
 
 import pytest
 
 from logwright import kestrel, sej
-from logwright.web.live import event
-from tests.web.support import serving, wait_until
+from logwright.web.catalog import Catalog
+from logwright.web.live import Live, Topic, event
+from tests.web.support import WAIT_SECONDS, serving, wait_until
 
 
 def test_appended_records_reach_all_clients_by_one_reader(tmp_path: Path) -> None:
@@ -76,6 +79,54 @@ def test_burst_is_counted_and_its_end_is_shown(tmp_path: Path) -> None:
                 seen += data["records"]
             assert seen == 20_000
             assert data["rows"][-1]["text"] == "19999"
+
+
+def test_browser_that_comes_as_the_last_one_leaves_gets_events() -> None:
+    """A topic that has ended is not joined: each browser is either before its end or starts a new one."""
+
+    async def scenario() -> None:
+        live = Live(Catalog("."))
+        runs: list[Topic] = []
+
+        def run(topic: Topic) -> None:
+            runs.append(topic)
+            topic.publish("ready", len(runs), keep=True)
+            topic.stopped.wait(WAIT_SECONDS)
+
+        async with contextlib.aclosing(live.watch("journal", run)) as first:
+            found = [await anext(first), await anext(first)]
+            late = live.watch("journal", run)  # it is asked for now, and read when the first one has left
+        async with contextlib.aclosing(late):
+            found += [await anext(late), await anext(late)]
+        assert [one for one in found if one.startswith(b"event")] == [event("ready", 1), event("ready", 2)]
+        assert all(topic.stopped.is_set() for topic in runs)
+
+    asyncio.run(scenario())
+
+
+def test_browser_that_is_too_slow_is_sent_how_many_events_it_missed() -> None:
+    async def scenario() -> None:
+        begun = threading.Event()
+        topics: list[Topic] = []
+
+        def run(topic: Topic) -> None:
+            topics.append(topic)
+            begun.set()
+
+        async with contextlib.aclosing(Live(Catalog(".")).watch("journal", run)) as events:
+            await anext(events)
+            assert await asyncio.to_thread(begun.wait, WAIT_SECONDS)
+            for number in range(100):
+                topics[0].publish("records", number)
+            await asyncio.sleep(0)  # the loop takes what was published
+            found = [await anext(events) for _ in range(64)]
+            topics[0].publish("records", 100)
+            await asyncio.sleep(0)
+            found += [await anext(events), await anext(events)]
+        kept = [event("records", number) for number in range(64)]
+        assert found == [*kept, event("missed", {"events": 36}), event("records", 100)]
+
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize("text", ["a\nevent: records\ndata: {}\n\n", "\r\n\r\n", "\u2028", "</script>"])

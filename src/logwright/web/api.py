@@ -6,8 +6,10 @@ all of them; the description is made from it.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import closing
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -24,11 +26,13 @@ from ..errors import LogwrightError, NotFound, WrongUse
 from . import models, queries, records
 from .catalog import Catalog
 from .checks import Checks
-from .live import Live, Topic
+from .live import Live
 from .outline import AnyReader
 
 _MOST_ERROR_CHARACTERS: Final = 2000
 _MOST_QUERY_CHARACTERS: Final = 20_000
+_INTERRUPT_SECONDS: Final = 0.1
+_ON_LEAVING: Final[ContextVar[list[Callable[[], None]]]] = ContextVar("what ends when a browser leaves")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,11 @@ class Api:
         self.checks = Checks(self.catalog, self.live)
         self._threads = anyio.CapacityLimiter(8)
         self.endpoints = self._endpoints()
+
+    @property
+    def busy(self) -> int:
+        """How many requests are answered by threads now."""
+        return self._threads.borrowed_tokens
 
     def _endpoints(self) -> tuple[Endpoint, ...]:
         filters = (
@@ -170,9 +179,8 @@ class Api:
                 if endpoint.stream == "text/event-stream":
                     if "name" in arguments:  # which may list directories
                         await anyio.to_thread.run_sync(self.catalog.entry, arguments["name"], limiter=self._threads)
-                    topic = endpoint.call(**arguments)
-                    return StreamingResponse(_events(topic), media_type=endpoint.stream)
-                found = await anyio.to_thread.run_sync(lambda: endpoint.call(**arguments), limiter=self._threads)
+                    return StreamingResponse(endpoint.call(**arguments), media_type=endpoint.stream)
+                found = await self._in_thread(request, lambda: endpoint.call(**arguments))
             except (LogwrightError, OSError) as error:
                 return _failed(error)
             if isinstance(found, Download):
@@ -181,6 +189,25 @@ class Api:
             return JSONResponse(found)
 
         return answer
+
+    async def _in_thread(self, request: Request, call: Callable[[], Any]) -> Any:
+        """Call in a thread. What `_ON_LEAVING` has got is called if the browser leaves before the end."""
+        leaving: list[Callable[[], None]] = []
+        _ON_LEAVING.set(leaving)
+
+        async def watch() -> None:
+            while (await request.receive())["type"] != "http.disconnect":
+                pass
+            while True:  # again and again: what is interrupted before it begins does not end
+                for one in leaving:
+                    one()
+                await asyncio.sleep(_INTERRUPT_SECONDS)
+
+        watching = asyncio.create_task(watch())
+        try:
+            return await anyio.to_thread.run_sync(call, limiter=self._threads)
+        finally:
+            watching.cancel()
 
     def description(self) -> dict[str, Any]:
         """The description of all requests in the form of OpenAPI 3.1."""
@@ -211,6 +238,7 @@ class Api:
             "part_name": whole.part_name,
             "parts": [found for found, _ in whole.parts()],
             "rows": outline.rows,
+            "missing": self.catalog.missing(name) if len(whole.parts()) < 2 else 0,
             "complete": outline.is_complete,
             "share": outline.share,
             "bytes": reader.total_bytes(),
@@ -288,7 +316,7 @@ class Api:
 
     def queue(self, name: str, part: str | None = None) -> dict[str, Any]:
         _, reader, outline = self.catalog.part(name, part)
-        return models.queue(reader, outline)
+        return models.queue(reader, outline, self.catalog.delayed(name, reader.part))
 
     def store(self, name: str, part: str | None = None, at: str | None = None, prefix: str = "") -> dict[str, Any]:
         return models.store(self.catalog.part(name, part)[1], at, prefix)
@@ -320,7 +348,7 @@ class Api:
     def _query(self, text: str) -> queries.Query:
         if len(text) > _MOST_QUERY_CHARACTERS:
             raise WrongUse(f"the query has {len(text):,} characters; at most {_MOST_QUERY_CHARACTERS:,} are read")
-        return queries.Query(self.catalog, text)
+        return queries.Query(self.catalog, text, _ON_LEAVING.get())
 
     def sql(self, query: str) -> dict[str, Any]:
         with closing(self._query(query)) as found:
@@ -350,11 +378,6 @@ async def _closing(query: queries.Query, pieces: Iterator[bytes]) -> AsyncIterat
     finally:
         query.interrupt()
         query.close()
-
-
-async def _events(topic: Topic) -> AsyncIterator[bytes]:
-    async for piece in topic.events():
-        yield piece
 
 
 def _views(reader: AnyReader, has_consumers: bool) -> list[str]:

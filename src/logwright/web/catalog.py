@@ -41,6 +41,9 @@ _LATE_RECORDS: Final = 1000
 """A consumer is reported as late if its lag is at least this, and at least a tenth of the journal."""
 _WORST_FIRST: Final = ("unreadable", "damaged", "lost", "torn", "good")
 
+HOLDING: Final = "~delayed"
+"""The end of the name of a queue that holds the items of another one until they are due; each is open there."""
+
 Signature = tuple[tuple[str, int, int], ...]
 
 
@@ -53,6 +56,8 @@ class Entry:
     fields: dict[str, Any] = field(default_factory=dict)
     report: Report | None = None
     not_before: float = 0.0
+    missing: int = 0
+    """How many numbers have no record, by the last report."""
     damages: tuple[Report, list[DamagedRange]] | None = None
     """The damaged ranges of a report that found problems."""
 
@@ -111,6 +116,14 @@ class Catalog:
         assert isinstance(reader, ChunkReader)
         return chosen, reader, self._outline(name, chosen, reader)
 
+    def delayed(self, name: str, queue: str) -> int | None:
+        """How many items of a queue are in its holding queue, None if it has none."""
+        holding = queue + HOLDING
+        if holding not in dict(self.open(name).parts()):
+            return None
+        series = self.part(name, holding)[2].series()
+        return depth_of(series[-1])[1] if series else 0
+
     def _outline(self, name: str, part: str, reader: AnyReader) -> Outline:
         key = (name, part, reader.format)
         with self._outlines_lock:
@@ -121,12 +134,21 @@ class Catalog:
         outline.extend(reader)
         return outline
 
-    def damages(self, name: str) -> list[DamagedRange]:
-        """The damaged ranges of a journal in which `verify` found problems, with about their rows and times."""
+    def _known(self, name: str) -> Entry:
+        """A journal that was looked at."""
         entry = self.entry(name)
         if not entry.fields:  # the page of this journal is opened before the overview
             with self._looking:
                 self._look_at(entry)
+        return entry
+
+    def missing(self, name: str) -> int:
+        """How many rows of a journal have no record, as far as that is known."""
+        return self._known(name).missing
+
+    def damages(self, name: str) -> list[DamagedRange]:
+        """The damaged ranges of a journal in which `verify` found problems, with about their rows and times."""
+        entry = self._known(name)
         report = entry.report
         if report is None or report.sound:
             return []
@@ -251,9 +273,9 @@ class Catalog:
     def _drawn(self, entry: Entry, parts: list[str], size: int) -> dict[str, Any]:
         """The rate over the life of the journal, and the depth of queues; of a large journal only if that is cheap."""
         if size > _OUTLINED_BYTES and not entry.format.splits.prunes_numbers:
-            return {"spark": [], "span_ms": 0, "depth": None}
+            return {"spark": [], "span_ms": 0, "depth": None, "drawn": False}
         rows = 0
-        depth: dict[str, int] = {}
+        depth = {"waiting": 0, "open": 0} if entry.format.items is not None else {}
         opened = [self.part(entry.journal.name, part)[1:] for part in parts or [""]]
         ends = [(low, high) for one, outline in opened for low, high in _ends(outline.buckets(one, None, None, 1))]
         low, high = min((low for low, _ in ends), default=0), max((high for _, high in ends), default=0)
@@ -264,8 +286,18 @@ class Catalog:
                 total[at] += bucket.records
             if entry.format.items is not None and outline.series():
                 waiting, is_open, _ = depth_of(outline.series()[-1])
-                depth = {"waiting": depth.get("waiting", 0) + waiting, "open": depth.get("open", 0) + is_open}
-        return {"records": rows, "spark": total, "span_ms": (high - low) // 1_000_000, "depth": depth or None}
+                state = "delayed" if one.part.endswith(HOLDING) else "open"
+                depth |= {"waiting": depth.get("waiting", 0) + waiting, state: depth.get(state, 0) + is_open}
+        report = entry.report
+        if report is not None and report.bytes == size and entry.format.splits.prunes_numbers:
+            entry.missing = max(0, rows - report.records)
+        return {
+            "records": rows - entry.missing,
+            "spark": total,
+            "span_ms": (high - low) // 1_000_000,
+            "depth": depth or None,
+            "drawn": True,
+        }
 
 
 def _ends(buckets: list[Bucket]) -> list[tuple[int, int]]:

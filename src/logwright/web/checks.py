@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shlex
 import time
+from collections.abc import AsyncIterator
 from typing import Any, Final
 
 from ..errors import LogwrightError
@@ -28,18 +29,18 @@ class Checks:
         self._catalog = catalog
         self._live = live
 
-    def watch(self, name: str) -> Topic:
+    def watch(self, name: str) -> AsyncIterator[bytes]:
         """The progress of the check of a journal, which begins if there is none."""
         self._catalog.entry(name)
         return self._live.watch(f"check {name}", lambda topic: self._check(name, topic))
 
     def _check(self, name: str, topic: Topic) -> None:
         try:
-            topic.publish("checked", self.check(name, topic))
+            topic.publish("checked", self.check(name, topic), keep=True)
         except Stopped:
             return
         except (LogwrightError, OSError) as error:
-            topic.publish("failed", {"error": str(error)})
+            topic.publish("failed", {"error": str(error)}, keep=True)
         finally:
             topic.stopped.set()  # the next browser that asks starts a new check
 

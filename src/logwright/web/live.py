@@ -11,7 +11,7 @@ import contextlib
 import json
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Any, Final
 
 from ..core.bytes.outcome import Damage
@@ -61,18 +61,17 @@ class Topic:
     def _send(self, encoded: bytes, keep: bool) -> None:
         if keep:
             self._kept = encoded
-        for client in self._clients:
-            if client.full():
+        for client, missed in self._clients.items():
+            if client.qsize() + bool(missed) >= _QUEUED_EVENTS:
                 self._clients[client] += 1
                 continue
-            if self._clients[client]:
-                client.put_nowait(event("missed", {"events": self._clients[client]}))
+            if missed:
+                client.put_nowait(event("missed", {"events": missed}))
                 self._clients[client] = 0
-            if not client.full():
-                client.put_nowait(encoded)
+            client.put_nowait(encoded)
 
-    async def events(self) -> AsyncIterator[bytes]:
-        """The events for one browser, until it leaves."""
+    async def events(self) -> AsyncGenerator[bytes]:
+        """The events for one browser, until it leaves. The last event of a topic that has ended is sent again."""
         client: asyncio.Queue[bytes] = asyncio.Queue(_QUEUED_EVENTS)
         self._clients[client] = 0
         if self._kept is not None:
@@ -106,20 +105,25 @@ class Live:
     def followers(self) -> int:
         return sum(not topic.is_empty for topic in self._topics.values())
 
-    def watch(self, name: str, run: Callable[[Topic], None]) -> Topic:
-        """The topic of a name; a new one if the last browser has left the old one."""
+    async def watch(self, name: str, run: Callable[[Topic], None]) -> AsyncGenerator[bytes]:
+        """The events of a topic for one browser. The topic is a new one if the last browser has left the old one.
+
+        It is looked up when the first event is taken, so it cannot end between that and the entry of the browser.
+        """
         topic = self._topics.get(name)
         if topic is None or topic.stopped.is_set():
             topic = self._topics[name] = Topic(run)
             self.started += 1
-        return topic
+        async with contextlib.aclosing(topic.events()) as events:
+            async for encoded in events:
+                yield encoded
 
-    def journal(self, name: str, part: str | None = None) -> Topic:
+    def journal(self, name: str, part: str | None = None) -> AsyncIterator[bytes]:
         """The records that are appended to a journal, or to one part of it."""
         self._catalog.entry(name)
         return self.watch(f"journal {name!r} {part!r}", lambda topic: self._follow(name, part, topic))
 
-    def overview(self) -> Topic:
+    def overview(self) -> AsyncIterator[bytes]:
         """The overview, whenever it changes."""
         return self.watch("overview", self._watch_overview)
 
@@ -146,7 +150,7 @@ class Live:
                         burst.send_if_due()
                     burst.send()
         except (LogwrightError, OSError) as error:
-            topic.publish("failed", {"error": str(error)})
+            topic.publish("failed", {"error": str(error)}, keep=True)
         finally:
             topic.stopped.set()  # the next browser that asks starts a new follower
 

@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Iterator
 from datetime import datetime
-from itertools import accumulate
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -50,8 +50,11 @@ _ITEM: Final = [
 ]
 
 
-def queue(reader: AnyReader, outline: Outline) -> dict[str, Any]:
-    """A queue: its items by state, its head and its tail, the open items, and its depth so far."""
+def queue(reader: AnyReader, outline: Outline, delayed: int | None = None) -> dict[str, Any]:
+    """A queue: its items by state, its head and its tail, the open items, and its depth so far.
+
+    `delayed` is the number of the items in its holding queue, None if it has none.
+    """
     states: Counter[str] = Counter()
     head: list[dict[str, Any]] = []
     tail: deque[dict[str, Any]] = deque(maxlen=_SHOWN_ITEMS)
@@ -73,6 +76,7 @@ def queue(reader: AnyReader, outline: Outline) -> dict[str, Any]:
         expired[len(series) - 1] += expired.pop()  # since the last item was added
     return {
         "states": dict(states),
+        "delayed": delayed,
         "head": head,
         "tail": [_item(item) for item in tail],
         "open": open_items,
@@ -151,7 +155,9 @@ def difference(reader: Reader, start: str, stop: str) -> dict[str, Any]:
     """What changed between two times."""
     if not reader.states_by_time:
         raise WrongUse(f"{reader.path}: only stores are compared by time here")
-    return reader.diff(parse_time(start), parse_time(stop))
+    found = reader.diff(parse_time(start), parse_time(stop))
+    shown = {what: dict(islice(sorted(keys.items()), _SHOWN_KEYS)) for what, keys in found.items()}
+    return {**shown, "total": sum(len(keys) for keys in found.values())}
 
 
 # --- segments -------------------------------------------------------------------------------------------------------

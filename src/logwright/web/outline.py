@@ -302,6 +302,7 @@ class CountedOutline(Outline):
         self._forget()
 
     def _forget(self) -> None:
+        self.is_complete = False
         self.rows = 0
         self._next: int | None = None
         self._first: int | None = None
@@ -320,6 +321,7 @@ class CountedOutline(Outline):
             extent = list(self._format.splits.extent(reader).values())
             if not extent:
                 self._forget()
+                self.is_complete = True
                 return
             first, after = extent[0]
             is_other = self._first is not None and first != self._first
@@ -337,7 +339,6 @@ class CountedOutline(Outline):
             self.is_complete, self.share = True, 1.0
             return
         how = {} if start is None else dict(reader.resumed_by)
-        self.is_complete = True
         for item in reader.chunks(
             start, after, mode="permissive", progress=lambda at, _: done.__setitem__(0, at), **how
         ):
@@ -350,8 +351,8 @@ class CountedOutline(Outline):
                 self.share = min(1.0, done[0] / total)
                 return
         self._next = after
-        self.share = 1.0
         self._sample(self.rows)
+        self.is_complete, self.share = True, 1.0  # last: other threads look at it without the lock
 
     def _note(self, reader: AnyReader, chunk: Any) -> None:
         starts = chunk.starts()

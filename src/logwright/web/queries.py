@@ -11,8 +11,8 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import date, datetime
 from threading import Timer
 from typing import Any, Final
@@ -42,9 +42,9 @@ _TABLE: Final = re.compile(r"(.*?)(?::(\w+))?(?:@(.+))?", re.DOTALL)
 
 
 class Query:
-    """One query and its result, which is read once."""
+    """One query and its result, which is read once. What interrupts it is added to `leaving` before it runs."""
 
-    def __init__(self, catalog: Catalog, text: str) -> None:
+    def __init__(self, catalog: Catalog, text: str, leaving: list[Callable[[], None]]) -> None:
         try:
             import duckdb
         except ImportError:
@@ -59,6 +59,7 @@ class Query:
         self._timer.daemon = True
         self._timer.start()
         self.is_interrupted = False
+        leaving.append(self.interrupt)
         try:
             with self._explained():
                 statements = self._connection.extract_statements(text)
@@ -83,7 +84,8 @@ class Query:
         """End the query at once, from another thread."""
         self.is_interrupted = True
         self._moment.is_over = True
-        self._connection.interrupt()
+        with suppress(*self._errors):  # it is closed
+            self._connection.interrupt()
 
     def close(self) -> None:
         self._timer.cancel()

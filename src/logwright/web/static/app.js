@@ -5,33 +5,36 @@ import { journal } from "./journal.js";
 import { sql } from "./sql.js";
 
 const main = document.getElementById("main");
-let leave = () => {};
+let shown = new AbortController();
 
+// Each view has an element and a signal of its own: what a slow view draws after it was left is not shown, and its
+// requests and streams end.
 async function show() {
-  leave();
-  leave = () => {};
-  const [path, rest = ""] = location.hash.replace(/^#\/?/, "").split("?");
-  const [view = "", ...parts] = path.split("/").map(decodeURIComponent);
-  const query = Object.fromEntries(new URLSearchParams(rest));
-  for (const link of document.querySelectorAll("[data-nav]")) {
-    const isHere = link.dataset.nav === (view || "overview");
-    link.toggleAttribute("aria-current", isHere);
-    if (isHere) link.setAttribute("aria-current", "page");
-  }
-  const leaving = [];
-  const onLeave = (call) => leaving.push(call);
-  leave = () => leaving.forEach((call) => call());
-  // Each view draws into an element of its own: what a slow view draws after it was left is not shown.
-  const page = h("div", {}, h("p", { class: "muted" }, "Loading …"));
+  shown.abort();
+  shown = new AbortController();
+  const page = h("div", {}, h("p", { class: "muted page" }, "Loading …"));
   clear(main, page);
   try {
-    if (view === "") { document.title = "Logwright"; await overview(page, onLeave); }
-    else if (view === "journal") { document.title = `${parts[0]} – Logwright`; await journal(page, onLeave, parts[0], parts[1] || "records", query); }
-    else if (view === "sql") { document.title = "SQL – Logwright"; await sql(page, onLeave, query); }
-    else throw new Error("There is no such page.");
+    await draw(page, shown.signal);
   } catch (error) {
-    clear(page, failure(error));
+    clear(page, h("div", { class: "page" }, failure(error)));
   }
+}
+
+async function draw(page, signal) {
+  const [path, rest = ""] = location.hash.replace(/^#\/?/, "").split("?");
+  const [view, ...parts] = path.split("/");
+  for (const link of document.querySelectorAll("[data-nav]")) {
+    if (link.dataset.nav === (view || "overview")) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  const [name = "", tab = "records"] = parts.map(decodeURIComponent);
+  const query = Object.fromEntries(new URLSearchParams(rest));
+  document.title = [view === "journal" ? name : view === "sql" ? "SQL" : "", "Logwright"].filter(Boolean).join(" – ");
+  if (view === "") await overview(page, signal);
+  else if (view === "journal") await journal(page, signal, name, tab, query);
+  else if (view === "sql") await sql(page, signal, query);
+  else throw new Error("There is no such page.");
 }
 
 // The link jumps to the contents of this view; its address is not that of a view.

@@ -59,17 +59,18 @@ export function timeline(found, onRange) {
     chosen.setAttribute("width", 0);
     if (high - low > span / 200) onRange(low, high);
   });
+  svg.addEventListener("pointercancel", () => { from = null; chosen.setAttribute("width", 0); });
   svg.addEventListener("keydown", (event) => {
-    if (event.key === "+") onRange(first + span / 4, last - span / 4);
+    if ((event.key === "+" || event.key === "=") && span >= 4) onRange(first + span / 4, last - span / 4);
     if (event.key === "-") onRange(null, null);
     const step = { ArrowLeft: -span / 4, ArrowRight: span / 4 }[event.key];
     if (step) { event.preventDefault(); onRange(first + step, last + step); }
   });
-  const marks = [0, 0.25, 0.5, 0.75, 1].map((share) => h("span", {}, shortTime(first + share * span, span)));
+  const marks = (span < 0.01 ? [0] : [0, 0.25, 0.5, 0.75, 1]).map((share) => h("span", {}, share && span < 10 ? `+${Number((share * span).toPrecision(2))} ms` : shortTime(first + share * span, span)));
   return h("figure", { class: "chart" }, svg,
     h("div", { class: "ticks", "aria-hidden": "true" }, marks),
     h("figcaption", {},
-      h("span", { class: "key key-records" }, `records (up), at most ${short(most)} a step`),
+      h("span", { class: "key key-records" }, `records (up), at most ${short(most)} a bar`),
       h("span", { class: "key key-bytes" }, `bytes (down), at most ${size(mostBytes)}`),
       found.damages.length ? h("span", { class: "key key-damage" }, "damage") : null,
       h("span", { class: "muted" }, `${iso(first).slice(0, 10)}, UTC; drag to choose a range, or use + − ← →`)));
@@ -99,7 +100,7 @@ export function lines(label, xs, series, axis, times = []) {
   return h("figure", { class: "chart" }, scaled(svg, short(most)),
     h("div", { class: "ticks", "aria-hidden": "true" }, [0, Math.round(last / 2), last].map(tick)),
     h("figcaption", {}, series.map(([name, look]) => h("span", { class: `key key-${look}` }, name)),
-      h("span", { class: "muted" }, `over ${short(last)} ${axis}${span ? "; the time is that of the last item added, in UTC" : ""}`)));
+      h("span", { class: "muted" }, `over ${short(last)} ${axis}${known.length ? `; the time is that of the last item added, from ${iso(known[0]).slice(0, 10)} on, UTC` : ""}`)));
 }
 
 export function byteMap(file) {

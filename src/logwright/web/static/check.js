@@ -1,9 +1,8 @@
 // Verify a journal with progress, and show the plan of a repair. Carrying it out is left to the command line.
-import { clear, copyable, h, number, plainTable, say, size, url } from "./lib.js";
+import { clear, copyable, counted, failure, h, listen, plainTable, say, size } from "./lib.js";
 
-export async function check(place, onLeave, about) {
+export async function check(place, signal, about) {
   let source = null;
-  onLeave(() => source?.close());
   const bar = h("progress", { max: 100, value: 0, "aria-label": "Progress of the check", hidden: true });
   const note = h("p", { class: "muted" }, "Everything is read and checked. Nothing is changed, and no lock is taken.");
   const result = h("div", { "aria-live": "polite" });
@@ -15,14 +14,15 @@ export async function check(place, onLeave, about) {
     bar.hidden = false;
     bar.removeAttribute("value");
     clear(result);
-    source = new EventSource(url("check", { name: about.name }));
-    source.addEventListener("progress", (event) => {
-      const { done, total } = JSON.parse(event.data);
-      bar.value = (100 * done) / Math.max(1, total);
-      note.textContent = `${size(done)} of ${size(total)}`;
+    source = listen("check", { name: about.name }, signal, {
+      progress: ({ done, total }) => {
+        bar.value = (100 * done) / Math.max(1, total);
+        note.textContent = `${size(done)} of ${size(total)}`;
+      },
+      checked: (found) => { finish(); draw(found); },
+      failed: (found) => { finish(); clear(result, failure(new Error(found.error))); },
+      error: () => { finish(); clear(result, failure(new Error("The server does not answer: the check has ended."))); },
     });
-    source.addEventListener("checked", (event) => { finish(); draw(JSON.parse(event.data)); });
-    source.addEventListener("failed", (event) => { finish(); clear(result, h("p", { class: "notice bad", role: "alert" }, JSON.parse(event.data).error)); });
   }
   function finish() {
     source.close();
@@ -31,11 +31,11 @@ export async function check(place, onLeave, about) {
     button.disabled = false;
   }
   function draw(found) {
-    note.textContent = `${number(found.records)} records, ${size(found.bytes)} read`;
-    say(found.sound ? "The journal is sound" : `${found.problems_total} problems`);
+    note.textContent = `${counted(found.records, "record")}, ${size(found.bytes)} read`;
+    say(found.sound ? "The journal is sound" : counted(found.problems_total, "problem"));
     const place = [{ name: "place", cell: (row) => `${row.file} @ ${row.position}` }, { name: "kind", cell: (row) => row.kind }, { name: "message", look: "long", cell: (row) => row.message }];
     clear(result,
-      h("p", { class: `notice ${found.sound ? "good" : "bad"}` }, found.sound ? (found.losses_total ? "Sound, with known losses." : "Sound.") : `${number(found.problems_total)} ${found.problems_total === 1 ? "problem" : "problems"}.`),
+      h("p", { class: `notice ${found.sound ? "good" : "bad"}` }, found.sound ? (found.losses_total ? "Sound, with known losses." : "Sound.") : `${counted(found.problems_total, "problem")}.`),
       found.problems.length ? [h("h2", {}, "Problems"), plainTable("Problems", place, found.problems)] : null,
       found.plan ? [h("h2", {}, "What a repair would do"), h("ol", { class: "plan" }, found.plan.lines.map((line) => h("li", {}, line))),
         h("p", { class: "muted" }, "This page changes nothing. To carry out the plan:"), copyable(found.command)] : null,

@@ -2,8 +2,8 @@
 import { clear, get, h, number, plainTable, size } from "./lib.js";
 import { byteMap } from "./charts.js";
 
-export async function files(place, onLeave, about) {
-  const found = await get("files", { name: about.name });
+export async function files(place, signal, about) {
+  const found = await get("files", { name: about.name }, signal);
   const most = Math.max(1, ...found.files.map((file) => file.bytes));
   const ranges = found.files.flatMap((file) => file.ranges.map((range) => ({ ...range, file: file.file })));
   clear(place,

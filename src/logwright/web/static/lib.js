@@ -19,11 +19,32 @@ function fill(element, attributes, children) {
 export const h = (tag, attributes, ...children) => fill(document.createElement(tag), attributes, children);
 export const s = (tag, attributes, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
 
-export async function get(path, parameters = {}, options = {}) {
-  const answer = await fetch(url(path, parameters), options);
+// The answer to a request. `signal` ends it when its view is left.
+export async function get(path, parameters = {}, signal = null) {
+  const answer = await fetch(url(path, parameters), { signal });
   const found = await answer.json().catch(() => ({ error: `${answer.status} ${answer.statusText}` }));
+  if (answer.status === 401) location.assign("/login"); // the server was started again
   if (!answer.ok) throw new Error(found.error || `${answer.status} ${answer.statusText}`);
   return found;
+}
+
+// Events of the server, each with its data, until the view is left.
+export function listen(path, parameters, signal, calls) {
+  const source = new EventSource(url(path, parameters));
+  signal.addEventListener("abort", () => source.close());
+  source.addEventListener("error", () => { if (source.readyState === EventSource.CLOSED) get("about").catch(() => {}); });
+  for (const [name, call] of Object.entries(calls)) source.addEventListener(name, (event) => call(event.data === undefined ? null : JSON.parse(event.data)));
+  return source;
+}
+
+// Each call returns the signal of a new request and ends the preceding one, so only the last answer is drawn.
+export function newest(signal) {
+  let last = new AbortController();
+  return () => {
+    last.abort();
+    last = new AbortController();
+    return AbortSignal.any([signal, last.signal]);
+  };
 }
 
 export function url(path, parameters = {}) {
@@ -43,6 +64,8 @@ export function say(text) {
 
 const WHOLE = new Intl.NumberFormat("en");
 export const number = (value) => (value === null || value === undefined ? "–" : WHOLE.format(value));
+
+export const counted = (value, what, several = `${what}s`) => `${number(value)} ${value === 1 ? what : several}`;
 
 export function short(value) {
   if (value === null || value === undefined) return "–";
@@ -90,6 +113,7 @@ export function shortTime(ms, span) {
   return text.slice(0, 16).replace("T", " ");
 }
 
+// A time as a column or a sentence shows it; all times are UTC, and say so there.
 export const clock = (time) => (time ? time.replace("T", " ").replace(/(\.\d{3})\d*Z?$|Z$/, "$1") : "–");
 
 // --- pieces -----------------------------------------------------------------------------------------------------------
@@ -117,8 +141,8 @@ export function copyable(text) {
   return h("span", { class: "command" }, h("code", {}, text), button);
 }
 
-export function tile(label, value, look = "") {
-  return h("div", { class: `tile ${look}` }, h("span", { class: "tile-value" }, value), h("span", { class: "tile-label" }, label));
+export function tile(label, value, look = "", href = null) {
+  return h(href ? "a" : "div", { class: `tile ${look}`, href }, h("span", { class: "tile-value" }, value), h("span", { class: "tile-label" }, label));
 }
 
 export function plainTable(caption, columns, rows, empty = "None.") {

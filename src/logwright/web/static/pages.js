@@ -1,36 +1,38 @@
 // Pages: which ones transactions changed, and the bytes of a page before and after each change.
-import { clear, clock, failure, get, h, number, plainTable, tile } from "./lib.js";
+import { clear, clock, failure, get, h, newest, number, plainTable, tile } from "./lib.js";
 
 const width = () => (innerWidth < 700 ? 8 : 16); // bytes of a line
 
-export async function pages(place, onLeave, about) {
-  const found = await get("pages", { name: about.name, part: about.part });
+export async function pages(place, signal, about) {
+  const found = await get("pages", { name: about.name, part: about.part }, signal);
+  const next = newest(signal);
   const detail = h("section", { class: "page-detail" });
   clear(place,
     h("div", { class: "tiles" }, tile("pages", number(found.total)), Object.entries(found.outcomes).map(([outcome, count]) => tile(outcome.replace("_", " "), number(count), outcome === "completed" ? "" : "warn"))),
     plainTable("Pages", [
       { name: "page", right: true, cell: (row) => h("button", { type: "button", class: "link", onclick: () => show(row.page) }, row.page) },
       { name: "versions", right: true, cell: (row) => number(row.versions) },
-      { name: "last change", cell: (row) => clock(row.time) },
+      { name: "last change (UTC)", cell: (row) => clock(row.time) },
     ], found.pages, "No transaction changed a page yet."), detail);
   if (found.pages.length) await show(found.pages[0].page);
 
   async function show(page) {
+    const own = next();
     try {
-      const versions = (await get("page", { name: about.name, part: about.part, key: page })).changes;
+      const versions = (await get("page", { name: about.name, part: about.part, key: page }, own)).changes;
       const slider = h("input", { type: "range", class: "slider", min: 0, max: versions.length - 1, value: versions.length - 1, "aria-label": "Version of the page" });
       const title = h("p", { class: "muted", "aria-live": "polite" });
       const both = h("div", { class: "before-after" });
       const draw = () => {
         const at = Number(slider.value);
         const old = bytesOf(versions[at - 1]), now = bytesOf(versions[at]);
-        title.textContent = `version ${at + 1} of ${versions.length} · transaction ${versions[at].transaction} · ${versions[at].event} · ${clock(versions[at].time)}`;
+        title.textContent = `version ${at + 1} of ${versions.length} · transaction ${versions[at].transaction} · ${versions[at].event} · ${clock(versions[at].time)} UTC`;
         clear(both, dump("Before", old, now), dump("After", now, old));
       };
       slider.addEventListener("input", draw);
       clear(detail, h("h2", {}, `Page ${page}`), slider, title, both);
       draw();
-    } catch (error) { clear(detail, failure(error)); }
+    } catch (error) { if (!own.aborted) clear(detail, failure(error)); }
   }
 }
 

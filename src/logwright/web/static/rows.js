@@ -1,5 +1,5 @@
 // Rows of records: one row as an element, a table that scrolls over millions, and a list that grows.
-import { clock, get, h, number } from "./lib.js";
+import { clock, counted, get, h, number } from "./lib.js";
 
 const HEIGHT = 30;
 const PAGE = 100;
@@ -7,26 +7,29 @@ const MOST_PAGES = 60;
 const MOST_PIXELS = 8_000_000; // browsers cannot draw taller elements: beyond that the bar is scaled
 
 export const header = (about) => h("div", { class: "row head", role: "row" },
-  ["#", about.has_times ? "time" : "place", "kind", "key", "value"].map((name, at) => h("span", { role: "columnheader", class: `c${at}` }, name)));
+  ["#", about.has_times ? "time (UTC)" : "place", "kind", "key", "value"].map((name, at) => h("span", { role: "columnheader", class: `c${at}` }, name)));
 
 export function rowElement(about, row, onOpen) {
+  if (row.gap) return h("div", { class: "row waiting", role: "row" }, h("span", { role: "cell", class: "wide" }, row.gap));
   if (row.damage) {
     return h("div", { class: "row damaged", role: "row", tabindex: "-1" },
       h("span", { role: "cell", class: "c0" }, row.row === null || row.row === undefined ? "" : number(row.row)),
-      h("span", { role: "cell", class: "wide" }, `${row.damage}: ${row.file} @ ${row.position}, ${number(row.size)} bytes: ${row.text}`));
+      h("span", { role: "cell", class: "wide" }, damaged(row)));
   }
   const where = about.has_times ? (row.time ? clock(row.time) : "") : `${row.file} @ ${row.position}`;
-  return h("div", { class: "row", role: "row", tabindex: "-1", "data-number": row.number, onclick: () => onOpen(row),
+  return h("div", { class: row.after ? "row after-damage" : "row", title: row.after ? damaged(row.after) : null, role: "row", tabindex: "-1", "data-number": row.number, onclick: () => onOpen(row),
     onkeydown: (event) => { if (event.key === "Enter") onOpen(row); } },
   h("span", { role: "cell", class: "c0" }, row.row === null || row.row === undefined ? (row.number.length < 12 ? row.number : `@${row.position}`) : number(row.row)),
   h("span", { role: "cell", class: "c1" }, where),
   h("span", { role: "cell", class: "c2" }, row.kind ? h("span", { class: "kind" }, row.kind) : ""),
   h("span", { role: "cell", class: "c3" }, row.key),
-  h("span", { role: "cell", class: "c4" }, row.text));
+  h("span", { role: "cell", class: "c4" }, row.after ? h("span", { class: "badge bad" }, "after damage") : null, row.text));
 }
 
+const damaged = (row) => (row.file ? `${row.damage.replace("_", " ")}: ${row.file} @ ${row.position}, ${counted(row.size, "byte")}: ${row.text}` : row.text);
+
 // The rows from `first` to `last`; only those on the screen are requested.
-export function virtualTable(about, onOpen) {
+export function virtualTable(about, onOpen, signal) {
   const body = h("div", { class: "virtual-body" });
   const spacer = h("div", { class: "virtual-space" }, body);
   const scroller = h("div", { class: `virtual of-${about.format}`, tabindex: "0", role: "table", "aria-label": "Records", "aria-rowcount": about.rows }, header(about), spacer);
@@ -46,14 +49,15 @@ export function virtualTable(about, onOpen) {
       const rows = [];
       let row = page * PAGE;
       while (row < (page + 1) * PAGE) {
-        const found = await get("rows", { name: about.name, part: about.part, row, count: (page + 1) * PAGE - row });
+        const found = await get("rows", { name: about.name, part: about.part, row, count: (page + 1) * PAGE - row }, signal);
         rows.push(...found.rows);
         if (found.next <= row || !found.rows.length) break;
         row = found.next;
       }
       pages.set(page, rows);
     } catch (error) {
-      pages.set(page, [{ row: page * PAGE, damage: "error", file: "", position: 0, size: 0, text: error.message }]);
+      pages.set(page, [{ row: page * PAGE, damage: "error", file: "", text: error.message }]);
+      setTimeout(() => pages.delete(page), 2000); // what is drawn next asks again
     }
     while (pages.size > MOST_PAGES) pages.delete(pages.keys().next().value);
     draw();
@@ -68,7 +72,10 @@ export function virtualTable(about, onOpen) {
       const byRow = new Map();
       for (let page = Math.floor(start / PAGE); page <= Math.floor(Math.max(start, end - 1) / PAGE); page++) {
         if (!pages.has(page)) load(page);
-        for (const row of pages.get(page) || []) byRow.set(row.row, row.damage && byRow.has(row.row) ? byRow.get(row.row) : row);
+        for (const row of pages.get(page) || []) {
+          const other = byRow.get(row.row); // lost records have no row where records are not numbered
+          byRow.set(row.row, !other ? row : other.damage && !row.damage ? { ...row, after: other } : other);
+        }
       }
       for (let row = start; row < end; row++) {
         const found = byRow.get(row);
@@ -93,8 +100,10 @@ export function virtualTable(about, onOpen) {
   function moveTo(row) {
     top = Math.min(furthest(), Math.max(0, row));
     const wanted = isScaled() ? (top / Math.max(1, furthest())) * (pixels() - scroller.clientHeight + HEIGHT) : top * HEIGHT;
-    isOurs = Math.abs(scroller.scrollTop - wanted) > 1;
+    spacer.style.height = `${pixels()}px`; // otherwise a longer table is not scrolled far enough
+    const before = scroller.scrollTop;
     scroller.scrollTop = wanted;
+    isOurs = scroller.scrollTop !== before;
     draw();
   }
 
@@ -105,8 +114,9 @@ export function virtualTable(about, onOpen) {
   });
   scroller.addEventListener("wheel", (event) => {
     if (!isScaled()) return; // the browser scrolls by itself
-    event.preventDefault();
+    const before = top;
     moveTo(top + event.deltaY / HEIGHT);
+    if (top !== before) event.preventDefault(); // at its ends the page scrolls
   }, { passive: false });
   scroller.addEventListener("keydown", (event) => {
     const at = chosen === null ? first + Math.floor(top) - 1 : chosen;
@@ -127,7 +137,15 @@ export function virtualTable(about, onOpen) {
 
   return {
     element: scroller,
-    limit(low, high) { first = low; last = high; chosen = null; scroller.setAttribute("aria-rowcount", total()); moveTo(0); },
+    limit(low, high, isSame = false) {
+      for (const [page, rows] of pages) if ((rows || []).length < PAGE) pages.delete(page); // it may have grown
+      first = low;
+      last = high;
+      scroller.setAttribute("aria-rowcount", total());
+      if (isSame) { moveTo(top); return; }
+      chosen = null;
+      moveTo(0);
+    },
     moveTo: (row) => { chosen = row; moveTo(row - first); },
     draw,
   };
@@ -137,6 +155,13 @@ export function virtualTable(about, onOpen) {
 export function growingList(about, onOpen, { most = 2000, label = "Records" } = {}) {
   const body = h("div", { class: "list-body", role: "rowgroup" });
   const element = h("div", { class: `virtual list of-${about.format}`, tabindex: "0", role: "table", "aria-label": label }, header(about), body);
+  element.addEventListener("keydown", (event) => {
+    const rows = [...body.children], at = rows.indexOf(document.activeElement);
+    const wanted = { ArrowDown: at + 1, ArrowUp: at < 0 ? rows.length - 1 : Math.max(0, at - 1), Home: 0, End: rows.length - 1 }[event.key];
+    if (wanted === undefined) return;
+    event.preventDefault();
+    rows[Math.min(wanted, rows.length - 1)]?.focus();
+  });
   return {
     element,
     add(rows) {

@@ -1,8 +1,8 @@
 // A journal with checkpoints: its segments as a strip, and what a recovery would return.
 import { clear, get, h, number, plainTable, size, tile } from "./lib.js";
 
-export async function segments(place, onLeave, about) {
-  const found = (await get("segments", { name: about.name })).segments;
+export async function segments(place, signal, about) {
+  const found = (await get("segments", { name: about.name }, signal)).segments;
   const look = (segment) => (segment.recovered ? "recovered" : segment.checked ? "checked" : segment.complete ? "complete" : "current");
   const names = { checked: "checked", recovered: "complete, not checked: a recovery returns it", current: "not complete" };
   const strip = h("div", { class: "strip", role: "img", "aria-label": `${found.length} segments: ${found.map((segment) => `${segment.segment} ${look(segment)}`).slice(0, 200).join(", ")}` },

@@ -1,14 +1,14 @@
 // The parts of a journal and their consumers: how far each is, and how far behind.
 import { clear, get, h, number, s, size, tile } from "./lib.js";
 
-export async function shards(place, onLeave, about) {
-  const found = (await get("shards", { name: about.name })).parts;
+export async function shards(place, signal, about) {
+  const found = (await get("shards", { name: about.name }, signal)).parts;
   const consumers = found.flatMap((part) => part.consumers);
   const worst = Math.max(0, ...consumers.map((consumer) => consumer.lag || 0));
   clear(place,
     h("div", { class: "tiles" }, tile(found.length > 1 ? "shards" : "journal", number(found.length)), tile("consumers", number(new Set(consumers.map((consumer) => consumer.consumer)).size)), tile("largest lag", number(worst), worst > 1000 ? "warn" : "")),
     found.map((part) => h("section", { class: "card shard" },
-      h("div", { class: "line" }, h("h2", {}, part.part || about.name), h("span", { class: "muted" }, `${number(part.first)} to ${number(part.next)} · ${size(part.bytes)}`)),
+      h("div", { class: "line" }, h("h2", {}, part.part || about.name), h("span", { class: "muted" }, `offsets ${number(part.first)} to ${number(part.next)} · ${size(part.bytes)}`)),
       part.consumers.length ? part.consumers.map((consumer) => lane(part, consumer)) : h("p", { class: "muted" }, "No consumer has committed an offset here."))));
 }
 

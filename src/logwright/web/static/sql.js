@@ -1,8 +1,9 @@
 // SQL over the journals: a box, a table, a plot, and downloads.
-import { clear, failure, get, h, number, plainTable, url } from "./lib.js";
+import { clear, counted, failure, get, h, newest, plainTable, url } from "./lib.js";
 import { plot } from "./charts.js";
 
-export async function sql(page, onLeave, query) {
+export async function sql(page, signal, query) {
+  const next = newest(signal);
   const examples = h("div", { class: "chips" });
   const box = h("textarea", { rows: 5, spellcheck: "false", "aria-label": "Query", placeholder: "SELECT * FROM 'orders' LIMIT 10", value: query.q || "" });
   const run = h("button", { type: "button", class: "primary", onclick: go }, "Run");
@@ -12,26 +13,26 @@ export async function sql(page, onLeave, query) {
   box.addEventListener("keydown", (event) => { if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) go(); });
   clear(page, h("div", { class: "page" }, h("h1", {}, "SQL"), h("p", { class: "muted" }, "A quoted name is a journal: 'orders', 'queues:items', 'stores:state@2 hours ago'. Ctrl+Enter runs the query."),
     box, h("div", { class: "line" }, run, csv, parquet, h("span", { class: "grow" })), examples, result));
-  get("overview").then((found) => clear(examples, found.journals.length ? h("span", { class: "muted" }, "Examples:") : null, found.journals.slice(0, 12).map((journal) => h("button", { type: "button", class: "chip", onclick: () => { box.value = example(journal); go(); } }, journal.name))));
+  get("overview", {}, signal).then((found) => clear(examples, found.journals.length ? h("span", { class: "muted" }, "Examples:") : null, found.journals.slice(0, 12).map((journal) => h("button", { type: "button", class: "chip", onclick: () => { box.value = example(journal); go(); } }, journal.name)))).catch(() => {});
   if (box.value) await go();
 
   async function go() {
     const text = box.value.trim();
     if (!text) return;
     history.replaceState(null, "", `#/sql?${new URLSearchParams({ q: text })}`);
-    run.disabled = true;
+    const own = next();
     clear(result, h("p", { class: "muted" }, "Running …"));
     try {
-      const found = await get("sql", { query: text });
+      const found = await get("sql", { query: text }, own);
       csv.href = url("sql.csv", { query: text });
       parquet.href = url("sql.parquet", { query: text });
       csv.hidden = parquet.hidden = false;
       draw(result, found);
     } catch (error) {
+      if (own.aborted) return;
       csv.hidden = parquet.hidden = true;
       clear(result, failure(error));
     }
-    run.disabled = false;
   }
 }
 
@@ -51,7 +52,7 @@ function draw(result, found) {
   const columns = found.columns.map((column, at) => ({ name: column.name, right: column.kind === "number", look: column.kind === "text" ? "long" : null, cell: (row) => (row[at] === null ? h("span", { class: "muted" }, "null") : typeof row[at] === "object" ? JSON.stringify(row[at]) : row[at]) }));
   const place = h("div", { class: "plot-place" });
   clear(result, plotted(found, place), place,
-    h("p", { class: "muted" }, found.cut ? `The first ${number(found.rows.length)} rows; the downloads have all.` : `${number(found.rows.length)} rows`),
+    h("p", { class: "muted" }, found.cut ? `The first ${counted(found.rows.length, "row")}; the downloads have all.` : counted(found.rows.length, "row")),
     plainTable("Result", columns, found.rows, "No rows."));
 }
 

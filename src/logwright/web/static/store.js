@@ -1,10 +1,10 @@
 // A store: its keys at any moment, the history of one key, and the difference between two moments.
-import { clear, clock, failure, get, h, iso, json, number, plainTable, s, shortTime } from "./lib.js";
+import { clear, clock, failure, get, h, iso, json, newest, number, plainTable, s } from "./lib.js";
 
 const STEPS = 1000;
 
-export async function store(place, onLeave, about) {
-  const times = await get("timeline", { name: about.name, part: about.part, steps: 200 });
+export async function store(place, signal, about) {
+  const times = await get("timeline", { name: about.name, part: about.part, steps: 200 }, signal);
   if (!times.buckets.length) { clear(place, h("p", { class: "muted" }, "This store has no changes yet.")); return; }
   const first = times.buckets[0].ms, last = times.buckets[times.buckets.length - 1].ms + Math.ceil(times.step_ms) + 1;
   const where = h("output", { class: "moment" });
@@ -13,24 +13,26 @@ export async function store(place, onLeave, about) {
   const table = h("div", { class: "keys", "aria-live": "off" });
   const side = h("section", { class: "history" });
   const compare = h("div", { class: "compare" });
+  const nextHistory = newest(signal), nextDifference = newest(signal);
   let mark = null, before = new Map(), busy = false, again = false;
-  const moment = () => first + Math.round((Number(slider.value) / STEPS) * (last - first));
-  const at = () => (Number(slider.value) >= STEPS ? null : iso(moment()));
-  const moveTo = (ms) => { slider.value = Math.ceil(((ms - first) / (last - first)) * STEPS); draw(); };
+  let at = null; // now, or an exact time: a step of the slider may have many changes
+  const words = (time) => (time === null ? "now" : `${clock(time)} UTC`);
+  const moveTo = (time) => { at = time; slider.value = time === null ? STEPS : Math.min(STEPS - 1, ((Date.parse(time) - first) / (last - first)) * STEPS); draw(); };
+  const slide = () => { at = Number(slider.value) >= STEPS ? null : iso(first + Math.round((Number(slider.value) / STEPS) * (last - first))); draw(); };
 
   async function draw() {
-    where.textContent = at() === null ? "now" : clock(at());
+    where.textContent = words(at);
     slider.setAttribute("aria-valuetext", where.textContent);
     if (busy) { again = true; return; }
     busy = true;
     try {
-      const found = await get("store", { name: about.name, part: about.part, at: at(), prefix: prefix.value });
+      const found = await get("store", { name: about.name, part: about.part, at, prefix: prefix.value }, signal);
       const rows = found.keys.map((key) => ({ ...key, look: before.size && before.get(key.key) !== key.time ? "changed" : "" }));
       before = new Map(found.keys.map((key) => [key.key, key.time]));
       clear(table, h("p", { class: "muted" }, `${number(found.total)} keys${found.total > found.keys.length ? `, of which ${number(found.keys.length)} are shown` : ""}`, rows.some((row) => row.look) ? h("span", { class: "key key-changed" }, "changed by the last move") : null), plainTable("Keys", [
         { name: "key", cell: (row) => h("button", { type: "button", class: "link", onclick: () => history(row.key) }, row.key) },
         { name: "value", look: "long", cell: (row) => json(row.value) },
-        { name: "since", cell: (row) => clock(row.time) },
+        { name: "since (UTC)", cell: (row) => clock(row.time) },
       ], rows, "No keys at this moment."));
     } catch (error) { clear(table, failure(error)); }
     busy = false;
@@ -38,46 +40,49 @@ export async function store(place, onLeave, about) {
   }
 
   async function history(key) {
+    const own = nextHistory();
     try {
-      const found = await get("history", { name: about.name, part: about.part, key });
+      const found = await get("history", { name: about.name, part: about.part, key }, own);
       const width = 1000;
-      const place = (change) => ((change.ms - first) / (last - first)) * (width - 20) + 10;
+      const place = (change) => (Math.min(1, Math.max(0, change.ms - first) / (last - first))) * (width - 20) + 10;
       const line = s("svg", { class: "history-line", viewBox: `0 0 ${width} 36`, preserveAspectRatio: "none", role: "img", "aria-label": `${found.total} changes of ${key}` },
         s("line", { class: "axis", x1: 0, x2: width, y1: 18, y2: 18 }),
         found.changes.map((change) => s("rect", { class: change.deleted ? "map-damage" : "bar-records", x: place(change) - 3, y: 6, width: 6, height: 24 }, s("title", {}, `${change.time}: ${change.deleted ? "deleted" : json(change.value)}`))));
-      clear(side, h("h2", {}, `History of ${key}`), h("div", { class: "chart" }, line, h("div", { class: "ticks", "aria-hidden": "true" }, h("span", {}, shortTime(first, last - first)), h("span", {}, shortTime(last, last - first)))),
+      clear(side, h("h2", {}, `History of ${key}`), h("div", { class: "chart" }, line, h("div", { class: "ticks", "aria-hidden": "true" }, h("span", {}, clock(iso(first))), h("span", {}, `${clock(iso(last))} UTC`))),
         plainTable(`Changes of ${key}`, [
-          { name: "time", cell: (row) => h("button", { type: "button", class: "link", onclick: () => moveTo(row.ms) }, clock(row.time)) },
+          { name: "time (UTC)", cell: (row) => h("button", { type: "button", class: "link", onclick: () => moveTo(row.time) }, clock(row.time)) },
           { name: "value", look: "long", cell: (row) => (row.deleted ? h("span", { class: "badge warn" }, "deleted") : json(row.value)) },
         ], found.changes.slice().reverse()));
       side.scrollIntoView({ block: "nearest" });
-    } catch (error) { clear(side, failure(error)); }
+    } catch (error) { if (!own.aborted) clear(side, failure(error)); }
   }
 
   async function difference() {
-    const now = moment();
-    const [low, high] = [Math.min(mark, now), Math.max(mark, now)];
+    const own = nextDifference();
+    const [low, high] = mark !== null && (at === null || Date.parse(mark) <= Date.parse(at)) ? [mark, at] : [at, mark];
+    if (low === null) { clear(compare, h("p", { class: "notice" }, "Both moments are now: move the slider.")); return; }
     try {
-      const found = await get("difference", { name: about.name, part: about.part, since: iso(low), until: iso(high) });
+      const found = await get("difference", { name: about.name, part: about.part, since: low, until: high }, own);
       const rows = [
         ...Object.entries(found.added).map(([key, value]) => ({ key, what: "added", before: "", after: json(value) })),
         ...Object.entries(found.changed).map(([key, value]) => ({ key, what: "changed", before: json(value.before), after: json(value.after) })),
         ...Object.entries(found.removed).map(([key, value]) => ({ key, what: "removed", before: json(value), after: "" })),
       ].sort((a, b) => (a.key < b.key ? -1 : 1));
-      clear(compare, h("h2", {}, `From ${clock(iso(low))} to ${clock(iso(high))}`), plainTable("Difference", [
+      clear(compare, h("h2", {}, `From ${words(low)} to ${words(high)}`), plainTable("Difference", [
         { name: "key", cell: (row) => row.key },
         { name: "change", cell: (row) => h("span", { class: `badge ${{ added: "good", changed: "", removed: "bad" }[row.what]}` }, row.what) },
         { name: "before", look: "long", cell: (row) => row.before },
         { name: "after", look: "long", cell: (row) => row.after },
-      ], rows, "Nothing changed between these moments."));
-    } catch (error) { clear(compare, failure(error)); }
+      ], rows, "Nothing changed between these moments."),
+        found.total > rows.length ? h("p", { class: "muted" }, `${number(found.total)} keys differ, of which ${number(rows.length)} are shown`) : null);
+    } catch (error) { if (!own.aborted) clear(compare, failure(error)); }
   }
-  const markButton = h("button", { type: "button", onclick: () => { mark = moment(); markButton.textContent = `Marked ${clock(iso(mark))}`; compareButton.disabled = false; } }, "Mark this moment");
+  const markButton = h("button", { type: "button", onclick: () => { mark = at; markButton.textContent = `Marked ${words(mark)}`; compareButton.disabled = false; } }, "Mark this moment");
   const compareButton = h("button", { type: "button", disabled: true, onclick: difference }, "Compare with the mark");
-  slider.addEventListener("input", draw);
+  slider.addEventListener("input", slide);
   prefix.addEventListener("input", draw);
-  clear(place, h("div", { class: "card" }, h("div", { class: "line" }, h("h2", {}, "The store at"), where, h("button", { type: "button", onclick: () => moveTo(last) }, "Now")),
-    slider, h("div", { class: "ticks", "aria-hidden": "true" }, h("span", {}, shortTime(first, last - first)), h("span", {}, shortTime(last, last - first))),
+  clear(place, h("div", { class: "card" }, h("div", { class: "line" }, h("h2", {}, "The store at"), where, h("button", { type: "button", onclick: () => moveTo(null) }, "Now")),
+    slider, h("div", { class: "ticks", "aria-hidden": "true" }, h("span", {}, clock(iso(first))), h("span", {}, `${clock(iso(last))} UTC`)),
     h("div", { class: "line" }, prefix, h("span", { class: "grow" }), markButton, compareButton)), compare, table, side);
   await draw();
 }
