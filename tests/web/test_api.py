@@ -122,6 +122,14 @@ def test_record_is_shown_with_its_value_decoded_its_bytes_and_its_neighbours(sit
     assert bytes.fromhex(found["hex"]).startswith(b'{"order": 10000')
     assert [row["number"] for row in found["neighbours"]] == ["1", "2", "3", "4", "5"]
     assert found["fields"]["timestamp"] == "1768464034741281211"  # exact, beyond the numbers of JavaScript
+    near = site.get("record", name="damaged", number="1501")["neighbours"]
+    assert [row.get("number", row.get("damage")) for row in near] == [
+        "1499",
+        "malformed",
+        "1501",
+        "1502",
+        "1503",
+    ]
     as_text = site.get("record", name="orders", number="3", decode="text")
     assert as_text["decoded"].startswith('{"order": 10000')
 

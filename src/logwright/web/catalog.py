@@ -277,6 +277,9 @@ class Catalog:
         rows = 0
         depth = {"waiting": 0, "open": 0} if entry.format.items is not None else {}
         opened = [self.part(entry.journal.name, part)[1:] for part in parts or [""]]
+        for one, outline in opened:
+            while not outline.is_complete:
+                outline.extend(one)
         ends = [(low, high) for one, outline in opened for low, high in _ends(outline.buckets(one, None, None, 1))]
         low, high = min((low for low, _ in ends), default=0), max((high for _, high in ends), default=0)
         total = [0] * (_SPARK_STEPS if ends else 0)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import json
 import time
+from collections import deque
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -25,6 +26,7 @@ _MOST_PAGE_BYTES: Final = 8 << 20
 _MOST_SHOWN_CHARACTERS: Final = 240
 _MOST_DECODED_BYTES: Final = 1 << 20
 _HEX_BYTES: Final = 4096
+_BACK_ROWS: Final = (2, 64, 4096)
 _SEARCH_SECONDS: Final = 1.0
 """How long a search reads before it answers with what it has found."""
 _GUESSED: Final = ("json", "bonjson", "msgpack", "text")
@@ -177,21 +179,17 @@ def in_full(
 ) -> dict[str, Any]:
     """One record with all fields, its value decoded and as hex, and its neighbours."""
     row = outline.row_of(reader, number)
-    found = None
-    own: dict[str, Any] = {}
-    around: list[dict[str, Any]] = []
-    for at, item in outline.items(reader, max(0, row - 2)):
-        if at > row + 2:
+    for back in _BACK_ROWS:  # further if records before it are lost
+        before, found, after = _around(reader, outline, row, back)
+        if row <= back or any(not isinstance(item, Damage) for _, item in before):
             break
-        around.append(row_of(reader, item, at))
-        if not isinstance(item, Damage) and at == row:
-            found, own = item, around[-1]
     if found is None or reader.number_of(found)[1] != number:
         raise NotFound(f"{reader.path} has no record {number} any more")
     fields = reader.as_json(found)
     contents = _contents(fields)
+    around = [row_of(reader, item, at) for at, item in [*before, (row, found), *after]]
     answer: dict[str, Any] = {
-        **own,
+        **around[len(before)],
         "fields": {name: _shown(value) for name, value in fields.items() if name not in ("value", "data", "o")},
         "neighbours": around,
         "value_bytes": None if contents is None else len(contents),
@@ -202,6 +200,25 @@ def in_full(
         answer |= _decoded(contents, decode, schema)
         answer |= {"hex": contents[offset : offset + _HEX_BYTES].hex(), "hex_offset": offset}
     return answer
+
+
+def _around(
+    reader: AnyReader, outline: Outline, row: int, back: int
+) -> tuple[list[tuple[int, Located | Damage]], Located | None, list[tuple[int, Located | Damage]]]:
+    """A record and its two neighbours on each side, read from some rows before it on. Damage is a neighbour too."""
+    before: deque[tuple[int, Located | Damage]] = deque(maxlen=2)
+    found: Located | None = None
+    after: list[tuple[int, Located | Damage]] = []
+    for at, item in outline.items(reader, max(0, row - back)):
+        if found is not None:
+            after.append((at, item))
+        elif at == row and not isinstance(item, Damage):
+            found = item
+        else:
+            before.append((at, item))
+        if len(after) == 2 or at > row + back:
+            break
+    return list(before), found, after
 
 
 def _contents(fields: dict[str, Any]) -> bytes | None:

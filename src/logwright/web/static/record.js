@@ -43,7 +43,7 @@ export function recordPanel(about, signal) {
       h("dl", {}, found.time ? [h("dt", {}, "time"), h("dd", {}, `${clock(found.time)} UTC`)] : null,
         found.key ? [h("dt", {}, "key"), h("dd", {}, found.key)] : null,
         Object.entries(found.fields).filter(([name]) => !["key", "operations"].includes(name)).map(([name, value]) => [h("dt", {}, name), h("dd", {}, value === null ? "–" : typeof value === "object" ? JSON.stringify(value) : value)])),
-      found.fields.operations ? [h("h3", {}, "Operations"), h("pre", { class: "decoded" }, found.fields.operations.map((one) => JSON.stringify(one)).join("\n"))] : null,
+      found.fields.operations ? [h("h3", {}, "Operations"), found.fields.operations.map((one) => operation(one, columns))] : null,
       found.decoded !== undefined || found.undecoded ? h("div", { class: "line" }, h("h3", {}, "Value"), found.value_bytes === null ? null : choice) : null,
       box,
       found.decoded !== undefined && found.decoded !== null ? h("pre", { class: "decoded" }, found.decoded) : null,
@@ -55,6 +55,12 @@ export function recordPanel(about, signal) {
           h("button", { type: "button", disabled: found.hex_offset + 4096 >= found.value_bytes, "data-step": "bytes after", onclick: () => open(row, found.hex_offset + 4096) }, "Bytes →")) : null] : null);
   }
   return { element, open: (row) => open(row) };
+}
+
+// An operation of a transaction, with its bytes as hex.
+function operation({ before, after, ...fields }, columns) {
+  const bytes = (name, base64) => (base64 ? [h("span", { class: "muted" }, name), h("pre", { class: "hex" }, hexLines([...atob(base64)].map((one) => one.charCodeAt(0).toString(16).padStart(2, "0")).join(""), fields.page_offset || 0, columns))] : null);
+  return h("div", {}, h("code", {}, Object.entries(fields).map(([name, value]) => (name === "op" ? value : `${name} ${value}`)).join(", ")), bytes("before", before), bytes("after", after));
 }
 
 export function hexLines(hex, from = 0, width = 16) {

@@ -6,6 +6,9 @@ const PAGE = 100;
 const MOST_PAGES = 60;
 const MOST_PIXELS = 8_000_000; // browsers cannot draw taller elements: beyond that the bar is scaled
 
+// The column of numbers is as wide as its widest number.
+const fit = (element, about) => element.style.setProperty("--number", `${Math.max(5, number(about.rows).length) * 0.56}rem`);
+
 export const header = (about) => h("div", { class: "row head", role: "row" },
   ["#", about.has_times ? "time (UTC)" : "place", "kind", "key", "value"].map((name, at) => h("span", { role: "columnheader", class: `c${at}` }, name)));
 
@@ -33,6 +36,7 @@ export function virtualTable(about, onOpen, signal) {
   const body = h("div", { class: "virtual-body" });
   const spacer = h("div", { class: "virtual-space" }, body);
   const scroller = h("div", { class: `virtual of-${about.format}`, tabindex: "0", role: "table", "aria-label": "Records", "aria-rowcount": about.rows }, header(about), spacer);
+  fit(scroller, about);
   const pages = new Map();
   let first = 0, last = about.rows, top = 0, chosen = null, isOurs = false, frame = 0;
 
@@ -141,6 +145,7 @@ export function virtualTable(about, onOpen, signal) {
       for (const [page, rows] of pages) if ((rows || []).length < PAGE) pages.delete(page); // it may have grown
       first = low;
       last = high;
+      fit(scroller, about);
       scroller.setAttribute("aria-rowcount", total());
       if (isSame) { moveTo(top); return; }
       chosen = null;
@@ -155,6 +160,7 @@ export function virtualTable(about, onOpen, signal) {
 export function growingList(about, onOpen, { most = 2000, label = "Records" } = {}) {
   const body = h("div", { class: "list-body", role: "rowgroup" });
   const element = h("div", { class: `virtual list of-${about.format}`, tabindex: "0", role: "table", "aria-label": label }, header(about), body);
+  fit(element, about);
   element.addEventListener("keydown", (event) => {
     const rows = [...body.children], at = rows.indexOf(document.activeElement);
     const wanted = { ArrowDown: at + 1, ArrowUp: at < 0 ? rows.length - 1 : Math.max(0, at - 1), Home: 0, End: rows.length - 1 }[event.key];
