@@ -373,6 +373,24 @@ def test_streams_of_a_view_end_when_it_is_left(browser: Browser, tmp_path: Path)
         assert pages.errors == []
 
 
+def test_overview_has_no_stream_in_a_hidden_tab_and_reports_a_silent_server(browser: Browser, tmp_path: Path) -> None:
+    hide = "(is) => { Object.defineProperty(document, 'hidden', { get: () => is, configurable: true }); }"
+    with sej.Writer(tmp_path / "orders") as writer:
+        writer.append(b"before")
+    with serving(tmp_path) as site:
+        pages = Pages(browser, site)
+        page = pages.open()
+        expect(page.locator(".stack tbody tr")).to_have_count(1)
+        for is_hidden in (True, False):
+            page.evaluate(hide, is_hidden)
+            page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+            wait_until(lambda is_hidden=is_hidden: site.server.api.live.followers == (0 if is_hidden else 1))
+        expect(page.get_by_role("alert")).to_have_count(0)
+    expect(page.get_by_role("alert")).to_contain_text("The server does not answer")
+    expect(page.locator(".stack tbody tr")).to_have_count(1)
+    page.close()
+
+
 def test_large_journal_is_read_to_its_end_while_its_page_is_shown(browser: Browser, tmp_path: Path) -> None:
     with kestrel.Queue(tmp_path / "queues", "jobs") as queue:
         for _ in range(100):

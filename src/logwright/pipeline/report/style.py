@@ -49,15 +49,17 @@ svg text.strong { fill: var(--ink); font-weight: 600; }
 footer { color: var(--muted); font-size: .85rem; margin-top: 1.5rem; }
 @media (max-width: 700px) {
   .page > .card { padding: .9rem .8rem; }
-  table.stack td { min-width: 0; width: auto; }
-  table.stack td:empty { display: none; }
-  table.stack tr { grid-template-columns: repeat(auto-fit, minmax(4.6rem, 1fr)); padding: .5rem .7rem; }
-  table.stack td:first-child::before { content: none; }
-  table.stack td.name + td.name { grid-column: auto; font-weight: 400; }
-  table.stack td.time { white-space: normal; }
-  table.stack td.wide, table.stack td.strips, table.stack td.reason { grid-column: 1 / -1; }
   svg.activity { height: 170px; padding-left: 3rem; }
   svg .minor { display: none; }
+}
+@media screen and (max-width: 1000px) {
+  table.stack td { min-width: 0; width: auto; }
+  table.stack td:empty { display: none; }
+  table.stack tr { grid-template-columns: repeat(auto-fit, minmax(5.2rem, 1fr)); padding: .5rem .7rem; }
+  table.stack td:first-child::before { content: none; }
+  table.stack td.name + td.name { grid-column: auto; font-weight: 400; }
+  table.stack td.time { grid-column: span 2; }
+  table.stack td.wide, table.stack td.strips, table.stack td.reason { grid-column: 1 / -1; }
 }
 @media print {
   :root {
