@@ -18,6 +18,7 @@ import pytest
 
 from logwright import kestrel, sej
 from logwright.cli import main
+from logwright.versioned.bytes import bonjson
 from tests.web.support import WAIT_SECONDS, Site, serving, wait_until
 
 
@@ -158,6 +159,26 @@ def test_condition_is_searched_in_steps(tmp_path: Path) -> None:
             start = {"start": answer["next"]}
         assert found == ["69999"]  # once: a step ends where the next one begins
         assert site.get("search", **ask, until="0")["rows"] == []
+
+
+@pytest.mark.parametrize(
+    ("value", "decoding", "decoded"),
+    [
+        (b'{"a": [1, 2]}', "json", {"a": [1, 2]}),
+        (b"\x82\xa1a\x01\xa1b\x92\x02\x03", "msgpack", {"a": 1, "b": [2, 3]}),
+        (bonjson.encode({"a": 1}), "bonjson", {"a": 1}),
+        (b"two\nlines", "text", "two\nlines"),
+        (b"\xff\xfe", "text", "\\xff\\xfe"),
+    ],
+)
+def test_value_is_decoded_by_what_fits(tmp_path: Path, value: bytes, decoding: str, decoded: Any) -> None:
+    with sej.Writer(tmp_path / "values") as writer:
+        writer.append(value)
+    with serving(tmp_path) as site:
+        found = site.get("record", name="values", number="0")
+        text = found["decoded"]
+        assert (found["decoding"], json.loads(text) if isinstance(decoded, dict) else text) == (decoding, decoded)
+        assert bytes.fromhex(found["hex"]) == value
 
 
 def test_value_of_avro_is_decoded_by_its_schema(tmp_path: Path) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import signal
+import ssl
 import subprocess
 import sys
 import urllib.request
+from http.client import HTTPSConnection
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ import pytest
 from logwright.errors import WrongUse
 from logwright.servers.security import Address, Protection
 from logwright.web import WebServer
+from tests.support.certificates import Authority
 from tests.web.support import WAIT_SECONDS, Site, serving
 
 TOKEN = "a-token-of-twenty-eight-chars"
@@ -119,6 +122,37 @@ def test_address_beyond_loopback_needs_tls_and_tokens(journals: Path, tmp_path: 
         WebServer(journals, Address("0.0.0.0", 0))
     with pytest.raises(WrongUse, match="reachable from other machines"):
         WebServer(journals, Address("0.0.0.0", 0), protection_with(tmp_path))
+
+
+def test_page_is_served_by_tls_with_tokens(journals: Path, tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "authority")
+    own = authority.issue("server")
+    tokens = tmp_path / "tokens"
+    tokens.write_text(f"{TOKEN}\n")
+    tokens.chmod(0o600)
+    protection = Protection.load(certificate=own.certificate, key=own.key, tokens=tokens)
+    with serving(journals, protection) as site:
+        host, port = site.server.address.host, site.server.address.port
+        connection = HTTPSConnection(
+            host, port, timeout=WAIT_SECONDS, context=ssl.create_default_context(cafile=str(authority.path))
+        )
+        connection.request("GET", "/api/overview")
+        assert _read(connection) == (401, None)
+        kind = {"Content-Type": "application/x-www-form-urlencoded", "Origin": f"https://{host}:{port}"}
+        connection.request("POST", "/login", f"token={TOKEN}", kind)
+        status, cookie = _read(connection)
+        assert (status, "Secure" in str(cookie)) == (303, True)
+        connection.request("GET", "/api/overview", headers={"Cookie": str(cookie).partition(";")[0]})
+        assert _read(connection)[0] == 200
+        connection.close()
+        with pytest.raises(ConnectionError):
+            site.ask("/api/about")  # without TLS
+
+
+def _read(connection: HTTPSConnection) -> tuple[int, str | None]:
+    answer = connection.getresponse()
+    answer.read()
+    return answer.status, answer.getheader("set-cookie")
 
 
 def test_errors_are_json_without_traces(site: Site) -> None:

@@ -19,7 +19,7 @@ def test_appended_records_reach_all_clients_by_one_reader(tmp_path: Path) -> Non
     with sej.Writer(tmp_path / "orders") as writer, serving(tmp_path) as site, contextlib.ExitStack() as stack:
         writer.append(b"before")
         writer.flush()
-        clients = [stack.enter_context(site.events("journal/live", name="orders")) for _ in range(8)]
+        clients = [stack.enter_context(site.events("journal/live", name="orders")) for _ in range(50)]
         assert {next(client)[0] for client in clients} == {"ready"}
         wait_until(lambda: site.server.api.live.followers == 1)
         writer.append(b"live", key=b"k")
