@@ -381,10 +381,14 @@ def test_overview_has_no_stream_in_a_hidden_tab_and_reports_a_silent_server(brow
         pages = Pages(browser, site)
         page = pages.open()
         expect(page.locator(".stack tbody tr")).to_have_count(1)
-        for is_hidden in (True, False):
-            page.evaluate(hide, is_hidden)
-            page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
-            wait_until(lambda is_hidden=is_hidden: site.server.api.live.followers == (0 if is_hidden else 1))
+        live = site.server.api.live
+        change = "document.dispatchEvent(new Event('visibilitychange'))"
+        page.evaluate(hide, True)
+        page.evaluate(change)
+        wait_until(lambda: live.followers == 0)
+        page.evaluate(hide, False)
+        page.evaluate(change)
+        wait_until(lambda: live.followers == 1)
         expect(page.get_by_role("alert")).to_have_count(0)
     expect(page.get_by_role("alert")).to_contain_text("The server does not answer")
     expect(page.locator(".stack tbody tr")).to_have_count(1)

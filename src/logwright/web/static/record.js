@@ -59,7 +59,7 @@ export function recordPanel(about, signal) {
 
 // An operation of a transaction, with its bytes as hex.
 function operation({ before, after, ...fields }, columns) {
-  const bytes = (name, base64) => (base64 ? [h("span", { class: "muted" }, name), h("pre", { class: "hex" }, hexLines([...atob(base64)].map((one) => one.charCodeAt(0).toString(16).padStart(2, "0")).join(""), fields.page_offset || 0, columns))] : null);
+  const bytes = (name, base64) => (base64 ? [h("div", { class: "muted" }, name), h("pre", { class: "hex" }, hexLines([...atob(base64)].map((one) => one.charCodeAt(0).toString(16).padStart(2, "0")).join(""), fields.page_offset || 0, columns))] : null);
   return h("div", {}, h("code", {}, Object.entries(fields).map(([name, value]) => (name === "op" ? value : `${name} ${value}`)).join(", ")), bytes("before", before), bytes("after", after));
 }
 
