@@ -19,6 +19,8 @@ import pytest
 from logwright import kestrel, sej
 from logwright.cli import main
 from logwright.versioned.bytes import bonjson
+from logwright.web import outline
+from logwright.web.api import Api
 from tests.web.support import WAIT_SECONDS, Site, serving, wait_until
 
 
@@ -376,6 +378,19 @@ def test_nothing_below_the_root_changes(tmp_path: Path) -> None:
             with site.events("check", name=name["name"]) as events:
                 list(events_until(events, "checked"))
     assert {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in root.rglob("*") if path.is_file()} == before
+
+
+def test_journal_that_is_read_in_steps_has_all_rows_when_it_is_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outline, "_PASS_SECONDS", 0.0)
+    with kestrel.Queue(tmp_path / "queues", "jobs") as queue:
+        for _ in range(40):
+            queue.put_many([b"%d" % number for number in range(5000)])
+    api = Api(tmp_path)
+    while not (about := api.journal("queues"))["complete"]:
+        assert 0 < about["rows"] < 200_000
+    assert about["rows"] == 200_000
 
 
 def test_journal_grows_shrinks_and_is_replaced_under_the_page(tmp_path: Path) -> None:

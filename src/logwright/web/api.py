@@ -229,6 +229,8 @@ class Api:
         whole = self.catalog.open(name)
         format = entry.format
         buckets = outline.buckets(reader, None, None, 2)
+        missing = self.catalog.missing(name) if len(whole.parts()) < 2 else 0
+        is_complete = outline.is_complete  # before the rows, which other requests add to
         return {
             "name": name,
             "path": str(entry.path),
@@ -238,8 +240,8 @@ class Api:
             "part_name": whole.part_name,
             "parts": [found for found, _ in whole.parts()],
             "rows": outline.rows,
-            "missing": self.catalog.missing(name) if len(whole.parts()) < 2 else 0,
-            "complete": outline.is_complete,
+            "missing": missing,
+            "complete": is_complete,
             "share": outline.share,
             "bytes": reader.total_bytes(),
             "has_times": bool(buckets),

@@ -115,7 +115,7 @@ def page(reader: AnyReader, outline: Outline, row: int, count: int) -> dict[str,
         rows.append(row_of(reader, item, at))
         after = at if isinstance(item, Damage) else at + 1
         read += rows[-1]["size"]
-    return {"rows": rows, "next": after, "total": outline.rows, "complete": outline.is_complete}
+    return {"rows": rows, "next": after, "complete": outline.is_complete, "total": outline.rows}
 
 
 def search(
