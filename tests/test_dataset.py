@@ -551,6 +551,10 @@ def test_hostile_name_of_a_journal_is_never_sql(tmp_path: Path, monkeypatch: pyt
         ("SELECT * FROM './ordrs:messages'", "journal or file './ordrs:messages'; did you mean './orders'\\?$"),
         ("SELECT * FROM 'none/x'", "^there is no table, journal or file 'none/x'$"),
         ("SELECT * FROM orders", "^there is no table orders; to query the journal .* quote it: 'orders'$"),
+        ("SELECT * FROM 'notes'", "^'notes' is neither a journal nor a file that DuckDB reads$"),
+        ("SELECT * FROM ./queues:items", "; a path needs quotes: './queues:items'$"),
+        ("SELECT * FROM 'orders' WHERE key LIKE 'a%'", r"decode\(key\) is text$"),
+        ("SELECT * FROM query", "^there is no table, journal or file 'query'$"),
         ("SELECT cout(*) FROM 'orders'", 'name cout does not exist! Did you mean "count'),
         ("SELECT * FROM 'orders:itms'", "journals of sej have no table 'itms'; there are records, damage, messages"),
         ("SELECT * FROM 'queues:items@now'", "only the table state of stores has a time"),
@@ -559,6 +563,7 @@ def test_hostile_name_of_a_journal_is_never_sql(tmp_path: Path, monkeypatch: pyt
 )
 def test_wrong_query_is_one_clear_line(demo: Path, monkeypatch: pytest.MonkeyPatch, text: str, reason: str) -> None:
     monkeypatch.chdir(demo)
+    (demo / "notes").mkdir(exist_ok=True)
     with pytest.raises(WrongUse, match=reason) as raised:
         sql(text)
     assert "\n" not in str(raised.value)

@@ -128,6 +128,11 @@ def test_broken_line_is_named_and_what_precedes_it_is_there(tmp_path: Path, line
     assert run("verify", tmp_path / "a").code == 0
 
 
+def test_line_that_is_no_json_is_answered_with_raw(tmp_path: Path) -> None:
+    outcome = execute("append", tmp_path / "a", "--format", "sej", input="hello\n")
+    assert_one_error_line(outcome, 2, "0 records were appended before it; with --raw each line is a value")
+
+
 def test_operation_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     lines = '{"op": "remove"}\n{"op": "addx"}\n'
     outcome = execute("append", tmp_path / "q", "--format", "kestrel", input=lines)

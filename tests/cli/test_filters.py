@@ -418,6 +418,8 @@ def test_interrupt_ends_dump_while_it_prints(samples: Path, tmp_path: Path) -> N
         (["--where", "key.price > 1"], ("Cannot extract field",)),
         (["--where", "sum(type) > 1"], ("--where: WHERE clause cannot contain aggregates",)),
         (["--where", "exists (SELECT 1 FROM read_text('/etc/passwd'))"], ("--where: ",)),
+        (["--where", "key LIKE 'a%'"], ("decode(key) is text",)),
+        (["--where", "timestamp > '2 hours ago'"], ("write now() - INTERVAL 2 HOURS",)),
         (["--where", "decode(value)::INT > 1"], ("--where: Could not convert",)),
         (["--grep", "(("], ("is not a regular expression",)),
     ],
@@ -425,6 +427,12 @@ def test_interrupt_ends_dump_while_it_prints(samples: Path, tmp_path: Path) -> N
 @pytest.mark.parametrize("verb", ["dump", "tail", "count"])
 def test_wrong_condition_is_one_line(samples: Path, verb: str, arguments: list[str], words: tuple[str, ...]) -> None:
     assert_one_error_line(run(verb, samples / "orders", *arguments), 2, *words)
+
+
+@pytest.mark.parametrize("verb", ["dump", "tail", "count", "stats"])
+def test_directory_of_journals_names_them(samples: Path, verb: str) -> None:
+    words = ("is not a journal, but has journals in it: damaged, events, ", "; give the path of one")
+    assert_one_error_line(run(verb, samples), 2, *words)
 
 
 def test_key_of_a_number_must_be_one(samples: Path) -> None:

@@ -134,7 +134,19 @@ def test_damage_in_a_directory_of_journals_makes_the_exit_code_1(demo: Path, mod
     query = f"SELECT count(*) AS n FROM '{demo}' WHERE journal = 'damaged'"
     outcome = run("sql", query, "--mode", mode, "--json")
     assert (outcome.code, outcome.object) == (1, {"n": 3000 if mode == "permissive" else 2999})
-    assert "skipped: jnl/0000000000000442.jnl @ 49388" in outcome.err
+    assert "skipped: damaged/jnl/0000000000000442.jnl @ 49388" in outcome.err
+
+
+def test_plan_of_a_query_is_drawn() -> None:
+    lines = run("sql", "EXPLAIN SELECT 1 AS a").lines
+    assert len(lines) > 2
+    assert not any("\\n" in line for line in lines)
+
+
+def test_closed_standard_input_has_no_query() -> None:
+    command = [sys.executable, "-m", "logwright", "sql"]
+    done = subprocess.run(["sh", "-c", 'exec "$@" <&-', "-", *command], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", "logwright: error: the query is empty\n")
 
 
 def test_queries_come_from_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,7 +219,9 @@ def test_prompt_runs_queries_and_remembers_them(demo: Path) -> None:
         prompt.type(b"\n")  # readline may look at the signal only after a key
         prompt.type(b".help\n")
         prompt.until(b".quit or Ctrl-D leaves")
-        prompt.type(b".quit\n")
+        prompt.type(b".tables\n")
+        prompt.until(b".quit or Ctrl-D leaves")
+        prompt.type(b"quit;\n")
         assert prompt.process.wait(DEADLINE_SECONDS) == 0
     history = (demo / "state" / "logwright" / "sql_history").read_text().splitlines()
     assert "FROM 'orders';" in history

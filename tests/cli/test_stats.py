@@ -88,7 +88,8 @@ def test_table_has_bars(samples: Path) -> None:
 
 
 def test_damage_behaves_by_mode(samples: Path) -> None:
-    assert_one_error_line(run("stats", samples / "damaged"), 1, "@ 49388: size 65535 does not match")
+    file = samples / "damaged" / "jnl" / "0000000000000442.jnl"
+    assert_one_error_line(run("stats", samples / "damaged"), 1, f"error: {file} @ 49388: size 65535 does not match")
     outcome = run("stats", samples / "damaged", "--mode", "permissive", "--json")
     assert (outcome.code, outcome.object["records"]) == (1, 2999)
     assert "skipped: " in outcome.err

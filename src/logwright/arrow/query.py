@@ -41,6 +41,9 @@ _TABLE: Final = re.compile(r"(\w+)(?:@(.+))?", re.DOTALL)
 _MISSING_TABLE: Final = re.compile(r"Table with name (.+) does not exist")
 _NUMBER: Final = re.compile(r"[0-9?$(]")
 OFFSET_HINT: Final = 'offset is a word of SQL: write sequence, or "offset" in double quotes'
+BYTES_HINT: Final = "the columns of keys and values are bytes: decode(key) is text"
+_BARE_PATH: Final = re.compile(r"\b(?:from|join)\s+([^\s,;()'\"]*[/:-][^\s,;()'\"]*)", re.IGNORECASE)
+"""What may be a path that is not quoted."""
 _INTERRUPT_SECONDS: Final = 0.02
 """How often a query that is to end is interrupted."""
 _BEFORE_TABLES: Final = ("from", "join", "describe", "desc", "summarize")
@@ -71,6 +74,7 @@ class Session:
         self.connection: duckdb.DuckDBPyConnection = connection or self._duckdb.connect()
         if connection is None:
             self.connection.execute("SET TimeZone = 'UTC'")  # as everywhere in Logwright
+            self.connection.execute("SET python_enable_replacements = false")  # names are no variables of this module
         self.datasets: dict[str, JournalDataset] = {}
         """The journals of the last query, by their names in it."""
         self._query = ""
@@ -133,12 +137,17 @@ class Session:
         text = lines[0] if lines else type(error).__name__
         if text.startswith("Parser Error") and self._has_bare_offset():
             return WrongUse(f"{text}; {OFFSET_HINT}")
+        bare = _BARE_PATH.search(self._query)
+        if text.startswith("Parser Error") and bare is not None:
+            return WrongUse(f"{text}; a path needs quotes: '{bare[1]}'")
+        if text.startswith("Binder Error: No function") and "(BLOB" in text:
+            return WrongUse(f"{text.rstrip('.')}; {BYTES_HINT}")
         missing = _MISSING_TABLE.search(text)
         if "column" in text.lower() and self.datasets:
             columns = (f"{name!r} has {', '.join(found.schema.names)}" for name, found in self.datasets.items())
             return WrongUse(f"{text.rstrip('!')}; {'; '.join(columns)}")
         if missing is not None:
-            return WrongUse(_no_table(missing[1]))
+            return WrongUse(_no_table(missing[1], is_quoted=missing[1] in self._named(self._query)))
         return WrongUse(" ".join(lines) or text)
 
     def _has_bare_offset(self) -> bool:
@@ -205,8 +214,10 @@ class Session:
             return None  # DuckDB may read it
 
 
-def _no_table(name: str) -> str:
+def _no_table(name: str, *, is_quoted: bool) -> str:
     """The message about a table that does not exist: it may be a path that is misspelt, or not quoted."""
+    if _is_there(name) and is_quoted:
+        return f"{name!r} is neither a journal nor a file that DuckDB reads"
     if _is_there(name):
         return f"there is no table {name}; to query the journal or file of this name, quote it: '{name}'"
     path, _, _ = name.partition(":")

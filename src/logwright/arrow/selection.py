@@ -31,7 +31,7 @@ from ..core.read.splits import Split, Times
 from ..errors import DamagedJournal, WrongUse
 from ..values import Decoder, to_json
 from .bounds import Filter
-from .query import OFFSET_HINT, import_duckdb
+from .query import BYTES_HINT, OFFSET_HINT, import_duckdb
 from .rows import fill, record_columns, sources_of
 
 _PART_NAMES: Final = ("shard", "queue", "store")
@@ -319,12 +319,16 @@ class _Condition:
         return found.append_column(_ROW, pa.array(range(batch.num_rows), pa.int64()))
 
     def _wrong(self, message: str) -> WrongUse:
-        text = message.strip().split("\n")[0].rstrip("!")
+        text = message.strip().split("\n")[0].rstrip("!.")
         for known in ("Binder Error: ", "Parser Error: ", "Conversion Error: ", "Catalog Error: "):
             text = text.removeprefix(known)
         hint = ""
         if 'near "offset"' in text:
             hint = f"; {OFFSET_HINT}"
+        elif text.startswith("No function matches") and "(BLOB" in text:
+            hint = f"; {BYTES_HINT}"
+        elif "timestamp field" in text:
+            hint = "; for a time before now write now() - INTERVAL 2 HOURS"
         elif re.search(r"column|table|field", text, re.IGNORECASE):
             hint = f"; the columns are {', '.join(self._schema.names)}"
         return WrongUse(f"--where: {text}{hint}")

@@ -156,15 +156,15 @@ class JournalTable:
         planned = splits.plan(opened.reader, _SPLIT_BYTES, None, opened.stops)
         if planned:
             return planned
-        try:
-            with naming(opened.journal, ""):
+        with naming(opened.journal, ""):
+            try:
                 return splits.plan(opened.reader, _SPLIT_BYTES)
-        except DamagedJournal as error:
-            if self.mode == "failfast" and self.name != "damage":
-                raise
-            opened.missing = Damage(str(error.file), error.position, error.position, error.reason, "missing_file")
-            self._skip(opened.journal, "", opened.missing)
-            return []
+            except DamagedJournal as error:
+                if self.mode == "failfast" and self.name != "damage":
+                    raise
+                opened.missing = Damage(str(error.file), error.position, error.position, error.reason, "missing_file")
+                self._skip(opened.journal, "", opened.missing)
+                return []
 
     def _has(self, part: str, chosen: Filter) -> bool:
         name = printed(part) or None
@@ -189,7 +189,8 @@ class JournalTable:
         return damage_row(wanted, journal.format, journal.name, file, damage.start, size, text)
 
     def _skip(self, journal: Journal, part: str, damage: Damage) -> None:
-        self._on_damage(replace(damage, file=printed(file_of(journal.format, part, damage.file))))
+        file = printed(file_of(journal.format, part, damage.file))
+        self._on_damage(replace(damage, file=file if self.format is not None else f"{journal.name}/{file}"))
 
     def _log(self, damage: Damage) -> None:
         if self.mode == "permissive" and self.format is not None and self.name != "damage":

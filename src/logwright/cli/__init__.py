@@ -220,9 +220,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _prepare_streams() -> None:
-    """Make output survive closed streams and names that are not valid text."""
+    """Make closed streams empty, and output survive names that are not valid text."""
+    if sys.stdin is None:
+        sys.stdin = open(os.devnull)  # noqa: SIM115  # for as long as the process lives
     if sys.stdout is None:
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # for as long as the process lives
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):

@@ -84,7 +84,8 @@ def command(
                 finally:
                     appender.write(rows)  # also what precedes a broken line
             except WrongUse as error:
-                raise WrongUse(f"{error}; {_count(rows.records)} appended before it") from None
+                hint = "" if raw or format.name not in _RAW else "; with --raw each line is a value"
+                raise WrongUse(f"{error}; {_count(rows.records)} appended before it{hint}") from None
     if rows.skipped:
         inform(f"left out: {rows.skipped} heads of files or copies of earlier changes, which a store writes itself")
     print_json({"records": rows.records}) if as_json else print_line(f"{path}: {_count(rows.records)} appended")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, fields
 from functools import wraps
 from pathlib import Path
@@ -21,8 +21,9 @@ import click
 from ..core.bytes.outcome import MODES, Damage, Mode
 from ..core.format import FORMATS, Format, Located, Reader, detect, find_format, find_half_done, open_journal
 from ..core.io.disk import REAL_DISK
+from ..core.io.file_names import printed
 from ..core.times import parse_time
-from ..errors import LogwrightError, WrongUse, renaming_damage
+from ..errors import LogwrightError, UnknownFormat, WrongUse, renaming_damage
 from ..values import DECODINGS, Decoder, decoder, read_schema
 from .output import describe, is_terminal, place, warn
 
@@ -38,6 +39,8 @@ DAMAGE_FOUND: Final = 1
 WRONG_USE: Final = 2
 _HALF_DONE: Final = "logwright.half_done"
 """Set in the context of a verb that has opened a journal whose repair is half done."""
+_MOST_NAMES: Final = 8
+"""How many journals a message lists."""
 CONTEXT_SETTINGS: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
@@ -255,7 +258,25 @@ range_options = _grouped(
 
 def chosen_format(path: Path, format_name: str | None) -> Format:
     """The given format, or the one detected."""
-    return detect(path) if format_name is None else find_format(format_name)
+    with _naming_journals_below(path):
+        return detect(path) if format_name is None else find_format(format_name)
+
+
+@contextmanager
+def _naming_journals_below(path: Path) -> Iterator[None]:
+    """If a directory is no journal, raise an error with the journals that are in it."""
+    try:
+        yield
+    except UnknownFormat:
+        found = []
+        for name in REAL_DISK.list_directory(path) if REAL_DISK.is_directory(path) else ():
+            with suppress(LogwrightError):
+                detect(path / name)
+                found.append(printed(name))
+        if not found:
+            raise
+        shown = ", ".join(found[:_MOST_NAMES]) + (", ..." if len(found) > _MOST_NAMES else "")
+        raise UnknownFormat(f"{path} is not a journal, but has journals in it: {shown}; give the path of one") from None
 
 
 @contextmanager
@@ -264,7 +285,9 @@ def opened(path: Path, format_name: str | None) -> Iterator[Reader]:
 
     If a repair of it is half done, the verb says what to do next, and exits with 1.
     """
-    with naming_path(path), open_journal(path, format_name) as reader:
+    with _naming_journals_below(path):
+        journal = open_journal(path, format_name)
+    with naming_path(path), journal as reader:
         half_done = find_half_done(path)
         if half_done is not None:
             warn(f"{half_done.log}: {half_done.describe()}; {half_done.next_steps()}")

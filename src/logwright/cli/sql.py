@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ..arrow.query import Session
 
 _ENDINGS: Final = (".csv", ".jsonl", ".parquet")
+_PLAN: Final = ["explain_key", "explain_value"]
 _PROMPTS: Final = ("sql> ", "...> ")
 _HELP: Final = "end a query with ; or an empty line; .quit or Ctrl-D leaves, .help prints this"
 _WORDS: Final = [
@@ -173,7 +174,20 @@ def _writer(schema: pa.Schema, output: Path | None, *, as_csv: bool, as_json: bo
         return _into_file(schema, output)
     if as_json:
         return _json_lines(schema, print_json)
-    return _csv(schema, sys.stdout) if as_csv else _table(schema)
+    if as_csv:
+        return _csv(schema, sys.stdout)
+    return _plan() if schema.names == _PLAN else _table(schema)
+
+
+@contextmanager
+def _plan() -> Iterator[Write]:
+    """The lines that EXPLAIN draws."""
+
+    def add(batch: pa.RecordBatch) -> None:
+        for line in "\n".join(batch.column(1).to_pylist()).splitlines():
+            print_line(line)
+
+    yield add
 
 
 @contextmanager
@@ -325,9 +339,9 @@ def _next_query(session: Session) -> str | None:
             print_line()
             lines = []
             continue
-        if not lines and line.strip() in (".quit", ".exit"):
+        if not lines and line.strip().rstrip(";") in (".quit", ".exit", "quit", "exit"):
             return None
-        if not lines and line.strip() == ".help":
+        if not lines and line.lstrip().startswith("."):
             inform(_HELP)
             continue
         if line.strip():

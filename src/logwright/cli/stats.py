@@ -49,7 +49,7 @@ def command(path: Path, top: int, local: bool, mode: Mode, format_name: str | No
         warn(f"skipped: {describe(path, damage)}")
 
     format = chosen_format(path, format_name)
-    with naming_path(path):
+    with naming_path(path.parent):  # a dataset names the journal
         found = dataset(path, mode=mode, on_damage=note, format=format.name)
         statistics = count(format, found.scanner(columns=columns_of(format)).to_batches())
     if as_json:
