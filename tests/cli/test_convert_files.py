@@ -8,13 +8,16 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import logwright
 from logwright import sej
+from logwright.arrow.exports import write_database
 from tests.cli.random_journals import WRITERS
 from tests.cli.support import assert_one_error_line, run
 
@@ -118,8 +121,22 @@ def test_wrong_choices_are_refused(samples: Path, tmp_path: Path) -> None:
     assert_one_error_line(run("convert", samples / "orders", tmp_path / "no" / "b.csv"), 2, "no such directory")
 
 
+@pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
+def test_interrupt_between_two_batches_is_one_of_the_conversion(tmp_path: Path, kind: str) -> None:
+    schema = pa.schema([("a", pa.int64())])
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield pa.RecordBatch.from_pylist([{"a": 1}], schema)
+        signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        write_database(tmp_path / "out", kind, [("records", schema, batches())])
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("least", [0, 1 << 20])
 @pytest.mark.parametrize("kind", ["jsonl", "sqlite", "duckdb"])
-def test_ctrl_c_leaves_nothing_behind(tmp_path: Path, kind: str) -> None:
+def test_ctrl_c_leaves_nothing_behind(tmp_path: Path, kind: str, least: int) -> None:
     with sej.Writer(tmp_path / "big") as writer:
         for _ in range(300_000):
             writer.append(b'{"a": 1}' * 20)
@@ -127,7 +144,7 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path: Path, kind: str) -> None:
     home.mkdir()
     command = [sys.executable, "-m", "logwright", "convert", str(tmp_path / "big"), str(home / f"a.{kind}")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        while not list(home.iterdir()):
+        while not list(home.iterdir()) or next(home.iterdir()).stat().st_size < least:
             assert process.poll() is None
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)

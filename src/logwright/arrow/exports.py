@@ -205,12 +205,12 @@ def _write_duckdb(path: Path, tables: Tables) -> dict[str, int]:
     except ImportError:
         raise WrongUse("a database of DuckDB needs DuckDB: pip install 'logwright[sql]'") from None
     rows: dict[str, int] = {}
-    failure: list[LogwrightError] = []
+    failure: list[BaseException] = []
 
     def kept(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:
             yield from batches
-        except LogwrightError as error:  # DuckDB replaces it by an error of its own
+        except (LogwrightError, KeyboardInterrupt) as error:  # DuckDB replaces it by an error of its own
             failure.append(error)
             raise
 
@@ -220,9 +220,11 @@ def _write_duckdb(path: Path, tables: Tables) -> dict[str, int]:
             connection.register("#rows", pa.RecordBatchReader.from_batches(schema, kept(batches)))
             try:
                 connection.execute(f'CREATE TABLE "{name}" AS SELECT * FROM "#rows"')
-            except Exception:
+            except Exception as error:
                 if failure:
                     raise failure[0] from None
+                if str(error) == "Query interrupted":
+                    raise KeyboardInterrupt from None  # DuckDB has taken the signal
                 raise
             connection.unregister("#rows")
             counted = connection.execute(f'SELECT count(*) FROM "{name}"').fetchall()
