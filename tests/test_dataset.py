@@ -475,6 +475,12 @@ def test_quoted_paths_are_tables(demo: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert pairs("WITH orders AS (SELECT 1 AS n) SELECT n FROM orders WHERE 'orders' <> ''") == [(1,)]
 
 
+def test_path_below_the_home_directory_is_found(demo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(demo))
+    assert pairs("SELECT count(*) FROM '~/orders' JOIN '~/orders:damage' ON true") == [(0,)]
+    assert pairs("SELECT count(*) FROM '~/orders'") == [(3000,)]
+
+
 def test_columns_need_no_quotes(demo: Path) -> None:
     for name in JOURNALS:
         found = logwright.dataset(demo / name).table
@@ -554,6 +560,9 @@ def test_hostile_name_of_a_journal_is_never_sql(tmp_path: Path, monkeypatch: pyt
         ("SELECT * FROM 'notes'", "^'notes' is neither a journal nor a file that DuckDB reads$"),
         ("SELECT * FROM ./queues:items", "; a path needs quotes: './queues:items'$"),
         ("SELECT * FROM 'orders' WHERE key LIKE 'a%'", r"decode\(key\) is text$"),
+        ("INSERT INTO 'orders' VALUES (1)", "^'orders' is no table of DuckDB, and SQL only reads journals; see "),
+        ("SELECT timestamp + 1 FROM 'orders'", r"explicit type casts\.?$"),
+        ("FROM 'nothing://x/y'", "; as a journal: nothing://x/y: "),
         ("SELECT * FROM query", "^there is no table, journal or file 'query'$"),
         ("SELECT cout(*) FROM 'orders'", 'name cout does not exist! Did you mean "count'),
         ("SELECT * FROM 'orders:itms'", "journals of sej have no table 'itms'; there are records, damage, messages"),

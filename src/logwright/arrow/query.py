@@ -19,7 +19,7 @@ import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -78,6 +78,8 @@ class Session:
         self.datasets: dict[str, JournalDataset] = {}
         """The journals of the last query, by their names in it."""
         self._query = ""
+        self._unreached = ""
+        """Why a URI in the last query cannot be looked at."""
         self._moment = Moment()
         self._worker = ThreadPoolExecutor(1)
 
@@ -134,6 +136,7 @@ class Session:
                 failure, table.failure = table.failure, None  # its traceback leads to the table
                 return failure
         lines = [line.strip() for line in str(error).partition("\nLINE ")[0].splitlines() if line.strip()]
+        lines = list(takewhile(lambda line: not line.startswith("Candidate functions"), lines))
         text = lines[0] if lines else type(error).__name__
         if text.startswith("Parser Error") and self._has_bare_offset():
             return WrongUse(f"{text}; {OFFSET_HINT}")
@@ -147,8 +150,34 @@ class Session:
             columns = (f"{name!r} has {', '.join(found.schema.names)}" for name, found in self.datasets.items())
             return WrongUse(f"{text.rstrip('!')}; {'; '.join(columns)}")
         if missing is not None:
-            return WrongUse(_no_table(missing[1], is_quoted=missing[1] in self._named(self._query)))
-        return WrongUse(" ".join(lines) or text)
+            text, lines = self._no_table(missing[1]), []
+        return WrongUse((" ".join(lines) or text) + (self._unreached and f"; as a journal: {self._unreached}"))
+
+    def _no_table(self, name: str) -> str:
+        """The message about a table that does not exist: it may be a path that is misspelt, or not quoted."""
+        if self._is_there(name):
+            if name in self._named(self._query):
+                return f"{name!r} is neither a journal nor a file that DuckDB reads"
+            if any(_is_quoted(word) and word[1:-1] == name for word in self._words(self._query)):
+                return f"{name!r} is no table of DuckDB, and SQL only reads journals; see logwright append"
+            return f"there is no table {name}; to query the journal or file of this name, quote it: '{name}'"
+        path, _, _ = name.partition(":")
+        directory, _, last = path.rpartition("/")
+        try:
+            names = [printed(entry) for entry in os.listdir(directory or ".")]
+        except OSError:
+            names = []
+        near = difflib.get_close_matches(last, names, 1)
+        hint = f"; did you mean '{f'{directory}/' if directory else ''}{near[0]}'?" if near else ""
+        return f"there is no table, journal or file {name!r}{hint}"
+
+    def _is_there(self, path: str) -> bool:
+        try:
+            return is_there(*locate(path))
+        except (LogwrightError, OSError, ValueError) as error:
+            if "://" in path:
+                self._unreached = str(error)
+            return False
 
     def _has_bare_offset(self) -> bool:
         """Whether `offset` is in the query without quotes, and not as in LIMIT 3 OFFSET 7."""
@@ -159,7 +188,7 @@ class Session:
         """Make a view for each journal that the query names, unless the connection has a table of this name."""
         for name in self.datasets:
             self.connection.unregister(name)
-        self.datasets = {}
+        self.datasets, self._unreached = {}, ""
         self._moment = Moment()
         taken = {name for (name,) in self.connection.sql("SELECT table_name FROM duckdb_tables()").fetchall()}
         for name in dict.fromkeys(self._named(query)):
@@ -196,12 +225,13 @@ class Session:
 
     def _journal(self, name: str) -> JournalDataset | None:
         """The dataset that a name in a query stands for; None if it is no journal."""
-        for path in dict.fromkeys((name, name_of(name))):  # as it is, or escaped as we print it
-            if _is_there(path):
+        # As it is, escaped as we print it, or below the home directory.
+        for path in dict.fromkeys((name, name_of(name), os.path.expanduser(name))):
+            if self._is_there(path):
                 return self._dataset(name, path)
             for colon in reversed([found.start() for found in re.finditer(":", path)]):
                 table = _TABLE.fullmatch(path[colon + 1 :])
-                if table is not None and _is_there(path[:colon]):
+                if table is not None and self._is_there(path[:colon]):
                     return self._dataset(name, path[:colon], table[1], table[2])
         return None
 
@@ -214,32 +244,8 @@ class Session:
             return None  # DuckDB may read it
 
 
-def _no_table(name: str, *, is_quoted: bool) -> str:
-    """The message about a table that does not exist: it may be a path that is misspelt, or not quoted."""
-    if _is_there(name) and is_quoted:
-        return f"{name!r} is neither a journal nor a file that DuckDB reads"
-    if _is_there(name):
-        return f"there is no table {name}; to query the journal or file of this name, quote it: '{name}'"
-    path, _, _ = name.partition(":")
-    directory, _, last = path.rpartition("/")
-    try:
-        names = [printed(entry) for entry in os.listdir(directory or ".")]
-    except OSError:
-        names = []
-    near = difflib.get_close_matches(last, names, 1)
-    hint = f"; did you mean '{f'{directory}/' if directory else ''}{near[0]}'?" if near else ""
-    return f"there is no table, journal or file {name!r}{hint}"
-
-
 def _is_quoted(text: str) -> bool:
     return text[:1] in ("'", '"') and len(text) > 2 and text.endswith(text[0])
-
-
-def _is_there(path: str) -> bool:
-    try:
-        return is_there(*locate(path))
-    except (LogwrightError, OSError, ValueError):
-        return False
 
 
 def import_duckdb(user: str) -> Any:
