@@ -539,7 +539,7 @@ def check_complete(written: Written, reader: Reader, damaged: Files) -> None:
 def check_noted(written: Written, damaged: Files) -> bool:
     """Verify and repair a journal that has its note; whether it was repaired.
 
-    Whatever is missing, and was not in the first files, is in the account, and so is every file of another size.
+    Whatever is missing is in the account, unless it was checked and in the first files; so is a file of another size.
     """
     disk = written.lay_out(damaged.files, has_note=True)
     assert Reader(HOME, disk=written.lay_out(written.files, has_note=True)).verify().problems == []
@@ -548,6 +548,9 @@ def check_noted(written: Written, damaged: Files) -> bool:
     changed = [name for name in traced if len(damaged.files.get(name, b"")) != len(written.files[name])]
     report = Reader(HOME, disk=disk).verify()
     assert report.problems or not changed, "nothing shows that a file is missing or has another size"
+    left = set(surviving(damaged.files))
+    needed = [number for number, place in written.segments.items() if place[1] >= written.checked[place[0]]]
+    assert report.problems or left.issuperset(needed), "nothing shows that records of unchecked segments are missing"
     if not damaged.files and not any(written.files.values()):
         return False
     plan = repairs.plan(HOME, disk=disk)
@@ -571,7 +574,7 @@ def check_noted(written: Written, damaged: Files) -> bool:
         whole.setdefault(place, []).append(number)
     for segment in reader.segments():
         home = "" if segment.generation is None else f".logwright/recovery/{segment.generation}"
-        if segment.complete and not segment.checked and not damaged.label.startswith("remove"):
+        if segment.complete and not segment.checked:
             assert [*map(number_of, segment.records)] == whole[home, segment.id], f"segment {segment.name}"
     with Writer(HOME, disk=disk):
         pass
@@ -592,7 +595,7 @@ def is_untraced(label: str) -> bool:
     """Whether an accident takes away data records alone or first files, which no id shows.
 
     Without a note the bytes that are left are those of a journal in which these records were never written. With one
-    only missing first files are like that: see `check_noted`.
+    only missing first files that were checked are like that: see `check_noted`.
     """
     return label.startswith(("delete", "cut", "copy", "remove"))
 

@@ -94,6 +94,49 @@ def test_file_cut_between_records_is_damage_and_none_of_its_segments_is_complete
     assert (file, least, most, segments) == (f"{number}.journal", 1, None, [number, number + 1])
 
 
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_missing_first_files_with_segments_that_are_not_checked_are_damage(tmp_path: Path, number: int) -> None:
+    journal(tmp_path)
+    for missing in range(number):
+        (tmp_path / f"{missing}.journal").unlink()
+    assert kinds(tmp_path) == [(f"{number}.journal", "gap")]
+    with pytest.raises(Gap, match=f"they held the segments 0 to {number}, which are not checked"):
+        list(Reader(tmp_path))
+    for recovering in (False, True):
+        with pytest.raises(Gap, match="files before this one are missing"):
+            Writer(tmp_path, recovering=recovering)
+    complete = [segment.id for segment in Reader(tmp_path).segments() if segment.complete]
+    assert complete == [segment for segment in range(4) if segment > number]
+    assert check_repair(tmp_path) == [(f"{number - 1}.journal", 1, None, [0, number])]
+    repairs.apply(tmp_path, repairs.plan(tmp_path))
+    assert [segment.id for segment in Reader(tmp_path).segments() if segment.complete] == complete
+
+
+@pytest.mark.parametrize("checked", range(5))
+def test_only_as_many_first_files_may_be_missing_as_are_checked(tmp_path: Path, checked: int) -> None:
+    journal(tmp_path)
+    with Writer(tmp_path, file_bytes=70) as writer:
+        for _ in range(checked):
+            writer.check_checkpoint()
+    left = min(int(path.stem) for path in tmp_path.glob("*.journal"))
+    assert left == max(0, min(checked - 1, 3))  # a file ends with the beginning of the next segment
+    assert kinds(tmp_path) == []
+    if left < 3:
+        (tmp_path / f"{left}.journal").unlink()
+        assert kinds(tmp_path) == [(f"{left + 1}.journal", "gap")]
+
+
+def test_checks_that_damage_has_taken_do_not_make_first_files_missing_after_the_repair(tmp_path: Path) -> None:
+    journal(tmp_path)
+    with Writer(tmp_path, file_bytes=200) as writer:
+        for _ in range(3):
+            writer.check_checkpoint()
+    assert not (tmp_path / "0.journal").exists()
+    damage_file(tmp_path / "3.journal", lambda content: content[:CHECKPOINT_BYTES])
+    assert ("3.journal", "truncated") in kinds(tmp_path)
+    check_repair(tmp_path)
+
+
 def test_records_deleted_from_a_file_are_missing_from_any_of_its_segments(tmp_path: Path) -> None:
     journal(tmp_path)
     damage_file(tmp_path / "1.journal", drop, CHECKPOINT_BYTES, CHECKPOINT_BYTES + 11)

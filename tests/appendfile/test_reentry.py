@@ -28,7 +28,7 @@ class Taken:
         assert (end, ending) == (used, 0)
         starts = set(kernel.spans(data, 0, used, count))
         assert list(cuts) == sorted(cuts)
-        for position, file_id in cuts:
+        for position, file_id, _ in cuts:
             assert position in starts
             assert data[position] == 1
             assert file_id == self.files + 1

@@ -640,7 +640,7 @@ cdef class AppendBuffer(WriteBuffer):
             self.position = 0
             collecting = PyGC_Disable()  # or a record might be appended before this is noted
             try:
-                self._cuts.append((self._used, self.file_id))
+                self._cuts.append((self._used, self.file_id, bool(self.has_data)))
             finally:
                 if collecting:
                     PyGC_Enable()

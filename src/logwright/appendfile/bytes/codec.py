@@ -460,7 +460,7 @@ class AppendBuffer(WriteBuffer):
         self.has_data = has_data
         self.added = 0
         self._starts = deque(starts)
-        self._cuts: list[tuple[int, int]] = []
+        self._cuts: list[tuple[int, int, bool]] = []
         self._due = 0
 
     def append(self, data: Buffer) -> None:
@@ -528,11 +528,11 @@ class AppendBuffer(WriteBuffer):
                 row += 1
         return row
 
-    def take(self) -> tuple[bytearray, int, list[tuple[int, int]], int]:  # type: ignore[override]
+    def take(self) -> tuple[bytearray, int, list[tuple[int, int, bool]], int]:  # type: ignore[override]
         """The buffer, the number of bytes in it, the cuts, and the id of the oldest file that is needed.
 
-        A cut is the position where the bytes of the next file begin, and its id. The last number is 0 if nothing was
-        checked.
+        A cut is the position where the bytes of the next file begin, its id, and whether the segment that it begins in
+        has data before it. The last number is 0 if nothing was checked.
         """
         with self._adding:
             buffer, used = self._swap()
@@ -569,7 +569,7 @@ class AppendBuffer(WriteBuffer):
                 raise TooLarge("the journal has used up its 64-bit ids of files")
             self.file_id += 1
             self.position = 0
-            self._cuts.append((len(self._buffer), self.file_id))
+            self._cuts.append((len(self._buffer), self.file_id, self.has_data))
         if self.position == 0:
             self._put_hint()
 

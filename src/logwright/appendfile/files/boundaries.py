@@ -23,8 +23,8 @@ records cannot explain them; but not if the ids before may be wrong just as well
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import closing
-from dataclasses import dataclass
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from ...core.bytes.outcome import Damage
@@ -43,7 +43,7 @@ from ..bytes.layout import (
     header,
 )
 from .cursor import Chunk, Cursor, judge, pair_in, walk_to_checkpoint
-from .files import JournalFile
+from .files import JournalFile, Listing
 from .note import Noted
 
 _HEADERS: Final = (header(CHECKPOINT, PAIR_BYTES), header(CHECKPOINT, DESCRIBED_PAIR_BYTES))
@@ -545,3 +545,31 @@ def last_pair(disk: Disk, files: list[JournalFile]) -> Pair | None:
             break
         later = pair
     return Boundaries(disk, files[first:]).end()
+
+
+# --- what is missing before the first file ----------------------------------------------------------------------------
+
+
+def note_beginnings(disk: Disk, listing: Listing) -> None:
+    """Let the first file of each generation know which segments files before it must have held, if these are missing.
+
+    A file is removed only when no unchecked segment is in it. So the segments that earlier files held by the note are
+    checked at the end of the generation, or these files are missing.
+    """
+    seen = None
+    for row, source in enumerate(listing.files):
+        if source.generation != seen:
+            seen = source.generation
+            files = [file for file in listing.files[row:] if file.generation == seen]
+            with suppress(LogwrightError):  # a file that cannot be read is reported by itself
+                listing.files[row] = replace(source, lost_before=_lost_before(disk, files))
+
+
+def _lost_before(disk: Disk, files: list[JournalFile]) -> tuple[int, int] | None:
+    noted = files[0].noted
+    if noted is None or not noted.before:
+        return None
+    end = last_pair(disk, files)
+    checked = [file.noted.ids[0] for file in files if file.noted is not None]
+    first, last = max([*checked, 0 if end is None else end.checked]), noted.before - 1
+    return None if first > last else (first, last)

@@ -81,7 +81,8 @@ class JournalFile(NumberedFile):
     ranges of segments of its generation that have lost records by a repair, each the first and the last; `damaged` are
     those that lose some if damage is skipped. `following` is the next file of its generation. `lost_generations` are
     generations beside it of which no file is there. `noted` is what the note says of it. `last` is the last file of the
-    journal by the note, and the ids that it begins with, if files after this one are missing.
+    journal by the note, and the ids that it begins with, if files after this one are missing. `lost_before` are the
+    first and the last segment that were in earlier files, if these are missing (see `note_beginnings`).
     """
 
     name: str
@@ -99,6 +100,7 @@ class JournalFile(NumberedFile):
     lost_generations: tuple[LostGeneration, ...] = ()
     noted: Noted | None = field(default=None, compare=False)
     last: tuple[int, tuple[int, int]] | None = None
+    lost_before: tuple[int, int] | None = field(default=None, compare=False)
 
     @property
     def file_id(self) -> int:
@@ -424,5 +426,9 @@ def wrong_names(file: JournalFile) -> Iterator[tuple[str, str]]:
             yield "gap", f"{names} missing {place} this one"
     for lost in file.lost_generations:
         yield "gap", lost.reason
+    if file.lost_before is not None:
+        first, last = file.lost_before
+        segments = f"segment {first}, which is" if first == last else f"the segments {first} to {last}, which are"
+        yield "gap", f"files before this one are missing: they held {segments} not checked"
     if file.others:
         yield "doubled_id", f"its id {file.file_id} is also that of {', '.join(file.others)}"

@@ -5,9 +5,12 @@ Nor do they show that the first ids of the first file were others. So a writer n
 
     .logwright/appendfile.files     a row of 64 bytes for each file, in any order
 
-    0         8       16        24        32          36          60
-    | file id | bytes | checked | current | finished? | 24 zeros  | CRC32C of the bytes before |
-      u64       u64     u64       u64       u32                     u32
+    0         8       16        24        32          36       44         60
+    | file id | bytes | checked | current | finished? | before | 16 zeros | CRC32C of the bytes before |
+      u64       u64     u64       u64       u32         u64                 u32
+
+`before` is the first segment that no earlier file of the generation has records of: when these files are gone, the
+segments before it must have been checked. It is 0 if there are none, or if that is unknown.
 
 A row is written after a sync of its file, and `finished` after the next file has its name. So whatever part of the
 note a power cut leaves is true, and the note itself needs no sync: a row that is missing, old or torn only proves less.
@@ -31,7 +34,7 @@ from ...core.io.disk import Disk, File, write_all
 from ...errors import LogwrightError
 from ..bytes.layout import CHECKPOINT_BYTES, NOTE_NAME
 
-_ROW: Final = struct.Struct("<QQQQI24x")
+_ROW: Final = struct.Struct("<QQQQIQ16x")
 _CHECKSUM: Final = struct.Struct("<I")
 _ROW_BYTES: Final = _ROW.size + _CHECKSUM.size
 _MOST_BYTES: Final = 64 << 20
@@ -40,11 +43,15 @@ assert 512 % _ROW_BYTES == 0
 
 
 class Noted(NamedTuple):
-    """What is known of a file: it begins with these ids, and has at least `size` bytes, or exactly if `is_finished`."""
+    """What is known of a file: it begins with these ids, and has at least `size` bytes, or exactly if `is_finished`.
+
+    Earlier files of its generation have records of segments before `before`, and of no others, unless that is 0.
+    """
 
     size: int
     ids: tuple[int, int]
     is_finished: bool = False
+    before: int = 0
 
     def fits(self, size: int) -> bool:
         """Whether a file of this size can be the one that was noted."""
@@ -102,6 +109,8 @@ class Note:
             if place is None:
                 place = self._places[file_id] = self._free.pop() if self._free else self._count
                 self._count = max(self._count, place + 1)
+            if known is not None and known.ids == noted.ids:
+                noted = noted._replace(before=known.before)
             self._noted[file_id] = noted
             write_all(self._file, place * _ROW_BYTES, _packed(file_id, noted))
         except LogwrightError:
@@ -127,7 +136,7 @@ class Note:
 
 
 def _packed(file_id: int, noted: Noted) -> bytes:
-    row = _ROW.pack(file_id, noted.size, *noted.ids, noted.is_finished)
+    row = _ROW.pack(file_id, noted.size, *noted.ids, noted.is_finished, noted.before)
     return row + _CHECKSUM.pack(crc32c(row))
 
 
@@ -139,8 +148,8 @@ def _rows(content: bytes) -> list[tuple[int, Noted | None]]:
         if len(checksum) < _CHECKSUM.size or _CHECKSUM.pack(crc32c(row)) != checksum:
             found.append((0, None))
             continue
-        file_id, size, checked, current, is_finished = _ROW.unpack(row)
-        found.append((file_id, Noted(size, (checked, current), bool(is_finished))))
+        file_id, size, checked, current, is_finished, before = _ROW.unpack(row)
+        found.append((file_id, Noted(size, (checked, current), bool(is_finished), before)))
     return found
 
 

@@ -36,7 +36,7 @@ from ...core.publish.protocol import move_into_place
 from ...core.write.opening import JournalToWrite
 from ...errors import DamagedJournal, Gap, TooLarge
 from ..bytes.layout import LOCK_NAME, MAX_ID, RECOVERY_DIRECTORY, Done
-from .boundaries import Seen, look, lost_end, pair_of
+from .boundaries import Seen, look, lost_end, note_beginnings, pair_of
 from .cursor import Cursor, read_hint
 from .files import (
     JournalFile,
@@ -92,6 +92,7 @@ def open_end(disk: Disk, directory: Path, note: Note, *, recovering: bool) -> En
     """
     remove_done(disk, directory)
     listing = list_files(disk, directory)
+    note_beginnings(disk, listing)
     check_names(listing)
     if listing.left_behind:
         for boundary in listing.boundaries:
@@ -129,7 +130,7 @@ def put_aside(disk: Disk, directory: Path, current: int) -> End:
 
 
 def check_names(listing: Listing) -> None:
-    """Raise `Gap` or `DamagedJournal` for an id that is missing or there twice."""
+    """Raise `Gap` or `DamagedJournal` for a file that is missing or there twice."""
     for file in listing.files:
         for kind, reason in wrong_names(file):
             raise (Gap if kind == "gap" else DamagedJournal)(file.path, 0, f"{reason} (see logwright repair)")

@@ -27,7 +27,7 @@ from ..bytes.layout import LOCK_NAME, file_name, parse_name
 from ..bytes.records import Record
 from ..model.replay import Segment, Segments, difference
 from . import check
-from .boundaries import GenerationEnd, lost_end
+from .boundaries import GenerationEnd, lost_end, note_beginnings
 from .cursor import Chunk, Cursor, judge
 from .files import Files, JournalFile, Listing, list_files, note_losses, wrong_names
 
@@ -70,7 +70,9 @@ class Reader(FilesReader[Chunk, JournalFile, Record]):
     def listing(self) -> Listing:
         """The current files of the journal."""
         if not self._single:
-            return list_files(self.disk, self.path)
+            listing = list_files(self.disk, self.path)
+            note_beginnings(self.disk, listing)
+            return listing
         listing = Listing(self.directory)
         if self.disk.exists(self.path) and not self.disk.is_directory(self.path):
             file_id = parse_name(self.path.name) or 0
@@ -136,7 +138,9 @@ class Reader(FilesReader[Chunk, JournalFile, Record]):
                 elif item.kind != "torn_tail":
                     parts.lose()
             files.done_with(source)
-        return tuple((segment, segment) for segment in parts.all_damaged())
+        damaged = tuple((segment, segment) for segment in parts.all_damaged())
+        before = generation[0].lost_before
+        return damaged if before is None else (before, *damaged)
 
     def _begin_file(self, files: Files, source: JournalFile, parts: Segments, mode: Mode) -> None:
         """Let `parts` know that the next file begins, and whether something is missing before it."""
@@ -145,7 +149,8 @@ class Reader(FilesReader[Chunk, JournalFile, Record]):
             list(self.report(gap, mode))
         if source.missing or gap is not None:
             parts.lose()
-        parts.begin_file(source.lost, is_doubtful=source.size_problem(files.file(source).size()) is not None)
+        lost = source.lost if source.lost_before is None else (*source.lost, source.lost_before)
+        parts.begin_file(lost, is_doubtful=source.size_problem(files.file(source).size()) is not None)
 
     def _report_lost(self, files: Files, mode: Mode) -> Iterator[Damage]:
         """Report lost generations, if there is no file that shows them."""

@@ -5,7 +5,8 @@
     wrong first ids     of a file are restored, if the ids of all other files prove them (see `boundaries.py`)
     another size than   is accepted: the account says that records of this file are missing, or were added (`note.py`)
       the note says
-    a missing file      is replaced by one without data, so that the ids are consecutive again
+    a missing file      is replaced by one without data, so that the ids are consecutive again; the first files of a
+                        journal are not
     two files with each their contents are exchanged, if only then the ids of all files follow each other, and there is
     other's names       no second pair of files for which this holds
 
@@ -104,7 +105,9 @@ class _Salvage(PiecesSalvage):
 
     def _find_pieces(self) -> None:
         """Find the ranges of whole records, and what is lost between them."""
-        for kind, wrong in wrong_names(replace(self.source, lost_generations=())):
+        if self.source.lost_before is not None:
+            self._lose_first_files(*self.source.lost_before)
+        for kind, wrong in wrong_names(replace(self.source, lost_generations=(), lost_before=None)):
             if kind != "gap" or not self._replaced():
                 self.left.append(f"{self.source.name} @ 0: {wrong}")
         for file_id in self._replaced():
@@ -360,6 +363,16 @@ class _Salvage(PiecesSalvage):
         name = folder + file_name(file_id)
         self.losses.append(Loss(name, 0, 0, 1, None, what, "the file is missing", fields=fields))
 
+    def _lose_first_files(self, first: int, last: int) -> None:
+        """Note that the files with these segments are missing before this one, which was the next one after them."""
+        what, fields = self._described(self.source.file_id, Pair(first, first), Pair(first, last), None)
+        folder = self.source.name.removesuffix(self.source.path.name)
+        name = folder + file_name(self.source.file_id - 1)
+        reason = "this file is missing, and perhaps others before it"
+        files = self.boundaries.generation(self.source)
+        is_certain = all(file.ends_exactly and not file.source.size_problem(file.size) for file in files)
+        self.losses.append(Loss(name, 0, 0, int(is_certain), None, what, reason, fields=fields))
+
     def _described(
         self, file_id: int, before: Pair | None, after: Pair | None, suspect: int | None
     ) -> tuple[str, dict[str, Any]]:
@@ -553,6 +566,7 @@ def _plan_journal(reader: Reader) -> Plan:
 def _renote(reader: Reader, plan: Plan) -> Plan:
     """The plan, and the steps after which the note says nothing of the files that it changes or accepts as they are.
 
+    Nor does it say what earlier files held: what is missing now is in the account, and checks may be lost.
     A writer may note these files before the repair is undone. That does not prevent it, and the old note is restored.
     """
     path = reader.directory / NOTE_NAME
@@ -561,7 +575,8 @@ def _renote(reader: Reader, plan: Plan) -> Plan:
     content = read_note(reader.disk, reader.directory)
     names = {step.file.removesuffix(".repair") for step in plan.steps} | {loss.file for loss in plan.losses}
     changed = {parse_name(name.rpartition("/")[2]) for name in names}
-    kept = packed_note({file_id: noted for file_id, noted in content.items() if file_id not in changed})
+    left = {file_id: noted._replace(before=0) for file_id, noted in content.items() if file_id not in changed}
+    kept = packed_note(left)
     steps: tuple[Step, ...] = ()
     if reader.disk.exists(path):
         reason = "files that it names have another size or other first ids now"

@@ -49,6 +49,7 @@ from ..bytes.layout import (
     HOME_DIRECTORY,
     MAX_FILE_BYTES,
     MAX_HEAD_BYTES,
+    MAX_ID,
     PAIR,
     Done,
     file_name,
@@ -156,6 +157,9 @@ class Writer(Buffering):
         self._file_size = end.position
         self._ids = end.ids
         """The ids that the file begins with."""
+        self._has_before: bool | None = None
+        """Whether the segment that the file begins in has data before it; None if no file is before it, or unknown."""
+        self._before = 0
         self._next_id = end.file_id
         self._paths = deque(end.paths)
 
@@ -321,20 +325,21 @@ class Writer(Buffering):
     def _sync_file(self, file: File | None, size: int) -> None:
         if file is not None and file is self._file:  # otherwise the next file was begun, which has synced it
             file.sync()
-            self._note.put(self._next_id, Noted(size, self._ids))
+            self._note.put(self._next_id, Noted(size, self._ids, before=self._before))
 
     def _write_out(self) -> None:
         buffer, used, cuts, needed = self._take()
         start = 0
         with memoryview(buffer) as view:
-            for position, file_id in cuts:
+            for position, file_id, has_data in cuts:
                 self._write_piece(view, start, position)
                 self._begin_next(file_id)
+                self._has_before = has_data
                 start = position
             self._write_piece(view, start, used)
         self._remove_before(needed)
 
-    def _take(self) -> tuple[bytearray, int, list[tuple[int, int]], int]:
+    def _take(self) -> tuple[bytearray, int, list[tuple[int, int, bool]], int]:
         return self._buffer.take()
 
     def _write_piece(self, view: memoryview, start: int, stop: int) -> None:
@@ -344,10 +349,11 @@ class Writer(Buffering):
         head = 0
         if self._file_size == 0:
             head, self._ids = _head_bytes(view, start, stop), PAIR.unpack_from(view, start + HEADER_BYTES)
+            self._before = 0 if self._has_before is None else min(self._ids[1] + self._has_before, MAX_ID)
         if 0 < head < stop - start:
             self._write_piece(view, start, start + head)
             file.sync()  # so that a file which is longer always begins like this, whatever a power cut leaves
-            self._note.put(self._next_id, Noted(self._file_size, self._ids))
+            self._note.put(self._next_id, Noted(self._file_size, self._ids, before=self._before))
             start += head
         written = start
         try:
@@ -370,7 +376,7 @@ class Writer(Buffering):
                     file.sync()
                 finally:
                     file.close()
-                self._finished = self._paths[-1][0], Noted(self._file_size, self._ids, is_finished=True)
+                self._finished = self._paths[-1][0], Noted(self._file_size, self._ids, True, self._before)
 
     def _create(self) -> File:
         path = self.directory / file_name(self._next_id)

@@ -163,11 +163,11 @@ class Segments:
         self._lost = True
 
     def begin_file(self, lost: tuple[tuple[int, int], ...], *, is_doubtful: bool = False) -> None:
-        """The next file; these segments, first and last, have lost records by a repair.
+        """The next file; these segments, first and last, have lost records by a repair, or with files before this one.
 
         If it `is_doubtful`, records of it are missing anywhere: none of its segments is complete.
         """
-        self._repaired = lost
+        self._repaired = tuple({*self._repaired, *lost})
         self._lost |= self._is_doubtful or is_doubtful
         self._is_doubtful = is_doubtful
 

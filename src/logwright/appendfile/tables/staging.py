@@ -183,7 +183,7 @@ class _Assembly:
         buffer, used, cuts, _ = self._buffer.take()
         start = 0
         with memoryview(buffer) as view:
-            for position in [*(position for position, _ in cuts), used]:
+            for position in [*(cut[0] for cut in cuts), used]:
                 self._write_piece(view[start:position])
                 if position < used or (len(cuts) and position == cuts[-1][0]):
                     self._end_file()
