@@ -137,6 +137,16 @@ def test_checks_that_damage_has_taken_do_not_make_first_files_missing_after_the_
     check_repair(tmp_path)
 
 
+def test_first_ids_are_written_again_if_those_that_follow_them_are_bad_bytes(tmp_path: Path) -> None:
+    journal(tmp_path, files=2)
+    whole = (tmp_path / "1.journal").read_bytes()
+    (tmp_path / "1.journal").write_bytes(insert(whole, 12, b"\xd1\xe3\x37\x24\x69\x6c\x00\x81"))
+    assert kinds(tmp_path) == [("1.journal", "malformed")]
+    check_repair(tmp_path)
+    repairs.apply(tmp_path, repairs.plan(tmp_path))
+    assert (tmp_path / "1.journal").read_bytes() == whole
+
+
 def test_records_deleted_from_a_file_are_missing_from_any_of_its_segments(tmp_path: Path) -> None:
     journal(tmp_path)
     damage_file(tmp_path / "1.journal", drop, CHECKPOINT_BYTES, CHECKPOINT_BYTES + 11)

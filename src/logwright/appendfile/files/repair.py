@@ -182,12 +182,13 @@ class _Salvage(PiecesSalvage):
         """Write the first record again, which has one wrong id; where records continue."""
         self.reason = f"it begins with the ids {self.ids.found}, and other ids contradict them"
         self.pieces.append(Span(0, 0))
-        has_other_ids = self.ids.follows_at == CHECKPOINT_BYTES and self.ids.following not in (None, pair)
+        following = self.ids.following if self.ids.follows_at == CHECKPOINT_BYTES else None
+        has_other_ids = following is not None and following != pair and pair.leads_to(following, MAX_CHECKPOINTS)
         if not has_other_ids:  # else these are the first ids from now on
             self._restore_head(pair)
         if has_other_ids or not self._is_field_of_head(CHECKPOINT_BYTES):
-            following = None if self.ids.following is None else self.ids.follows_at
-            self._lose(Span(0, CHECKPOINT_BYTES), following, pair, self.reason, None, 0, None)
+            checkpoint = None if self.ids.following is None else self.ids.follows_at
+            self._lose(Span(0, CHECKPOINT_BYTES), checkpoint, pair, self.reason, None, 0, None)
         return CHECKPOINT_BYTES
 
     def _restored_from(self, before: Pair | None, way: Way) -> int | None:
