@@ -123,7 +123,7 @@ class _LoopWriter(Writer):
     def _attend(self) -> None:
         self.is_full = True
 
-    def _take(self) -> tuple[bytearray, int, list[tuple[int, int]], int]:
+    def _take(self) -> tuple[bytearray, int, list[tuple[int, int, bool]], int]:
         """The same; bytes that are being written still count as pending."""
         found = super()._take()
         self.in_flight_bytes = found[1]
