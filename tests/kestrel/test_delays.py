@@ -22,7 +22,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from logwright.core.io.disk import REAL_DISK, Disk
 from logwright.errors import Full, Locked, LogwrightError, TooLarge, WrongUse
-from logwright.kestrel import AsyncQueue, Queue
+from logwright.kestrel import AsyncQueue, Queue, Writer
 from logwright.kestrel.files.files import list_queues
 from logwright.kestrel.files.reader import Reader
 from logwright.kestrel.model import delays, open_queues
@@ -511,6 +511,79 @@ def test_failed_disk_call_loses_and_doubles_nothing(error: int) -> None:
             work(disk, Clock(), "none", {}, marks.append)
         forget(disk)
         check(disk.inner, marks, {})
+
+
+def moved_and_noted(disk: Any, clock: Clock) -> None:
+    """Move two items that are due, and put one under an id."""
+    with opened(disk, clock, "none", {}) as queue:
+        queue.put_many([b"late 1", b"late 2"], delay=10)
+        disk.mark("put")
+        clock.now += 10
+        queue.sweep()
+        queue.put(b"once", id="1")
+
+
+def test_note_of_a_killed_process_does_not_become_true_when_another_program_appends() -> None:
+    disk = SimulatedDisk()
+    disk.make_directory(HOME)
+    moved_and_noted(disk, Clock())
+    for state in disk.process_kills(format="kestrel"):
+        if "put" in state.marks:
+            with Writer(HOME / "cars", disk=state) as writer:
+                for _ in range(20):
+                    writer.addx(b"of another program", added=1)
+            clock = Clock()
+            clock.now += 10
+            with opened(state, clock, "none", {}) as queue:
+                queue.sweep()
+                queue.put(b"once", id="1")
+                items = [data for data in queue if data != b"of another program"]
+            assert sorted(items) == [b"late 1", b"late 2", b"once"]
+        forget(state)
+
+
+def test_ids_are_known_after_the_journal_was_packed(clock: Clock) -> None:
+    disk = SimulatedDisk()
+    disk.make_directory(HOME)
+    options = {"max_memory_bytes": 60, "max_journal_bytes": 200}
+    with opened(disk, clock, "none", options) as queue:
+        for number in range(20):
+            queue.put(b"%050d" % number, id=str(number))
+            queue.get()
+    forget(disk)
+    with opened(disk.copy(), clock, "none", options) as queue:
+        assert [number for number in range(20) if queue.put(b"again", id=str(number))] == []
+
+
+def test_note_of_a_lost_retry_does_not_delay_a_later_reader_of_the_item(clock: Clock) -> None:
+    disk = SimulatedDisk()
+    disk.make_directory(HOME)
+    with opened(disk, clock, "none", {"buffer_bytes": 1 << 16}) as queue:
+        queue.put(b"late")
+        queue.flush()
+        queue.abort(queue.reserve(), delay=3600)  # the ledger has it, and the buffer the reservation
+        forget(disk)
+        killed = disk.copy()
+    with opened(killed, clock, "none", {}) as queue:
+        assert queue.reserve().xid == 1, "the lost one had the same id"
+        forget(killed)
+        killed = killed.copy()
+    with opened(killed, clock, "none", {}) as queue:
+        assert list(queue) == [b"late"]
+
+
+def test_operations_are_durable_before_their_notes_become_true_for_ever(clock: Clock) -> None:
+    disk = SimulatedDisk()
+    disk.make_directory(HOME)
+    disk.settle()
+    with opened(disk, clock, "none", {}) as queue:
+        queue.put(b"once", id="1")
+        queue._engine.compaction.restate()
+    for state in disk.crash_states(most=24, fills=(), format="kestrel"):
+        with opened(state, clock, "none", {}) as queue:
+            queue.put(b"once", id="1")  # without a sync, the note may be lost and the item not, but never the reverse
+            assert set(queue) == {b"once"}
+        forget(state)
 
 
 # --- any calls in any order -------------------------------------------------------------------------------------------

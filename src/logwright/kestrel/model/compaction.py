@@ -253,6 +253,7 @@ class Compaction:
         with mutex:
             self._erases_when_empty = False
             upto = queue.rotate()
+            queue.before_replacing()
             added = queue.shelf.added
         name: Dialect = "kestrel2" if queue.shelf.dialect == KESTREL2 else "documented"
         pack_path = queue.path.with_name(rotated_name(queue.queue, upto) + PACK_SUFFIX)

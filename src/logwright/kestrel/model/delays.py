@@ -9,15 +9,16 @@ An item that was put back with a delay stays reserved in its own queue until it 
 The ledger, a queue below `.logwright/` that other programs do not see, holds what the format cannot express. Each of
 its items is a note in JSON:
 
-    ["id", journal, end, id]      an item with this id was put; the note expires at the end of the window
-    ["retry", xid, added]         the item reserved under this id stays reserved until the note expires
-    ["move", [[xid, end], ...]]   these items of the holding queue are put into the queue
+    ["id", journal, end, size, crc, id]   an item with this id was put; the note expires at the end of the window
+    ["retry", xid, added]                 the item reserved under this id stays reserved until the note expires
+    ["move", [[xid, end], ...]]           these items of the holding queue are put into the queue
 
 A note of an id or a move is written before its operation, and synced unless the policy allows losing both. `end` is
 the number at which that operation ends in its `journal`: in the queue, "q", or in the holding queue, "h". So after a
-crash the note is true if and only if the journal has at least this many operations: an item is put once, and moves
-once. Before a journal is replaced, and its numbers begin again at 0, true notes of ids get the journal "", and notes of
-moves are removed. A false note is removed on opening, before anything else is written.
+crash the note is true if and only if the journal has this operation there: an item is put once, and moves once. The
+length of the journal would not show it, because another program may have appended to the journal since. Before
+operations get other places, because a journal is replaced or packed, they are synced, true notes of ids get the journal
+"", and the ends in notes of moves become 0. A false note is removed on opening, before anything else is written.
 
 The mutexes are acquired in the order: the queue, the holding queue, the ledger. The mutex of the ledger also guards
 the notes in memory.
@@ -28,13 +29,16 @@ from __future__ import annotations
 import contextlib
 import heapq
 import json
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from ...core.io.disk import Disk
 from ...errors import LogwrightError
-from ..bytes.layout import ADDX_HEAD, delayed_name, ledger_name
+from ..bytes import codec
+from ..bytes.layout import delayed_name, ledger_name
+from ..bytes.records import Operation
 from ..files.files import list_files
 from .limits import Expires, Limits, due_ms
 from .memory import Fate
@@ -60,13 +64,13 @@ class DelayingQueue(Protocol):
     moving: Moving
     open_items: dict[int, Entry]
     open_bytes: int
-    opened_number: int
     due_ms: int
 
     @property
     def queue(self) -> str: ...
     @property
     def next_number(self) -> int: ...
+    def bytes_before(self, number: int, size: int) -> bytes: ...
     @property
     def syncs_always(self) -> bool: ...
     @property
@@ -103,6 +107,16 @@ class OpenSide(Protocol):
     ) -> DelayingQueue: ...
 
 
+class Id(NamedTuple):
+    """The note of an id: when it expires, and the operation that it is about."""
+
+    expires: int
+    journal: str
+    end: int
+    size: int
+    crc: int
+
+
 class Delays:
     """The delayed items of a queue, and its ids. The mutex of the queue is held, unless a method says otherwise."""
 
@@ -120,8 +134,8 @@ class Delays:
         self._synced: dict[DelayingQueue, int] = {}
         """The serial up to which the holding queue, and the ledger, is durable."""
         # Guarded by the mutex of the ledger:
-        self._ids: dict[str, tuple[int, str, int]] = {}
-        """By id: when its note expires, its journal, and the end of its operation there; the oldest note first."""
+        self._ids: dict[str, Id] = {}
+        """The oldest note first."""
         self._notes: dict[int, tuple[int, int]] = {}
         """By xid: when a retried item was added, and when it is due."""
 
@@ -142,9 +156,9 @@ class Delays:
         if disk.exists(path.parent / ledger_name(path.name)):
             ends = self._load_ledger()
         if list_files(disk, path.parent, delayed_name(path.name)).files:
-            self._open_holding({xid for xid, end in ends.items() if end <= self._queue.opened_number})
+            self._open_holding(ends)
         if self._ledger is not None:
-            false = [id for id, note in self._ids.items() if not self._is_true(*note)]
+            false = [*self._false_ids(QUEUE, self._queue), *self._false_ids(HOLDING, self._holding)]
             for id in false:
                 del self._ids[id]
             if false or ends:
@@ -158,10 +172,10 @@ class Delays:
         for data, _, expires, _, _ in self._opened_ledger().waiting_entries():
             kind, *fields = json.loads(data)
             if kind == "id":
-                journal, end, id = fields
+                *place, id = fields
                 self._ids.pop(id, None)
                 if expires > now:
-                    self._ids[id] = expires, journal, end
+                    self._ids[id] = Id(expires, *place)
             elif kind == "retry":
                 xid, added = fields
                 self._notes[xid] = added, expires
@@ -169,10 +183,13 @@ class Delays:
                 ends.update(dict(fields[0]))
         return ends
 
-    def _is_true(self, expires: int, journal: str, end: int) -> bool:
-        if journal == HOLDING:
-            return self._holding is not None and end <= self._holding.opened_number
-        return journal == _SETTLED or end <= self._queue.opened_number
+    def _false_ids(self, journal: str, queue: DelayingQueue | None) -> Iterator[str]:
+        """The ids whose operations a journal does not have: the last ones, because it has those before each of it."""
+        for id, note in reversed(self._ids.items()):
+            if note.journal == journal:
+                if queue is not None and zlib.crc32(queue.bytes_before(note.end, note.size)) == note.crc:
+                    return
+                yield id
 
     def fate_of(self, xid: int, entry: Entry) -> Fate:
         """What happens on opening to an item of the queue that was reserved."""
@@ -188,7 +205,11 @@ class Delays:
 
     def start(self) -> None:
         """The items of the queue are loaded: forget the notes of other items."""
-        self._notes = {xid: note for xid, note in self._notes.items() if xid in self.retries}
+        notes, now = self._notes, self._queue.shelf.now()
+        self._notes = {xid: note for xid, note in notes.items() if xid in self.retries}
+        if self._ledger is not None and any(due > now for xid, (_, due) in notes.items() if xid not in self._notes):
+            with self._ledger.mutex:  # an item that is reserved later may get one of their ids
+                self._rewrite(self._ledger)
         if self._ledger is not None and self._queue.syncs_always:
             self._ledger.sync()
         self._update()
@@ -212,7 +233,7 @@ class Delays:
     def knows(self, id: str, now: int) -> bool:
         """Whether an item with this id was put within the window."""
         note = self._ids.get(id)
-        return note is not None and note[0] > now
+        return note is not None and note.expires > now
 
     def put(self, contents: Sequence[bytes], added: int, due: int, id: str | None = None) -> None:
         """Add items to the holding queue; with an id there is only one."""
@@ -221,7 +242,7 @@ class Delays:
 
         def put() -> None:
             if id is not None:
-                self.note_id(holding, HOLDING, contents[0], id, added)
+                self.note_id(id, holding, HOLDING, contents[0], added, due)
             for data in contents:
                 holding.shelf.put_locked(data, added, due)
             for _ in contents:
@@ -233,16 +254,17 @@ class Delays:
             holding.atomically(put)
         self._update()
 
-    def note_id(self, into: DelayingQueue, journal: str, data: bytes, id: str, now: int) -> None:
+    def note_id(self, id: str, into: DelayingQueue, journal: str, data: bytes, added: int, expires: int) -> None:
         """Note an item that is about to be put into a journal under an id."""
         limits = self._queue.limits
-        end = into.next_number + ADDX_HEAD.size + len(data)
-        expires = now + limits.id_window_ms
+        operation = _adding(data, added, expires)
+        end = into.next_number + len(operation)
+        note = Id(added + limits.id_window_ms, journal, end, len(operation), zlib.crc32(operation))
         with self._poisoning(into) as ledger, ledger.mutex:
-            self._add(ledger, ["id", journal, end, id], expires)
+            self._add(ledger, ["id", *note[1:], id], note.expires)
             self._ids.pop(id, None)
-            self._ids[id] = expires, journal, end
-            while len(self._ids) > limits.max_ids or next(iter(self._ids.values()))[0] <= now:
+            self._ids[id] = note
+            while len(self._ids) > limits.max_ids or next(iter(self._ids.values())).expires <= added:
                 del self._ids[next(iter(self._ids))]
         if self._queue.syncs_always:
             with self._poisoning(into) as ledger:
@@ -369,8 +391,8 @@ class Delays:
         items = [(due, xid, holding.open_items[xid][0]) for due, xid in chosen if xid in holding.open_items]
         end = queue.next_number
         ends: list[tuple[int, int]] = []
-        for _, xid, data in items:
-            end += ADDX_HEAD.size + len(data)
+        for due, xid, data in items:
+            end += len(_adding(data, due, 0))
             ends.append((xid, end))
         with self._poisoning(queue) as ledger:
             with ledger.mutex:
@@ -413,19 +435,23 @@ class Delays:
 
     # --- the holding queue and the ledger ---------------------------------------------------------------------------
 
-    def _open_holding(self, moved: set[int] | None = None) -> DelayingQueue:
-        """Open the holding queue. The items `moved` are finished there."""
-        moved = moved or set()
+    def _open_holding(self, ends: dict[int, int] | None = None) -> DelayingQueue:
+        """Open the holding queue. Items that the queue has at their `ends` are finished there."""
+        ends = ends or {}
 
         def fate_of(xid: int, entry: Entry) -> Fate:
-            return Fate.IS_FINISHED if xid in moved else Fate.STAYS
+            if xid not in ends:
+                return Fate.STAYS
+            moved = _adding(entry[0], entry[2], 0)
+            has_moved = not ends[xid] or self._queue.bytes_before(ends[xid], len(moved)) == moved
+            return Fate.IS_FINISHED if has_moved else Fate.STAYS
 
         path = self._queue.path.with_name(delayed_name(self._queue.path.name))
         holding = self._open_side(path, fate_of, lambda: self.settle(HOLDING))
         self._holding = holding
         with holding.mutex:
             holding.reserve_all()
-        if moved:
+        if ends:
             holding.sync()  # before the notes of their move are removed
         self._held_times = [(entry[2], xid) for xid, entry in holding.open_items.items()]
         heapq.heapify(self._held_times)
@@ -445,26 +471,35 @@ class Delays:
         ledger.put_many_locked([_encoded(note)], self._queue.shelf.now(), expires)
 
     def settle(self, journal: str) -> None:
-        """A journal is about to be replaced, and has all that its notes of ids say. Its mutex is held."""
-        ledger = self._ledger
-        if ledger is not None and ledger.shelf.items:
+        """The operations of a journal are about to get other places: its notes become true for ever.
+
+        Its mutex is held.
+        """
+        ledger, queue = self._ledger, self._queue if journal == QUEUE else self._holding
+        if ledger is not None and ledger.shelf.items and queue is not None:
+            queue.sync()
             with ledger.mutex:
                 ledger.check()
-                for id, (expires, where, end) in self._ids.items():
-                    if where == journal:
-                        self._ids[id] = expires, _SETTLED, end
+                for id, note in self._ids.items():
+                    if note.journal == journal:
+                        self._ids[id] = note._replace(journal=_SETTLED)
                 self._rewrite(ledger)
 
     def _rewrite(self, ledger: DelayingQueue) -> None:
         """Replace the ledger by one with the notes in use. The mutex of the ledger is held."""
         notes: list[tuple[list[Any], int]] = [(["move", [(xid, 0) for xid in self._moved]], 0)] if self._moved else []
-        notes += [(["id", journal, end, id], expires) for id, (expires, journal, end) in self._ids.items()]
+        notes += [(["id", *note[1:], id], note.expires) for id, note in self._ids.items()]
         notes += [(["retry", xid, added], due) for xid, (added, due) in self._notes.items()]
         now = self._queue.shelf.now()
         ledger.shelf.clear()
         for note, expires in reversed(notes):
             ledger.shelf.put_back((_encoded(note), now, expires, 0, 0))
         ledger.replace()
+
+
+def _adding(data: bytes, added: int, expires: int) -> bytes:
+    """The operation with which a queue adds an item."""
+    return codec.encode(Operation("addx", added=added, expires=expires or None, data=data))
 
 
 def _encoded(note: list[Any]) -> bytes:

@@ -138,7 +138,7 @@ class Engine(Memory):
     def _fate_of(self, xid: int, entry: Entry) -> Fate:
         return (self.delays if self._side is None else self._side).fate_of(xid, entry)
 
-    def _before_replacing(self) -> None:
+    def before_replacing(self) -> None:
         if self._side is None:
             self.delays.settle(QUEUE)
         else:
@@ -232,7 +232,7 @@ class Engine(Memory):
         def put() -> None:
             if self._is_too_much(1, len(data)):
                 self.make_room(len(data))
-            self.delays.note_id(self, QUEUE, data, id, added)
+            self.delays.note_id(id, self, QUEUE, data, added, expires)
             self.shelf.put_locked(data, added, expires)
 
         self.atomically(put)

@@ -179,8 +179,6 @@ class Memory(QueueFiles):
             self._choose_write()
             self.opened = self.shelf.now()
             """When the queue was opened, in milliseconds. Items of unknown time count as added then."""
-            self.opened_number = self.next_number
-            """The number after the operations that were found on opening."""
             self._prepare_to_load()
             if self._survey is not None:
                 self._load(self._survey)
@@ -422,8 +420,18 @@ class Memory(QueueFiles):
         """The number of the next operation (see `files.py`). It only grows until `replace`."""
         return (self._last_timestamp << POSITION_BITS) + self.shelf.position
 
-    def _before_replacing(self) -> None:
-        """Called before the newest file is replaced, and operations are numbered from 0 again. The mutex is held."""
+    def bytes_before(self, number: int, size: int) -> bytes:
+        """The bytes of the journal that end at a number; others or fewer if it has no such operation."""
+        path = self.path_of(self._next_file(number >> POSITION_BITS))
+        start = (number & ((1 << POSITION_BITS) - 1)) - size
+        with contextlib.closing(self.disk.open(path, "read")) as file:
+            return file.read_at(start, size) if start >= 0 else b""
+
+    def before_replacing(self) -> None:
+        """Called before operations get other places: the newest file is replaced, or the others are packed.
+
+        The mutex is held.
+        """
 
     @property
     def journal_bytes(self) -> int:
@@ -437,7 +445,7 @@ class Memory(QueueFiles):
 
     def replace(self) -> None:
         """Replace the newest file by the state of the queue, all of which is in memory. The mutex is held."""
-        self._before_replacing()
+        self.before_replacing()
         with self._writing:
             self._write_gathered()
             with self._syncing:
