@@ -11,6 +11,7 @@ import tarfile
 import tomllib
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -59,7 +60,7 @@ def test_wheel_works_in_a_clean_environment_without_checkout_and_compiler(tmp_pa
     printed = smoke.try_wheel(wheel, tmp_path / "trial")
     assert printed.startswith(f"logwright {logwright.__version__}\n")
     assert "kernels: not compiled: about ten times slower\n" in printed
-    assert "pip install --force-reinstall --no-deps logwright" in printed  # what doctor recommends
+    assert "pip install --force-reinstall --no-deps --no-binary logwright logwright" in printed  # doctor recommends it
     assert "\nrecords\n   3000\n" in printed
 
 
@@ -110,6 +111,24 @@ def test_doctor_names_missing_and_outdated_packages_and_their_command(monkeypatc
         "pyspark": ("3.5.1", f"{pip} 'logwright[spark]'"),
         "uvicorn": ("0.30", None),
     }
+
+
+@pytest.mark.parametrize(
+    ("url", "origin"),
+    [
+        ('{"url": "file:///home/ada/log%20wright", "dir_info": {}}', "'/home/ada/log wright'"),
+        ('{"url": "file:///tmp/logwright-1.whl", "archive_info": {}}', "--no-binary logwright logwright"),
+        (None, "--no-binary logwright logwright"),
+    ],
+)
+def test_doctor_compiles_the_checkout_that_pip_was_given(
+    url: str | None, origin: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    found = SimpleNamespace(read_text=lambda name: url if name == "direct_url.json" else None)
+    monkeypatch.setattr("importlib.metadata.distribution", lambda name: found)
+    monkeypatch.setattr(doctor, "_PACKAGE", tmp_path / "lib" / "site-packages" / "logwright")
+    monkeypatch.setattr(doctor, "compiled_kernels", list)
+    assert (doctor._kernels().get or "").endswith(f"pip install --force-reinstall --no-deps {origin}")
 
 
 def test_doctor_reports_java_that_is_missing_or_too_old(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -7,9 +7,12 @@ installed.
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import platform
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -19,6 +22,8 @@ from importlib import metadata
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 import click
 
@@ -109,12 +114,23 @@ def _kernels() -> Part:
     kernels = compiled_kernels()
     get = None
     if not kernels:
-        from_checkout = (_PACKAGE.parent.parent / "setup.py").is_file()
         compiler = "install gcc and the headers of Python (Debian, Ubuntu: apt install gcc python3-dev), then "
-        get = compiler + ("make kernels" if from_checkout else "pip install --force-reinstall --no-deps logwright")
+        if (_PACKAGE.parent.parent / "setup.py").is_file():
+            get = f"{compiler}make kernels"
+        else:
+            get = f"{compiler}{sys.executable} -m pip install --force-reinstall --no-deps {_origin()}"
     elif os.environ.get("LOGWRIGHT_PURE"):
         get = "unset LOGWRIGHT_PURE"
     return Part("kernels", describe_kernels(kernels) if kernels else None, "speed: ten times slower without", get)
+
+
+def _origin() -> str:
+    """What pip installs again: the checkout that it was given, or else the package of the index, from its source."""
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        found = json.loads(metadata.distribution("logwright").read_text("direct_url.json") or "{}")
+        if "dir_info" in found:
+            return shlex.quote(url2pathname(urlsplit(found["url"]).path))
+    return "--no-binary logwright logwright"
 
 
 def _java() -> Part:

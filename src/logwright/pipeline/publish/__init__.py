@@ -62,7 +62,7 @@ def _delta(store: Store) -> Tables:
     try:
         from .delta import DeltaTables
     except ModuleNotFoundError as error:
-        raise WrongUse(f"Delta tables need {error.name}: install logwright[delta]") from error
+        raise WrongUse(f"Delta tables need {error.name}: pip install 'logwright[delta]'") from error
     return DeltaTables(store, store.access.for_deltalake() if isinstance(store, S3Store) else None)
 
 
@@ -70,7 +70,7 @@ def _iceberg(store: Store, options: Mapping[str, str]) -> Tables:
     try:
         from .iceberg import KEPT_SNAPSHOTS, NAMESPACE, IcebergTables, open_catalog
     except ModuleNotFoundError as error:
-        raise WrongUse(f"Iceberg tables need {error.name}: install logwright[iceberg]") from error
+        raise WrongUse(f"Iceberg tables need {error.name}: pip install 'logwright[iceberg]'") from error
     properties = {name.removeprefix(_CATALOG): value for name, value in options.items() if name.startswith(_CATALOG)}
     if isinstance(store, S3Store):
         properties = {**store.access.for_pyiceberg(), **properties}
