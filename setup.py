@@ -16,7 +16,7 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 SOURCE = Path(__file__).parent / "src"
-OPTIONS = os.environ.get("LOGWRIGHT_CFLAGS", "-O3").split()  # others are for tools/sanitize.sh
+OPTIONS = os.environ.get("LOGWRIGHT_CFLAGS", "-O3 -g0").split()  # others are for tools/sanitize.sh
 IMPORTS_CYTHON = re.compile(r"^ *import cython$", re.MULTILINE)
 
 

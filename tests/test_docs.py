@@ -18,6 +18,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import griffe
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -174,6 +175,21 @@ def test_site_is_built_without_warnings_and_has_every_public_name(tmp_path: Path
     assert missing == []
     page = (tmp_path / "site" / "index.html").read_text()
     assert re.findall(r'(?:src|href)="(https?://[^"]*\.(?:js|css|woff2?)|[^"]*fonts\.g[^"]*)"', page) == []
+
+
+def test_every_public_name_has_a_docstring() -> None:
+    loader = griffe.GriffeLoader(search_paths=[PACKAGE.parent])
+    root = loader.load("logwright")
+    loader.resolve_aliases(external=False, implicit=True)
+    missing: list[str] = []
+    for package in (*PUBLIC, "versioned.bytes.bonjson"):
+        for name in public_names(package):
+            found = root[name.removeprefix("logwright.")]
+            found = found.final_target if found.is_alias else found
+            methods = [one for key, one in found.members.items() if found.is_class and not key.startswith("_")]
+            missing += [one.path for one in (found, *methods) if not (one.is_attribute or one.docstring)]
+            missing += [name] if found.is_attribute and not found.docstring else []
+    assert missing == []
 
 
 def test_pictures_show_what_the_commands_print() -> None:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .arrow.query import sql
 
 __version__ = "0.1.0"
+"""The version of the package."""
 __all__ = [
     "Reader",
     "__version__",

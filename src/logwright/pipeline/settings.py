@@ -89,6 +89,7 @@ class JournalRule(NamedOptions):
             _one_of(f"journal {self.match!r}, columns.{name}", kind, COLUMN_TYPES)
 
     def fits(self, name: str) -> bool:
+        """Whether the rule applies to a journal of this name."""
         return fnmatch.fnmatchcase(name, self.match)
 
 
@@ -164,9 +165,11 @@ class Settings(NamedOptions):
         return next((rule for rule in self.journal_rules if rule.fits(journal)), JournalRule(journal))
 
     def mode_of(self, journal: str) -> Mode:
+        """What the pipeline does at damage in a journal."""
         return self.rule_of(journal).mode or self.mode
 
     def table_rule(self, table: str) -> TableRule:
+        """The rule of a table."""
         return self.table_rules.get(table, TableRule())
 
     def chosen(self, known: Mapping[str, Any]) -> list[str]:

@@ -86,3 +86,4 @@ class Checkpoint:
 
 
 Record: TypeAlias = Data | Checkpoint
+"""A record of a segment."""

@@ -38,6 +38,7 @@ class NeedMore(enum.Enum):
 
 
 NEED_MORE: Final = NeedMore.NEED_MORE
+"""The bytes may be the beginning of a record, but end too early."""
 
 
 @dataclass(frozen=True, slots=True)

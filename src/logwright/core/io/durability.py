@@ -41,7 +41,9 @@ class Sync:
 
 
 NONE: Final = Sync("none")
+"""Nothing is synced until the caller asks for it."""
 ALWAYS: Final = Sync("always")
+"""A call returns when its data is on the disk."""
 SyncLike: TypeAlias = Sync | str
 
 

@@ -42,6 +42,7 @@ class QueueItem:
     place: str = ""
 
     def as_json(self) -> dict[str, Any]:
+        """The fields as JSON has them; data is base64."""
         data = base64.b64encode(self.data).decode()
         return {"data": data, "added": self.added, "expires": self.expires, "xid": self.xid}
 
@@ -55,6 +56,7 @@ class QueueState:
     xid: int = 0
 
     def as_json(self) -> dict[str, Any]:
+        """The fields as JSON has them; data is base64."""
         return {
             "items": [item.as_json() for item in self.items],
             "open": [item.as_json() for item in self.open],

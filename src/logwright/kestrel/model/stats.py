@@ -47,6 +47,7 @@ class Stats:
     moved: int
 
     def as_json(self) -> dict[str, Any]:
+        """The fields as JSON has them."""
         return asdict(self)
 
 

@@ -21,7 +21,7 @@ NOW: Final = Now()
 
 
 @dataclass(frozen=True, slots=True)
-class PlainMessage:
+class Message:
     """One message of a journal. `timestamp` is nanoseconds since the epoch; None if the message has none."""
 
     offset: int
@@ -41,11 +41,9 @@ class PlainMessage:
         check_fields(self.value, self.key, self.type, self.timestamp)
 
 
-PlainMessage.__name__ = PlainMessage.__qualname__ = "Message"
+PlainMessage = Message
 
-if TYPE_CHECKING or not COMPILED:
-    Message = PlainMessage
-else:
+if not TYPE_CHECKING and COMPILED:
     from . import _message
 
     Message = _message.Message

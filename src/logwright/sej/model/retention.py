@@ -70,6 +70,7 @@ class Verdict:
         return self.segment.first_offset
 
     def as_json(self) -> dict[str, Any]:
+        """The fields as JSON has them."""
         return {
             "file": self.segment.name,
             "first": self.segment.first_offset,
@@ -99,6 +100,7 @@ class Plan:
         return sum(verdict.bytes for verdict in self.removed)
 
     def as_json(self) -> dict[str, Any]:
+        """The fields as JSON has them."""
         return {
             "segments": [verdict.as_json() for verdict in self.verdicts],
             "removed": len(self.removed),

@@ -125,6 +125,7 @@ class Remove:
 
 
 Operation: TypeAlias = Allocate | Modify | Remove
+"""An operation of a transaction."""
 
 
 def _shown(image: bytes) -> str:

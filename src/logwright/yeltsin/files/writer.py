@@ -276,5 +276,6 @@ class TransactionJournal(Appending):
 
 
 Writer = TransactionJournal
+"""Another name of `TransactionJournal`."""
 
 assert 2 * LINK.size == HEADER_BYTES - FIRST_AT

@@ -22,8 +22,11 @@ from .kernel import decode, decode_prefix, encode, size_of
 from .layout import DEFAULT_LIMITS, NO_LIMIT, Limits
 
 dumps = encode
+"""Another name of `encode`."""
 loads = decode
+"""Another name of `decode`."""
 decode_at = decode_prefix
+"""Another name of `decode_prefix`."""
 
 __all__ = [
     "DEFAULT_LIMITS",

@@ -7,11 +7,8 @@ from typing import TYPE_CHECKING
 from ....core.bytes.compiled import COMPILED
 
 if TYPE_CHECKING or not COMPILED:
-    from . import codec as _kernel
+    from .codec import decode, decode_prefix, encode, size_of
 else:
-    from . import _kernel
+    from ._kernel import decode, decode_prefix, encode, size_of
 
-decode = _kernel.decode
-decode_prefix = _kernel.decode_prefix
-encode = _kernel.encode
-size_of = _kernel.size_of
+__all__ = ["decode", "decode_prefix", "encode", "size_of"]

@@ -114,6 +114,7 @@ class Limits:
 
 
 DEFAULT_LIMITS: Final = Limits()
+"""500 containers deep, and otherwise no limits."""
 
 assert len(KINDS) == 256
 assert all(before[1] + 1 == after[0] for before, after in pairwise(RANGES))
