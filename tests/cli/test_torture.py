@@ -228,6 +228,11 @@ def test_time_and_number_exclude_each_other(tmp_path: Path) -> None:
     assert_one_error_line(outcome, 2, "give --seconds or --kills, not both")
 
 
+def test_time_that_never_ends_is_refused(tmp_path: Path) -> None:
+    assert_one_error_line(run("torture", tmp_path, "--seconds", "nan"), 2, "--seconds nan is not a time")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_directory_that_cannot_be_written_to() -> None:
     assert_one_error_line(run("torture", "/proc", "--kills", 1), 2, "create a directory in /proc: ")
 

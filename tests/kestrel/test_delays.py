@@ -346,6 +346,29 @@ def test_repeated_put_with_an_id_adds_nothing_within_the_window(tmp_path: Path, 
         assert queue.put(b"again", id="a")
 
 
+def test_repeated_put_returns_when_the_first_one_is_durable(clock: Clock) -> None:
+    disk = SimulatedDisk()
+    disk.make_directory(HOME)
+
+    def durable() -> list[bytes]:
+        assert not any(name.startswith("contents of") for name in disk.unsynced())
+        return [item.data for item in Reader(HOME / "cars", disk=disk).queue_state().items]
+
+    async def put() -> bool:
+        async with AsyncQueue(HOME, "cars", sync="always", clock=clock, disk=disk, background=False) as queue:
+            queue.handle.put_to_all([b"twice"], None, None, "2")
+            is_new = await queue.put(b"twice", id="2")
+            assert durable() == [b"once", b"twice"]
+            return is_new
+
+    with opened(disk, clock, "always", {}) as queue:
+        queue._handle.put_to_all([b"once"], None, None, "1")  # as in a thread that has yet to sync
+        assert durable() == []
+        assert not queue.put(b"once", id="1")
+        assert durable() == [b"once"]
+    assert not asyncio.run(put())
+
+
 def test_only_the_last_ids_are_known(tmp_path: Path, clock: Clock) -> None:
     for _ in range(2):
         with Queue(tmp_path, "cars", clock=clock, max_ids=3) as queue:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import random
 import signal
 import sys
@@ -70,6 +71,8 @@ def command(
     """
     if seconds is not None and kills is not None:
         raise WrongUse("give --seconds or --kills, not both")
+    if seconds is not None and math.isnan(seconds):
+        raise WrongUse("--seconds nan is not a time")
     seed = random.randrange(10**9) if seed is None else seed
     with _signals() as interrupt, Torture(directory, interrupt, seed=seed, keeps=keep) as torture:
         for format in format_names or FORMATS:

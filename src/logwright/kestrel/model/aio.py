@@ -164,7 +164,7 @@ class AsyncQueue(AsyncOpening):
         id: str | bytes | None,
     ) -> bool:
         family = await asyncio.to_thread(handle.put_to_all, contents, expires, delay, id)
-        await asyncio.gather(*(self._commit(engine) for engine in family))
+        await asyncio.gather(*(self._commit(engine) for engine in family or [handle.engine]))
         for engine in family:
             if engine.moves:
                 await asyncio.to_thread(engine.moving.finish_or_log)

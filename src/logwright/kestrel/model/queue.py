@@ -161,7 +161,7 @@ class Queue(Closing):
     ) -> bool:
         try:
             family = self._handle.put_to_all(contents, expires, delay, id)
-            for engine in family:
+            for engine in family or [self._engine]:  # if the id is known, its item may not be durable yet
                 if self._is_always:
                     engine.commit()
                 engine.moving.finish_or_log()

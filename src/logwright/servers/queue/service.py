@@ -203,7 +203,12 @@ class Service:
         expires = None if expiry == 0 else _expires(expiry)
 
         def ended(family: list[Engine], error: BaseException | None) -> None:
-            changed = () if error is not None or not family else self._changed(queue, family)
+            changed: tuple[Served, ...] = ()
+            if family:
+                changed = self._changed(queue, family)
+            elif error is None and not queue.is_gone:
+                self.lane.change(queue)  # the id is known, but its item may not be durable yet
+                changed = queue.alone
             for found in changed:
                 self.sweeper.watch(found)
             done(changed, error)
