@@ -536,6 +536,31 @@ def test_failed_disk_call_loses_and_doubles_nothing(error: int) -> None:
         check(disk.inner, marks, {})
 
 
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
+def test_item_is_not_lost_if_its_move_fails_before_the_queue_is_closed(error: int) -> None:
+    def empty() -> SimulatedDisk:
+        disk = SimulatedDisk()
+        disk.make_directory(HOME)
+        return disk
+
+    for disk in failing_calls(empty, error=error, format="kestrel"):
+        clock, was_put = Clock(), False
+        with suppress(LogwrightError), opened(disk, clock, "none", {}) as queue:
+            queue.put(bytes(100), delay=1)
+            clock.now += 1
+            queue.get()  # closing makes the journal of the holding queue shorter
+            queue.put_many([b"late 1", b"late 2"], delay=9)
+            was_put = True
+            clock.now += 9
+            queue.sweep()
+        forget(disk)
+        clock.now = Clock().now + 10
+        with opened(disk.inner, clock, "none", {}) as queue:
+            queue.sweep()
+            assert not was_put or list(queue) == [b"late 1", b"late 2"]
+        forget(disk.inner)
+
+
 def moved_and_noted(disk: Any, clock: Clock) -> None:
     """Move two items that are due, and put one under an id."""
     with opened(disk, clock, "none", {}) as queue:

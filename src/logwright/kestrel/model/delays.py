@@ -129,8 +129,8 @@ class Delays:
         self._retry_times: list[tuple[int, int]] = []
         self._held_times: list[tuple[int, int]] = []
         """Heaps of due times and ids; `_retry_times` may have outdated entries."""
-        self._moved: list[int] = []
-        """Items of the holding queue that the queue has, and that are not yet confirmed there."""
+        self._moved: dict[int, int] = {}
+        """The last items of the holding queue that were put into the queue, not yet confirmed, and their ends."""
         self._synced: dict[DelayingQueue, int] = {}
         """The serial up to which the holding queue, and the ledger, is durable."""
         # Guarded by the mutex of the ledger:
@@ -401,7 +401,7 @@ class Delays:
         with queue.unlimited():  # they were accepted when they were put
             for due, _, data in items:
                 queue.shelf.put_locked(data, due, 0)
-        self._moved = [xid for _, xid, _ in items]
+        self._moved = dict(ends)
 
     def _finish_move(self) -> None:
         """Confirm items that the queue has. May be called again after an interrupt or a failure. The mutex is free."""
@@ -414,7 +414,8 @@ class Delays:
                 holding.check()
                 holding.confirm_locked([xid for xid in self._moved if xid in holding.open_items])
             holding.sync()
-            self._moved = []
+            with self._opened_ledger().mutex:
+                self._moved = {}
             with holding.mutex:
                 holding.compact_if_due()
 
@@ -483,11 +484,13 @@ class Delays:
                 for id, note in self._ids.items():
                     if note.journal == journal:
                         self._ids[id] = note._replace(journal=_SETTLED)
+                if journal == QUEUE:
+                    self._moved = dict.fromkeys(self._moved, 0)
                 self._rewrite(ledger)
 
     def _rewrite(self, ledger: DelayingQueue) -> None:
         """Replace the ledger by one with the notes in use. The mutex of the ledger is held."""
-        notes: list[tuple[list[Any], int]] = [(["move", [(xid, 0) for xid in self._moved]], 0)] if self._moved else []
+        notes: list[tuple[list[Any], int]] = [(["move", list(self._moved.items())], 0)] if self._moved else []
         notes += [(["id", *note[1:], id], note.expires) for id, note in self._ids.items()]
         notes += [(["retry", xid, added], due) for xid, (added, due) in self._notes.items()]
         now = self._queue.shelf.now()
