@@ -94,7 +94,9 @@ def run_console(block: Block, page: Path, directory: Path) -> None:
             check=False,
             timeout=DEADLINE_SECONDS,
         )
-        assert_output(done.stdout, expected, f"{page.name}:{block.line}: {shlex.quote(command)}")
+        where = f"{page.name}:{block.line}: {shlex.quote(command)}"
+        assert_output(done.stdout, expected, where)
+        assert ("error: " in done.stdout) == ("error: " in expected), f"{where} printed\n{done.stdout}"
 
 
 @pytest.mark.parametrize(
