@@ -89,6 +89,22 @@ def test_repeated_set_with_an_id_adds_nothing(sync: Sync, tmp_path: Path) -> Non
         assert served.state() == {"work": ([b"7", b"8"], 0), "work+copy": ([b"7", b"8"], 0)}
 
 
+def test_repeated_set_is_answered_after_a_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[int] = []
+    with serving(tmp_path, sync=ALWAYS) as served, Client(served) as client:
+        assert client.ask(b"set work/id=7 0 0 1\r\n7\r\n") == b"STORED\r\n"
+        engine = served.service.queues.by_key[b"work"].engine
+        sync = engine.sync
+
+        def noted_sync() -> None:
+            synced.append(engine.shelf.items)
+            sync()
+
+        monkeypatch.setattr(engine, "sync", noted_sync)
+        assert client.ask(b"set work/id=7 0 0 1\r\n7\r\n") == b"STORED\r\n"
+        assert synced == [1], "the first one may not have been durable yet"
+
+
 def test_flush_and_delete_include_delayed_items(tmp_path: Path) -> None:
     clock = Clock()
     with serving(tmp_path, clock=clock, limits=SELDOM) as served, Client(served) as client:
