@@ -252,6 +252,38 @@ def test_exchanged_files_with_the_same_ids_get_their_own_names_again(tmp_path: P
     assert kinds(tmp_path) == []
 
 
+@pytest.mark.parametrize("has_note", [True, False])
+@pytest.mark.parametrize("is_waiting", [False, True])
+@pytest.mark.parametrize(("number", "name"), [(0, 4), (0, 99), (1, 3), (1, 5), (2, 99)])
+def test_renamed_file_is_left_until_it_has_its_own_name_again(
+    tmp_path: Path, number: int, name: int, is_waiting: bool, has_note: bool
+) -> None:
+    journal(tmp_path)
+    folder = tmp_path
+    if is_waiting:
+        Writer(tmp_path, recovering=True).close()
+        folder = tmp_path / ".logwright/recovery/4"
+    if not has_note:
+        (tmp_path / NOTE_NAME).unlink()
+    (folder / f"{name}.journal").unlink(missing_ok=True)
+    whole = records(tmp_path)
+    (folder / f"{number}.journal").rename(folder / f"{name}.journal")
+    before = tree(tmp_path)
+    assert not Reader(tmp_path).verify().sound
+    plan = repairs.plan(tmp_path)
+    place = (folder / f"{name}.journal").relative_to(tmp_path).as_posix()
+    assert plan.left == (f"{place} @ 0: it seems to be {number}.journal, renamed: rename it back",)
+    assert plan.empty
+    assert repairs.apply(tmp_path, plan) is None
+    assert tree(tmp_path) == before
+    (folder / f"{name}.journal").rename(folder / f"{number}.journal")
+    plan = repairs.plan(tmp_path)
+    assert plan.left == ()
+    repairs.apply(tmp_path, plan)
+    assert Reader(tmp_path).verify().problems == []
+    assert records(tmp_path) == whole
+
+
 @pytest.mark.parametrize("harm", [lambda content: content[:-1], lambda content: content[:-20] + b"\xff" * 20])
 def test_end_of_the_last_file_that_was_synced_is_not_a_torn_tail(
     tmp_path: Path, harm: Callable[[bytes], bytes]

@@ -10,9 +10,11 @@
     two files with each their contents are exchanged, if only then the ids of all files follow each other, and there is
     other's names       no second pair of files for which this holds
 
-A file that cannot be read is left, and so is damage at the beginning of the next one. No other field is inferred: in
-this format nothing proves a wrong size. Only the first record of a file is written again, because it repeats the ids at
-the end of the preceding file; those of file 0 are zeros. Every byte that is removed is
+A file that cannot be read is left, and so is damage at the beginning of the next one. If the ids in a file precede
+those before it, or its directory has no files of its id, and it fits the name of one that is missing, it was renamed:
+nothing is repaired until it has that name again, because its records would come out of order. No other field is
+inferred: in this format nothing proves a wrong size. Only the first record of a file is written again, because it
+repeats the ids at the end of the preceding file; those of file 0 are zeros. Every byte that is removed is
 kept in `.logwright/cut/`. After bad bytes records continue where there is only one way to read them (see `cursor.py`).
 The record before them is removed too if it cannot be right: if whole records begin inside it, or if its data is nothing
 but zeros. Where only checkpoints are missing nothing is removed: the account of losses says so from then on.
@@ -520,6 +522,53 @@ def _exchange(reader: Reader, boundaries: Boundaries) -> Plan | None:
     return Plan("appendfile", tuple(steps), (), (LOCK_NAME,), losses=(loss,))
 
 
+def _old_name(reader: Reader, boundaries: Boundaries, row: int) -> int | None:
+    """The id that a file had before it was renamed; None unless its ids show that its name is wrong, and which fits."""
+    file = boundaries.files[row]
+    source = file.source
+    is_past = source.put_aside is not None and source.file_id >= source.put_aside
+    before = boundaries.files[row - 1].end if row else None
+    goes_back = before is not None and file.found is not None and not before.leads_to(file.found, 2 * MAX_ID)
+    if file.error is not None or source.others or not (is_past or goes_back):
+        return None
+    content = _contents(reader.disk, source)
+    if content is None or (source.noted is not None and source.noted.fits(content.size) and file.found == file.known):
+        return None
+    others = {one.source.file_id: one for one in boundaries.generation(source) if one is not file}
+    if not others:
+        return None
+    first = min(others)
+    begin, end = others[first].source.boundary, source.generation if is_past else source.file_id
+    names = {name for file_id in others for name in (file_id - 1, file_id + 1) if begin <= name < end} - {*others}
+    is_certain = is_past or source.missing > 0 or file.following is not None  # else its first ids may be damaged
+    found = [name for name in names if (name > first or is_certain) and _fits_name(boundaries, others, name, content)]
+    return found[0] if len(found) == 1 else None
+
+
+def _fits_name(boundaries: Boundaries, others: dict[int, FileIds], name: int, content: _Contents) -> bool:
+    """Whether these contents can be those of a missing file of this id, between the files beside it."""
+    noted, earlier, later = boundaries.noted.get(name), others.get(name - 1), others.get(name + 1)
+    if noted is not None and (not noted.fits(content.size) or content.first != noted.ids):
+        return False
+    before = Pair(0, 0) if name == 0 else None if earlier is None else earlier.end
+    after = None if later is None else later.hint
+    is_after = before is None or (before == content.first if name == 0 else before.leads_to(content.first))
+    return is_after and (after is None or content.last.leads_to(after))
+
+
+def _leave_renamed(reader: Reader, boundaries: Boundaries) -> Plan | None:
+    """The plan that changes nothing and names the files that were renamed; None if there are none."""
+    if reader.is_single_file:
+        return None
+    names = [(file.source, _old_name(reader, boundaries, row)) for row, file in enumerate(boundaries.files)]
+    left = tuple(
+        f"{source.name} @ 0: it seems to be {file_name(name)}, renamed: rename it back"
+        for source, name in names
+        if name is not None
+    )
+    return Plan("appendfile", (), left, (LOCK_NAME,)) if left else None
+
+
 def _replace_generations(reader: Reader, boundaries: Boundaries, plan: Plan) -> Plan:
     """The plan, and what it takes for generations of which no file is there: each gets its last file, without data."""
     listing = reader.listing()
@@ -560,7 +609,10 @@ def _plan_journal(reader: Reader) -> Plan:
     def salvage(reader: Reader, source: JournalFile, file: File) -> _Salvage:
         return _Salvage(reader, source, file, boundaries=boundaries)
 
-    plan = _exchange(reader, boundaries) or FileByFile("appendfile", salvage, lambda part: LOCK_NAME)(reader)
+    plan = _exchange(reader, boundaries)
+    if plan is None and (renamed := _leave_renamed(reader, boundaries)) is not None:
+        return renamed
+    plan = plan or FileByFile("appendfile", salvage, lambda part: LOCK_NAME)(reader)
     return plan if reader.is_single_file else _renote(reader, _replace_generations(reader, boundaries, plan))
 
 
