@@ -369,6 +369,18 @@ def test_repeated_put_returns_when_the_first_one_is_durable(clock: Clock) -> Non
     assert not asyncio.run(put())
 
 
+def test_repeated_put_returns_when_the_items_of_children_are_durable(clock: Clock) -> None:
+    disk = SimulatedDisk()
+    disk.make_directory(HOME)
+    options: Any = {"clock": clock, "disk": disk, "background": False}
+    with Queue(HOME, "cars", sync="always", **options) as queue, Queue(HOME, "cars+red", sync="always", **options):
+        queue._handle.put_to_all([b"once"], None, None, "1")  # as in a thread that has yet to sync
+        assert not queue.put(b"once", id="1")
+        for name in ("cars", "cars+red"):
+            assert [item.data for item in Reader(HOME / name, disk=disk).queue_state().items] == [b"once"]
+        assert not any(name.startswith("contents of") for name in disk.unsynced())
+
+
 def test_only_the_last_ids_are_known(tmp_path: Path, clock: Clock) -> None:
     for _ in range(2):
         with Queue(tmp_path, "cars", clock=clock, max_ids=3) as queue:
@@ -599,6 +611,10 @@ def test_ids_are_known_after_the_journal_was_packed(clock: Clock) -> None:
             queue.put(b"%050d" % number, id=str(number))
             queue.get()
     forget(disk)
+    with Writer(HOME / "cars", disk=disk.copy()) as writer:
+        for refused in (writer.pack, writer.rewrite):
+            with pytest.raises(WrongUse, match="open it as a Queue"):
+                refused()
     with opened(disk.copy(), clock, "none", options) as queue:
         assert [number for number in range(20) if queue.put(b"again", id=str(number))] == []
 

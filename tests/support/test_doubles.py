@@ -794,8 +794,7 @@ def run_pytest(directory: Path, code: str, *options: str) -> str:
 def test_failing_case_can_be_run_alone(tmp_path: Path) -> None:
     code = """
         from tests.support.damage import torn_tails
-        from tests.support.interrupts import Interrupt, at_every_moment
-from tests.support.replay import each
+        from tests.support.replay import each
 
         def test_loops():
             tried = []

@@ -242,7 +242,7 @@ class _Task:
         return self._found(unit.journal.format, unit.journal.name).records - known
 
     def _is_small(self, unit: Unit, materials: Materials) -> bool:
-        """Whether the rows of a unit are made together with those of other units: it is whole, and starts at its first record."""
+        """Whether the rows of a unit are made with those of other units: it is read whole, from its first record."""
         is_alone = self._assignment.is_increment or unit.saved is not None or not unit.is_whole
         return materials.is_joining and not is_alone and unit.bytes <= _SMALL_BYTES
 

@@ -32,6 +32,7 @@ from ..bytes.layout import (
     TEMPORARY,
     UNDECIDED,
     check_journal_name,
+    ledger_name,
     lock_name,
     parse_name,
     rotated_name,
@@ -348,7 +349,7 @@ class QueueFiles(Appending):
 
         Reads them, so it can be done in the background, while others append and rotate. See `packing.py`.
         """
-        self._check_process()
+        self._check_packable()
         if self.refusing:
             self._refuse()
         name: Dialect = "kestrel2" if self._operations.dialect == KESTREL2 else "documented"
@@ -357,8 +358,15 @@ class QueueFiles(Appending):
 
     def rewrite(self) -> None:
         """Let the journal hold the state of the queue and nothing else: rotate, and pack what was rotated."""
+        self._check_packable()
         self.rotate()
         self.pack()
+
+    def _check_packable(self) -> None:
+        """Refuse to pack a journal that notes of delays and ids refer to: only `Queue` changes the notes with it."""
+        self._check_process()
+        if self._disk.exists(self.directory / ledger_name(self.queue)):
+            raise WrongUse(f"{self.path} has delayed items or ids: open it as a Queue, which packs it by itself")
 
     # --- closing ----------------------------------------------------------------------------------------------------
 

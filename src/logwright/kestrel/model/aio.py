@@ -163,12 +163,12 @@ class AsyncQueue(AsyncOpening):
         delay: Expires | None,
         id: str | bytes | None,
     ) -> bool:
-        family = await asyncio.to_thread(handle.put_to_all, contents, expires, delay, id)
-        await asyncio.gather(*(self._commit(engine) for engine in family or [handle.engine]))
+        is_new, family = await asyncio.to_thread(handle.put_to_all, contents, expires, delay, id)
+        await asyncio.gather(*(self._commit(engine) for engine in family))
         for engine in family:
             if engine.moves:
                 await asyncio.to_thread(engine.moving.finish_or_log)
-        return bool(family)
+        return is_new
 
     # --- taking -----------------------------------------------------------------------------------------------------
 

@@ -261,10 +261,11 @@ class Handle:
         expires: Expires | None,
         delay: Expires | None = None,
         id: str | bytes | None = None,
-    ) -> list[Engine]:
-        """Put items to the queue and to every child, all of them or none; returns the engines.
+    ) -> tuple[bool, list[Engine]]:
+        """Put items to the queue and to every child, all of them or none.
 
-        With an id there is one item. Returns no engines if it was put before.
+        Returns the engines. With an id there is one item; the first result is False if it was put before. It may not be
+        durable yet in any of the engines.
         """
         if self._is_closed:
             raise Closed(f"{self.engine.path}: this queue is closed")
@@ -274,7 +275,7 @@ class Handle:
             )
         family = self.family()
         is_new = self._put_locked(family, 0, contents, expires, delay, None if id is None else check_id(id))
-        return family if is_new else []
+        return is_new, family
 
     def _put_locked(
         self,

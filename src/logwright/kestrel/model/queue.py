@@ -160,12 +160,12 @@ class Queue(Closing):
         id: str | bytes | None = None,
     ) -> bool:
         try:
-            family = self._handle.put_to_all(contents, expires, delay, id)
-            for engine in family or [self._engine]:  # if the id is known, its item may not be durable yet
+            is_new, family = self._handle.put_to_all(contents, expires, delay, id)
+            for engine in family:
                 if self._is_always:
                     engine.commit()
                 engine.moving.finish_or_log()
-            return bool(family)
+            return is_new
         except BaseException as error:
             self._wake_after_interrupt(error)
             raise

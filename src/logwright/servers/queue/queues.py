@@ -288,15 +288,20 @@ class Queues:
         expires: Expires | None,
         delay: float | None,
         id: bytes | None,
-        done: Callable[[list[Engine], BaseException | None], None],
+        done: Callable[[bool, list[Engine], BaseException | None], None],
     ) -> None:
-        """Put an item with options in a thread; `done` gets the changed engines, none if the id is known."""
+        """Put an item with options in a thread; `done` gets whether it is new, the engines, and the error."""
         loop = asyncio.get_running_loop()
         if self._is_closed:
-            loop.call_soon(done, [], Closed(f"{self.directory}: the server is stopping"))
+            loop.call_soon(done, False, [], Closed(f"{self.directory}: the server is stopping"))
             return
+
+        def ended(future: asyncio.Future[tuple[bool, list[Engine]]]) -> None:
+            error = future.exception()
+            done(*((False, []) if error else future.result()), error)
+
         running = loop.run_in_executor(self._threads, served.handle.put_to_all, [data], expires, delay, id)
-        running.add_done_callback(lambda future: done([] if (error := future.exception()) else future.result(), error))
+        running.add_done_callback(ended)
 
     def shrink_idle(self, done: Callable[[BaseException | None], None]) -> None:
         """Erase the journals of empty queues to free disk space; `done` is called for each of them."""

@@ -184,7 +184,7 @@ class Service:
         """Add an item, and serve waiting clients; returns the changed queues. `expiry` is as in memcached."""
         expires = None if expiry == 0 else _expires(expiry)
         if queue.handle.has_children:
-            family = queue.handle.put_to_all([data], expires)
+            _, family = queue.handle.put_to_all([data], expires)
         else:
             queue.engine.shelf.put(data, expires)
             family = []
@@ -202,13 +202,13 @@ class Service:
         """The same with a delay or an id, in a thread: it may wait for the disk."""
         expires = None if expiry == 0 else _expires(expiry)
 
-        def ended(family: list[Engine], error: BaseException | None) -> None:
-            changed: tuple[Served, ...] = ()
-            if family:
+        def ended(is_new: bool, family: list[Engine], error: BaseException | None) -> None:
+            if is_new:
                 changed = self._changed(queue, family)
-            elif error is None and not queue.is_gone:
-                self.lane.change(queue)  # the id is known, but its item may not be durable yet
-                changed = queue.alone
+            else:  # if the id is known, its items may not be durable yet
+                changed = tuple(filter(None, map(self.queues.of_engine, family)))
+                for found in changed:
+                    self.lane.change(found)
             for found in changed:
                 self.sweeper.watch(found)
             done(changed, error)
