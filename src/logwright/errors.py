@@ -4,7 +4,8 @@
     ├── WrongUse            the call was wrong; nothing was read or written (also a ValueError)
     │   ├── TooLarge        a record, key or value is larger than the format can hold
     │   └── UnknownOption   there is no option of this name (also a TypeError)
-    ├── UnknownFormat       no format recognises these files, or several do
+    ├── UnknownFormat       no format recognises these files
+    │   └── AmbiguousFormat   several formats do
     ├── NotFound            there is no journal, file, segment or consumer of this name (also a FileNotFoundError)
     ├── HistoryUnavailable  the answer depends on records that are no longer kept, or are lost
     ├── Empty               a queue has no item to reserve (also a queue.Empty)
@@ -58,6 +59,10 @@ class UnknownOption(WrongUse, TypeError):
 
 class UnknownFormat(LogwrightError):
     """No format recognises these files, or more than one does."""
+
+
+class AmbiguousFormat(UnknownFormat):
+    """More than one format recognises these files; the message says how to name one."""
 
 
 class NotFound(LogwrightError, FileNotFoundError):

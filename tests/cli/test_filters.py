@@ -20,7 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logwright import kestrel, sej
+from logwright import kestrel, sej, versioned
 from logwright.arrow import selection
 from tests.cli.random_journals import FIRST_NS, KEYS, WORDS, WRITERS, write_sej
 from tests.cli.support import assert_one_error_line, run, start
@@ -433,6 +433,14 @@ def test_wrong_condition_is_one_line(samples: Path, verb: str, arguments: list[s
 def test_directory_of_journals_names_them(samples: Path, verb: str) -> None:
     words = ("is not a journal, but has journals in it: damaged, events, ", "; give the path of one")
     assert_one_error_line(run(verb, samples), 2, *words)
+
+
+def test_directory_that_could_be_two_formats_asks_for_one(tmp_path: Path) -> None:
+    with kestrel.Writer(tmp_path / "cars") as writer:
+        writer.addx(b"a")
+    with versioned.VersionedKVStore(tmp_path, "one") as store:
+        store.insert("a", 1)
+    assert_one_error_line(run("count", tmp_path), 2, "could be several formats: name one with --format")
 
 
 def test_key_of_a_number_must_be_one(samples: Path) -> None:

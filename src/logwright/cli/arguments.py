@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, fields
 from functools import wraps
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -23,7 +24,7 @@ from ..core.format import FORMATS, Format, Located, Reader, detect, find_format,
 from ..core.io.disk import REAL_DISK
 from ..core.io.file_names import printed
 from ..core.times import parse_time
-from ..errors import LogwrightError, UnknownFormat, WrongUse, renaming_damage
+from ..errors import AmbiguousFormat, LogwrightError, UnknownFormat, WrongUse, renaming_damage
 from ..values import DECODINGS, Decoder, decoder, read_schema
 from .output import describe, is_terminal, place, warn
 
@@ -267,16 +268,21 @@ def _naming_journals_below(path: Path) -> Iterator[None]:
     """If a directory is no journal, raise an error with the journals that are in it."""
     try:
         yield
+    except AmbiguousFormat:
+        raise
     except UnknownFormat:
-        found = []
-        for name in REAL_DISK.list_directory(path) if REAL_DISK.is_directory(path) else ():
-            with suppress(LogwrightError):
-                detect(path / name)
-                found.append(printed(name))
+        found = list(islice(_journals_below(path), _MOST_NAMES + 1))
         if not found:
             raise
         shown = ", ".join(found[:_MOST_NAMES]) + (", ..." if len(found) > _MOST_NAMES else "")
         raise UnknownFormat(f"{path} is not a journal, but has journals in it: {shown}; give the path of one") from None
+
+
+def _journals_below(path: Path) -> Iterator[str]:
+    for name in REAL_DISK.list_directory(path) if REAL_DISK.is_directory(path) else ():
+        with suppress(LogwrightError):
+            detect(path / name)
+            yield printed(name)
 
 
 @contextmanager

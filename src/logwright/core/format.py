@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol, TypedDict, Unpack, overload
 
-from ..errors import LogwrightError, NotFound, UnknownFormat, WrongUse
+from ..errors import AmbiguousFormat, LogwrightError, NotFound, UnknownFormat, WrongUse
 from .bytes.outcome import Damage, Mode, RecordsOnly, Span
 from .io.disk import REAL_DISK, Disk
 from .options import suggest
@@ -615,7 +615,7 @@ def detect(path: Path | str, *, disk: Disk = REAL_DISK) -> Format:
     winners = [(evidence, format) for evidence, format in found if evidence.score == best]
     if len(winners) > 1:
         reasons = "; ".join(f"{format.name}: {evidence.reason}" for evidence, format in winners)
-        raise UnknownFormat(f"{path} could be several formats: name one with --format: {reasons}")
+        raise AmbiguousFormat(f"{path} could be several formats: name one with --format: {reasons}")
     return winners[0][1]
 
 
