@@ -9,8 +9,8 @@ Nor do they show that the first ids of the first file were others. So a writer n
     | file id | bytes | checked | current | finished? | before | 16 zeros | CRC32C of the bytes before |
       u64       u64     u64       u64       u32         u64                 u32
 
-`before` is the first segment that no earlier file of the generation has records of: when these files are gone, the
-segments before it must have been checked. It is 0 if there are none, or if that is unknown.
+`before` is the first segment of which no earlier file of the generation has records: when these files are gone, the
+segments before it must have been checked. It is 0 in the first file of a generation, and where it is unknown.
 
 A row is written after a sync of its file, and `finished` after the next file has its name. So whatever part of the
 note a power cut leaves is true, and the note itself needs no sync: a row that is missing, old or torn only proves less.
@@ -45,7 +45,7 @@ assert 512 % _ROW_BYTES == 0
 class Noted(NamedTuple):
     """What is known of a file: it begins with these ids, and has at least `size` bytes, or exactly if `is_finished`.
 
-    Earlier files of its generation have records of segments before `before`, and of no others, unless that is 0.
+    No earlier file of its generation has records of the segment `before` or of later ones; 0 if that is unknown.
     """
 
     size: int
