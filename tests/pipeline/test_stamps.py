@@ -308,3 +308,39 @@ def test_run_that_follows_looks_only_at_journals_whose_files_change(
     assert looks[3] == looks[7] == looks[13] == (0, {"pages"}, {"pages"})
     assert looks[5] == looks[15] == looks[20] == (0, {"pages", "7"}, {"pages", "7"})
     assert looks[10] == (0, {"pages", "stores"}, {"pages", "stores"})
+
+
+def test_run_that_follows_sees_changes_of_a_new_store_after_a_batch_that_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store is changed through a mapping of its file, which need not change its size or its times."""
+    root, out = tmp_path / "root", tmp_path / "out"
+    with sej.Writer(root / "orders") as writer:
+        writer.append(b"one")
+    do, failures = job.do, [NotFound("a file is gone")]
+
+    def failing(*arguments: Any) -> Any:
+        if failures and (root / "stores").exists():
+            raise failures.pop()
+        return do(*arguments)
+
+    monkeypatch.setattr(job, "do", failing)
+    stores: list[versioned.VersionedKVStore] = []
+
+    def create() -> None:
+        stores.append(versioned.VersionedKVStore(root / "stores", "cars", 4096, background=False))
+        stores[0].insert("key", 1)
+
+    def insert() -> None:
+        stores[0].insert("key", 2)
+
+    def nothing() -> None:
+        pass
+
+    stop: Any = Waits([nothing, nothing, create, *[nothing] * 4, insert, *[nothing] * 3])
+    try:
+        result = run(Settings(str(root), str(out), follow=True, interval_seconds=60), stop=stop)
+    finally:
+        stores[0].close()
+    assert (failures, result.records) == ([], 1 + 1 + 1)
+    assert column(out, "kv_state", "o") == ["2"]

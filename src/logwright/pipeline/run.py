@@ -447,6 +447,7 @@ class _Run:
                             raise
                         state = before
                         stream.look_again()
+                        idle = _Idle(self._settings)  # the next look is a complete one
                         continue
                     attempts = 0
                 elif (state.stamps, state.tails) != (before.stamps, before.tails):
