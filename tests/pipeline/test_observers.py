@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 import re
 import threading
+import time
 import uuid
 from collections.abc import Iterator
 from datetime import datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
-from logwright import kestrel, sej
+from logwright import kestrel, sej, yeltsin
 from logwright.errors import ExpectationFailed, NotFound, WrongUse
-from logwright.pipeline import Expectation, Settings, load
+from logwright.pipeline import Expectation, Settings, load, stamps
 from logwright.pipeline import run as runs
 from logwright.pipeline.observe.lineage import dataset_of
 from logwright.pipeline.observe.metrics import MetricsFile
@@ -285,6 +287,31 @@ def test_run_looks_at_its_journals_at_intervals(tmp_path: Path) -> None:
     run(Settings(str(tmp_path / "root"), str(tmp_path / "other"), follow=True, interval_seconds=600.0), stop=stop)
     assert len(stop.seconds) == 3
     assert all(500 < seconds < 600 for seconds in stop.seconds), "also after a batch, less what that took"
+
+
+def test_pause_is_in_proportion_to_the_comparison_of_files_not_to_the_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with yeltsin.Database(tmp_path / "root.ydb", tmp_path / "root.jrnl") as database, database.transaction() as running:
+        running.modify(database.pages()[0], 0, b"x")  # its journal is looked at every time
+    monkeypatch.setattr(stamps, "_RECENT_NS", 0)
+    now = [0.0]
+    monkeypatch.setattr(runs, "time", mock.Mock(wraps=time, monotonic=lambda: now[0]))
+    look, touched = runs._Run._look, runs._Idle.touched
+
+    def slow_look(*arguments: Any) -> Any:
+        now[0] += 2
+        return look(*arguments)
+
+    def slow_comparison(*arguments: Any) -> Any:
+        now[0] += 0.25
+        return touched(*arguments)
+
+    monkeypatch.setattr(runs._Run, "_look", slow_look)
+    monkeypatch.setattr(runs._Idle, "touched", slow_comparison)
+    stop: Any = Waits(4)
+    assert run(Settings(str(tmp_path), str(tmp_path / "out"), follow=True), stop=stop).batches == 1
+    assert stop.seconds == [50 * 0.25] * 4
 
 
 def test_settings_of_observers_come_from_the_file_and_the_command(tmp_path: Path) -> None:

@@ -422,9 +422,10 @@ class _Run:
         while not stop.is_set():
             began, before = time.monotonic(), state
             touched = idle.touched(state.parts.values())
+            compared_seconds = time.monotonic() - began
             if idle.may_rest:
                 self._observe(planned, {}, None)
-                self._wait(stop, began, _pause_after(began))
+                self._wait(stop, began, _pause_after(compared_seconds))
                 self._looked_at = time.time()
                 continue
             if touched is not None:
@@ -462,7 +463,8 @@ class _Run:
             stream.look_again()
             if self._settings.follow:
                 idle.end(stream.journals, is_new=is_new)
-                self._wait(stop, began, 0.0 if is_new else POLL_SECONDS if touched is None else _pause_after(began))
+                pause = POLL_SECONDS if touched is None else _pause_after(compared_seconds)
+                self._wait(stop, began, 0.0 if is_new else pause)
             self._looked_at = time.time()
         self.result.notes += self._tails
 
@@ -809,9 +811,9 @@ class _Run:
             self.result.report = f"{self.result.out.rstrip('/')}/{REPORT}"
 
 
-def _pause_after(began: float) -> float:
-    """The pause after a look at a few journals that has found nothing new."""
-    return max(POLL_SECONDS, _IDLE_PAUSE * (time.monotonic() - began))
+def _pause_after(seconds: float) -> float:
+    """The pause after the files were compared, if nothing new was found."""
+    return max(POLL_SECONDS, _IDLE_PAUSE * seconds)
 
 
 def _active(seen: Seen) -> dict[str, list[str]]:
