@@ -299,8 +299,8 @@ class _Complete:
 
 
 class _Idle:
-    """Knows at which journals a run that follows must look: those with files that have changed; at none after a look
-    that found nothing new, until a file or directory below their root changes, or live rows change by time.
+    """Which journals a run that follows must look at: those whose files have changed. After a look that found nothing
+    new it need not look at any, until a file or directory below the root changes, or live rows change by time.
     """
 
     def __init__(self, settings: Settings) -> None:

@@ -151,7 +151,7 @@ class Tree:
 
 
 def _mark_of(path: str, read: int | None) -> _Mark | None:
-    """What changes with a file or directory; None if nothing may."""
+    """The mark of a file or directory; None if it may change without a trace, or cannot be looked at."""
     if read is None:
         return None
     try:
