@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -308,6 +309,48 @@ def test_run_that_follows_looks_only_at_journals_whose_files_change(
     assert looks[3] == looks[7] == looks[13] == (0, {"pages"}, {"pages"})
     assert looks[5] == looks[15] == looks[20] == (0, {"pages", "7"}, {"pages", "7"})
     assert looks[10] == (0, {"pages", "stores"}, {"pages", "stores"})
+
+
+def test_change_of_a_journal_that_links_lead_to_is_a_change_of_that_journal(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    with sej.Writer(root / "m") as writer:
+        writer.append(b"one")
+    for name in "abcdefghijklnopqrstuvwxyz":
+        (root / name).symlink_to("m")
+    journals = list_journals(str(root), None)
+    assert [journal.name for journal in journals] == ["m"]
+    tree = stamps.Tree(str(root), journals, "")
+    with sej.Writer(root / "m") as writer:
+        writer.append(b"two")
+    assert stamps.touched_by(tree.changed() or (), journals) == set(journals)
+
+
+def test_change_of_a_shared_shard_is_a_change_of_all_journals_that_have_it(tmp_path: Path) -> None:
+    """A shard may be a journal by itself, and be linked into several; a link may lead to a directory above it."""
+    root = tmp_path / "root"
+    for name in ("one", "two", "three", "other"):
+        with sej.ShardedWriter(root / name, bit=1) as writer:
+            for number in range(20):
+                writer.append(b"%d" % number, key=b"%d" % number)
+    shard = next(path.parent.parent for path in (root / "one").glob("*/jnl/*.jnl"))
+    shutil.rmtree(root / "two" / shard.name)
+    shutil.rmtree(root / "three" / shard.name)
+    shared = shard.rename(root / "shared")
+    (root / "again").symlink_to(root)
+    for name, target in (("one", shared), ("two", shared), ("three", root / "again" / "one" / shard.name)):
+        (root / name / shard.name).symlink_to(target)
+    journals = list_journals(str(root), None)
+    assert {journal.name for journal in journals} == {"one", "two", "three", "other", "shared"}
+    tree = stamps.Tree(str(root), journals, "")
+    assert tree.changed() == []
+    with sej.Writer(shared) as shard_writer:
+        shard_writer.append(b"more")
+    touched = stamps.touched_by(tree.changed() or (), journals) or ()
+    assert {journal.name for journal in touched} == {"one", "two", "three", "shared"}
+    with sej.ShardedWriter(root / "other", bit=1) as writer:
+        writer.append(b"more", key=b"key")
+    touched = stamps.touched_by(tree.changed() or (), journals) or ()
+    assert {journal.name for journal in touched} == {"other"}
 
 
 def test_run_that_follows_sees_changes_of_a_new_store_after_a_batch_that_failed(

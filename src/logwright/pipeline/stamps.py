@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -64,10 +64,11 @@ class Tree:
 
     That is its size, its times and its identity, and the first bytes of a file that a writer may have mapped into
     memory. What may change without a trace counts as changed: files of a format that changes bytes in place, and
-    anything that was written within the last two seconds before it was looked at. Links are followed.
+    anything that was written within the last two seconds before it was looked at. Links are followed, after everything
+    else: each directory is listed once, under its own name if that is below the first one.
     """
 
-    def __init__(self, root: str, journals: Iterable[Journal], left_out: str) -> None:
+    def __init__(self, root: str, journals: Collection[Journal], left_out: str) -> None:
         self._left_out = left_out
         self._mapped: dict[tuple[int, int], int | None] = {}
         """How many of the first bytes of files count, by the identity of the directory that they are in or below."""
@@ -75,6 +76,10 @@ class Tree:
         """The same for the files in each directory."""
         self._places: dict[tuple[int, int], str] = {}
         """Under which path each directory was listed: several links may lead to it."""
+        self._links: dict[str, set[str]] = {}
+        """The other paths of a directory, by that path."""
+        self._closed = {str(locate(each.location)[1]) for each in journals if not find_format(each.format).flat}
+        """The directories that are journals, with their contents."""
         self._reads: dict[str, int | None] = {}
         self._marks: dict[str, _Mark | None] = {}
         """Of each path; None counts as changed."""
@@ -102,7 +107,9 @@ class Tree:
             self._inner[directory] = read = self._mapped.get(identity, outer)
             self._take(directory, 0, (_marked(status), b""), recent_ns)
             found.append(directory)
-            if self._places.setdefault(identity, directory) != directory:
+            place = self._places.setdefault(identity, directory)
+            if place != directory:
+                self._links.setdefault(place, set()).add(directory)
                 continue
             with os.scandir(directory) as entries:
                 for entry in entries:
@@ -110,7 +117,7 @@ class Tree:
                     if path in self._marks or path == self._left_out:
                         continue
                     if entry.is_dir():
-                        waiting.append((path, read))
+                        waiting.insert(0 if entry.is_symlink() else len(waiting), (path, read))
                         continue
                     self._take(path, read, _mark_of(path, read), recent_ns)
                     found.append(path)
@@ -121,7 +128,7 @@ class Tree:
         self._reads[path], self._marks[path] = read, None if is_recent else mark
 
     def changed(self) -> list[str] | None:
-        """The paths that have changed since the last call, or since the tree was made.
+        """The paths that have changed since the last call, or since the tree was made, and links in journals to them.
 
         None if a directory is gone, or has another identity: then the tree must be made again.
         """
@@ -147,7 +154,21 @@ class Tree:
                     return None
         except OSError:
             return None
-        return found
+        return [*found, *self._links_to(found)]
+
+    def _links_to(self, paths: list[str]) -> list[str]:
+        """The links in journals that lead to paths, or to directories that they are in."""
+        found: set[str] = set()
+        waiting = list(paths) if self._links else []
+        while waiting:
+            more = {link for each in _and_above(waiting.pop()) for link in self._links.get(each, ())} - found
+            found |= more
+            waiting += more
+        return [link for link in found if not self._closed.isdisjoint(_and_above(link))]
+
+
+def _and_above(path: str) -> list[str]:
+    return [path, *map(str, Path(path).parents)]
 
 
 def _mark_of(path: str, read: int | None) -> _Mark | None:
@@ -166,7 +187,7 @@ def _marked(status: os.stat_result) -> tuple[int, ...]:
     return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino, status.st_dev
 
 
-def tree_of(root: str, journals: Iterable[Journal], left_out: str) -> Tree | None:
+def tree_of(root: str, journals: Collection[Journal], left_out: str) -> Tree | None:
     """What is at and below a directory of this machine; `left_out` is skipped. None if it cannot be seen."""
     if not is_local(locate(root)[0]):
         return None
@@ -181,7 +202,7 @@ def touched_by(changed: Iterable[str], journals: Iterable[Journal]) -> set[Journ
     known = {str(locate(journal.location)[1]): journal for journal in journals}
     found: set[Journal] = set()
     for path in changed:
-        place = next((each for each in (path, *map(str, Path(path).parents)) if each in known), None)
+        place = next((each for each in _and_above(path) if each in known), None)
         if place is None:
             return None
         is_flat = find_format(known[place].format).flat
