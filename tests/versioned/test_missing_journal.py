@@ -296,24 +296,6 @@ def test_temporary_journal_that_no_rotation_leaves_explains_no_missing_one(tempo
     assert [loss.fields["from"] for loss in Reader(path).losses()] == [at(11)]
 
 
-def test_questions_after_the_end_of_old_are_refused_if_a_later_journal_may_have_been_lost(tmp_path: Path) -> None:
-    path = built(tmp_path)
-    path.rename(path.with_name("cars.jrn.old"))
-    recovery = VersionedRecovery.load(tmp_path)
-    assert recovery.recover_at(at(10)) == state_after(10)
-    assert run("diff", path, str(at(1)), str(at(10))).code == 0
-    for arguments in (["state"], ["state", "--at", str(at(11))], ["diff", str(at(1)), str(at(11))], ["history", "a"]):
-        verb, *rest = arguments
-        outcome = run(verb, path, *rest)
-        assert outcome.code == 2, arguments
-        assert "the active journal may have been lost, it is missing, and no interrupted rotation" in outcome.err
-    lenient = VersionedRecovery.load(tmp_path, mode="permissive")
-    assert lenient.recover_current() == state_after(11)
-    assert [damage.kind for damage in lenient.damages] == ["gap"]
-    assert run("repair", path, "--yes").code == 1
-    assert run("state", path).code == 0
-
-
 @pytest.mark.parametrize("active", [None, b"", b"no journal"])
 @pytest.mark.parametrize("way", ["repair", "open"])
 def test_old_in_the_place_of_a_journal_that_may_have_been_lost_is_accounted_for(

@@ -127,8 +127,7 @@ class JournalFile(NumberedFile):
 
     By names alone these are the times in the names of archives. Once the files are in order (see `surroundings.py`) a
     journal ends when the next one begins, whatever its name says.
-    `name` is relative to the store's directory; `compressed` says that its bytes are zlib's. `doubt` is why a later
-    journal may be missing, if this one is read in its place.
+    `name` is relative to the store's directory; `compressed` says that its bytes are zlib's.
     """
 
     store: str
@@ -137,7 +136,6 @@ class JournalFile(NumberedFile):
     timestamp: int | None = None
     before: int = 0
     compressed: bool = False
-    doubt: str = field(default="", compare=False)
 
     @property
     def ended(self) -> int | None:

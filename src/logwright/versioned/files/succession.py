@@ -123,12 +123,9 @@ def gap_between(source: JournalFile, begun: int, before: str) -> Damage:
 
 
 def missing_newest(last: JournalFile) -> Damage:
-    """What is wrong where the active journal is missing after the last archive of a store, or after `.old`."""
-    if last.doubt:
-        reason = f"the active journal may have been lost, {last.doubt}: nothing is known after {last.name}"
-    else:
-        ended = shown_time(last.ended or 0)
-        reason = f"the active journal is missing: nothing is known after {last.name}, which ended at {ended}"
+    """What is wrong where the active journal is missing after the last archive of a store."""
+    ended = shown_time(last.ended or 0)
+    reason = f"the active journal is missing: nothing is known after {last.name}, which ended at {ended}"
     return Damage(active_name(last.store), 0, 0, reason, "gap")
 
 

@@ -45,7 +45,7 @@ def counting_files(disk: Disk, listing: Listing) -> list[JournalFile]:
     if not listing.has_old:
         return [*files, _newest(listing, active_name(listing.store))] if has_active else files
     if not has_active:
-        return [*files, replace(_newest(listing, old_name(listing.store)), doubt=stands_in(disk, listing))]
+        return [*files, _newest(listing, old_name(listing.store))]
     active = read_metadata(disk, listing, active_name(listing.store))
     if active is None:
         if read_metadata(disk, listing, old_name(listing.store)) is not None:

@@ -150,8 +150,7 @@ class Timeline:
     def _choose(self, files: list[JournalFile], at: int | None) -> JournalFile:
         """The journal that knows the state at a time."""
         last = files[-1]
-        ended = self._last_time(last) if last.doubt else last.timestamp
-        if self.is_store and ended is not None and (at is None or at >= ended):
+        if self.is_store and last.timestamp is not None and (at is None or at >= last.timestamp):
             self._refuse_missing(last, "the state now" if at is None else f"the state at {shown_time(at)}")
             return last
         if at is None:
@@ -312,7 +311,7 @@ class Timeline:
             begun = self._begun(self._in_order(files)[0]) or 0
             lost = self._lost(files).between(begun - 1, MAX_TIMESTAMP)  # what ended when it began belongs to it
             self._refuse_lost(lost, f"the history of {key!r}")
-            if self.is_store and (files[-1].doubt or not files[-1].is_newest):
+            if self.is_store and not files[-1].is_newest:
                 self._refuse_missing(files[-1], f"the history of {key!r}")
             try:
                 found = list(self._history(key))
@@ -337,7 +336,7 @@ class Timeline:
         self._note(Damage(lost.loss.file, lost.loss.position, lost.loss.position, described(lost), "lost"))
 
     def _refuse_missing(self, last: JournalFile, question: str) -> None:
-        """Refuse a question about a time after the last journal, if the active one is missing."""
+        """Refuse a question about a time after the last archive, if the active journal is missing."""
         missing = missing_newest(last)
         if self.mode != "permissive":
             raise HistoryUnavailable(f"{self.where}: {question}: {missing.reason}")
