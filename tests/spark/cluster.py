@@ -107,6 +107,8 @@ class Cluster:
         self._all_run()
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/json/", timeout=DEADLINE_SECONDS) as answer:
+                if "json" not in answer.headers.get_content_type():
+                    return 0  # the page for people, before the other one is ready
                 alive: int = json.load(answer)["aliveworkers"]
                 return alive
         except urllib.error.HTTPError as error:

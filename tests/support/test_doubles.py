@@ -883,7 +883,7 @@ def test_written_buffers_of_every_kind_are_copied(disk: SimulatedDisk) -> None:
 
 
 def test_interrupts_are_not_raised_in_callbacks_of_the_collector() -> None:
-    code = "def call():\n    list(map(str, range(3)))\n    collect()\n\ndef callback(phase, info):\n    str(phase)\n"
+    code = "def call():\n    list(map(str, range(3)))\n    collect(0)\n\ndef callback(phase, info):\n    str(phase)\n"
     names: dict[str, Any] = {"collect": gc.collect}
     exec(compile(code, "elsewhere.py", "exec"), names)
     places: set[str | None] = set()

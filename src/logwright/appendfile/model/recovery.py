@@ -73,11 +73,15 @@ class Recovery(Iterator[Segment]):
         while True:
             for segment in self._ready:
                 return segment
-            found = self.step()
+            try:
+                found = self.step()
+                self._ready = iter(found or ())
+            except BaseException as error:  # an interrupt after the step would lose what it found
+                self._error = error
+                raise
             if found is None:
                 self.free_old_files()
                 raise StopIteration
-            self._ready = iter(found)
 
     def step(self) -> list[Segment] | None:
         """The segments that the next part of a file completes, perhaps none; None at the end.
