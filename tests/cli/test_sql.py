@@ -137,6 +137,22 @@ def test_damage_in_a_directory_of_journals_makes_the_exit_code_1(demo: Path, mod
     assert "skipped: damaged/jnl/0000000000000442.jnl @ 49388" in outcome.err
 
 
+@pytest.mark.parametrize("above", ["", "below/"])
+def test_damage_in_a_journal_that_is_a_file_is_named_by_its_path(demo: Path, above: str, tmp_path: Path) -> None:
+    directory = tmp_path / "mixed" / above
+    directory.mkdir(parents=True)
+    for file in (demo / "queues" / "jobs", demo / "pages" / "accounts.jrnl"):
+        data = file.read_bytes()
+        middle = len(data) // 2
+        (directory / file.name).write_bytes(data[: middle - 5] + b"\xff" * 10 + data[middle + 5 :])
+    query = f"SELECT count(*) AS n FROM '{tmp_path / 'mixed'}'"
+    outcome = run("sql", query, "--mode", "permissive")
+    assert outcome.code == 1
+    found = [line.partition(" skipped: ")[2].partition(" @ ")[0] for line in outcome.err.splitlines()]
+    assert set(found) == {f"{above}accounts.jrnl", f"{above}jobs"}
+    assert run("sql", query).err.startswith(f"logwright: error: {above}accounts.jrnl @ ")
+
+
 def test_plan_of_a_query_is_drawn() -> None:
     lines = run("sql", "EXPLAIN SELECT 1 AS a").lines
     assert len(lines) > 2

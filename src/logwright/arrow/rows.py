@@ -13,6 +13,7 @@ from ..core.format import find_format
 from ..core.read.columns import BATCH_BYTES, Columns
 from ..core.read.splits import Split
 from ..errors import renaming_damage
+from ..location import locate
 from .discovery import Journal
 
 UNIFIED: Final = pa.schema(
@@ -108,12 +109,17 @@ def read_split(
 
 def naming(journal: Journal, part: str) -> AbstractContextManager[None]:
     """Raise damage with the names of the journal and of its part."""
+    return renaming_damage(lambda file: place_of(journal, file_of(journal.format, part, file)))
 
-    def named(file: str) -> str:
-        names = [name for name in (journal.name, file_of(journal.format, part, file)) if name]
-        return "/".join(names if names[-1] != journal.name else names[:-1])
 
-    return renaming_damage(named)
+def place_of(journal: Journal, file: str) -> str:
+    """The path of a journal's file below the directory that was searched for journals.
+
+    If the journal is a file, and not a directory, its files are beside it.
+    """
+    disk, path = locate(journal.location)
+    above = journal.name if disk.is_directory(path) else journal.name.rpartition("/")[0]
+    return "/".join(name for name in (above, file) if name) or journal.name
 
 
 def file_of(format: str, part: str, file: str) -> str:

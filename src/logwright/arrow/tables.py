@@ -28,7 +28,18 @@ from ..location import locate, without_secrets
 from .bounds import Filter
 from .discovery import Journal, find_journals
 from .moment import Moment, Opened
-from .rows import UNIFIED, columns_of, damage_row, file_of, fill, naming, read_split, record_columns, sources_of
+from .rows import (
+    UNIFIED,
+    columns_of,
+    damage_row,
+    file_of,
+    fill,
+    naming,
+    place_of,
+    read_split,
+    record_columns,
+    sources_of,
+)
 
 logger = logging.getLogger("logwright.arrow")
 
@@ -190,7 +201,7 @@ class JournalTable:
 
     def _skip(self, journal: Journal, part: str, damage: Damage) -> None:
         file = printed(file_of(journal.format, part, damage.file))
-        self._on_damage(replace(damage, file=file if self.format is not None else f"{journal.name}/{file}"))
+        self._on_damage(replace(damage, file=file if self.format is not None else place_of(journal, file)))
 
     def _log(self, damage: Damage) -> None:
         if self.mode == "permissive" and self.format is not None and self.name != "damage":
