@@ -19,6 +19,7 @@ import pytest
 from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
 
 from logwright import kestrel, sej, versioned
+from tests.versioned.stores import journal
 from tests.web.support import WAIT_SECONDS, Site, serving, wait_until
 
 
@@ -222,6 +223,28 @@ def test_slider_moves_the_whole_store_to_a_moment(pages: Pages) -> None:
     page.get_by_role("button", name="truck/2", exact=True).first.click()
     expect(page.locator(".history h2")).to_have_text("History of truck/2")
     expect(page.locator(".history-line rect")).not_to_have_count(0)
+
+
+def test_moments_within_a_millisecond_are_compared_in_their_order(browser: Browser, tmp_path: Path) -> None:
+    store = tmp_path / "stores"
+    store.mkdir()
+    changes = [(1_700_000_000_000_000_100, "a", 1), (1_700_000_000_000_000_900, "a", 2)]
+    (store / "s.jrn").write_bytes(journal(changes, 1_700_000_000_000_000_000))
+    with serving(tmp_path) as site:
+        pages = Pages(browser, site)
+        page = pages.open("journal/stores/store")
+        page.get_by_role("button", name="a", exact=True).click()
+        times = page.locator(".history tbody button.link")
+        expect(times).to_have_count(2)
+        times.first.click()
+        expect(page.locator(".keys tbody tr")).to_contain_text("2")
+        page.get_by_role("button", name="Mark this moment").click()
+        times.last.click()
+        expect(page.locator(".keys tbody tr")).to_contain_text("1")
+        page.get_by_role("button", name="Compare with the mark").click()
+        expect(page.locator(".compare tbody td")).to_have_text(["a", "changed", "1", "2"])
+        page.close()
+        assert pages.errors == []
 
 
 def test_segments_pages_consumers_and_files_are_drawn(pages: Pages) -> None:

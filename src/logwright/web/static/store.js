@@ -16,6 +16,8 @@ export async function store(place, signal, about) {
   const nextHistory = newest(signal), nextDifference = newest(signal);
   let mark = null, before = new Map(), busy = false, again = false;
   let at = null; // now, or an exact time: a step of the slider may have many changes
+  // Times have up to nine digits after the second, of which Date.parse reads three.
+  const nanoseconds = (time) => BigInt(Date.parse(time.replace(/\.\d+/, ""))) * 1000000n + BigInt((/\.(\d+)/.exec(time)?.[1] ?? "").padEnd(9, "0"));
   const words = (time) => (time === null ? "now" : `${clock(time)} UTC`);
   const moveTo = (time) => { at = time; slider.value = time === null ? STEPS : Math.min(STEPS - 1, ((Date.parse(time) - first) / (last - first)) * STEPS); draw(); };
   const slide = () => { at = Number(slider.value) >= STEPS ? null : iso(first + Math.round((Number(slider.value) / STEPS) * (last - first))); draw(); };
@@ -59,7 +61,7 @@ export async function store(place, signal, about) {
 
   async function difference() {
     const own = nextDifference();
-    const [low, high] = mark !== null && (at === null || Date.parse(mark) <= Date.parse(at)) ? [mark, at] : [at, mark];
+    const [low, high] = mark !== null && (at === null || nanoseconds(mark) <= nanoseconds(at)) ? [mark, at] : [at, mark];
     if (low === null) { clear(compare, h("p", { class: "notice" }, "Both moments are now: move the slider.")); return; }
     try {
       const found = await get("difference", { name: about.name, part: about.part, since: low, until: high }, own);
