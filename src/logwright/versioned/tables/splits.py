@@ -203,7 +203,7 @@ def _open_by_name(reader: AnyReader, split: Split) -> tuple[Reader, Snapshot[Jou
     try:
         for source in sources:
             files.file(source)
-        if is_active and _begun(files, sources[0]) != before:
+        if is_active and _active_since(files, sources[0]) != before:
             raise NotFound(f"{directory / split.file}: another journal has its name")
     except NotFound:
         files.close()
@@ -212,8 +212,8 @@ def _open_by_name(reader: AnyReader, split: Split) -> tuple[Reader, Snapshot[Jou
     return cast(Reader, journal), files
 
 
-def _begun(files: Snapshot[JournalFile], source: JournalFile) -> int | None:
-    """Since when the journal that has the name of the active one is that."""
+def _active_since(files: Snapshot[JournalFile], source: JournalFile) -> int | None:
+    """When the journal that now has the name of the active one became active; None if its beginning cannot be read."""
     head = next((item for item in Cursor(files.file(source), source).items() if isinstance(item, Head)), None)
     return None if head is None or head.metadata is None else head.metadata.initialized
 
