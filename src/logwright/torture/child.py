@@ -18,7 +18,7 @@ from .exercises import Exercise, Task
 from .moments import Moment, MortalDisk
 
 
-def write_for_ever(exercise: Exercise, task: Task, moment: Moment | None, pipe: Connection) -> None:
+def write_until_killed(exercise: Exercise, task: Task, moment: Moment | None, pipe: Connection) -> None:
     """Write until this process is killed, from outside or at a moment of its disk."""
 
     def send(report: list[Any]) -> None:

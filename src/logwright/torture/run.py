@@ -35,7 +35,7 @@ from types import TracebackType
 from typing import Any, Final, Literal, NamedTuple, Self, TypeAlias
 
 from ..errors import LogwrightError, NotFound, StorageFailed, WrongUse, is_no_space
-from .child import write_for_ever
+from .child import write_until_killed
 from .database import DatabaseExercise
 from .exercises import Acknowledged, Exercise, Expectation, Settled, Task, Wrong
 from .journals import AppendfileExercise, SejExercise
@@ -284,7 +284,7 @@ class Torture:
         """Start a writer, and kill it as planned; returns its failure if it ended by itself."""
         receiver, sender = self._context.Pipe(duplex=False)
         process = self._context.Process(
-            target=write_for_ever, args=(case.exercise, case.task(), plan.moment, sender), daemon=True
+            target=write_until_killed, args=(case.exercise, case.task(), plan.moment, sender), daemon=True
         )
         failed: list[Any] | None = None
         process.start()
