@@ -31,7 +31,7 @@ _VERIFIED_BYTES: Final = 32 << 20
 """Journals up to this size are verified automatically."""
 _OUTLINED_BYTES: Final = 64 << 20
 _REST_FACTOR: Final = 20
-"""After a list or a summary, the next one is not made for this number of times the time that it took."""
+"""A list or a summary is made again only after this number of times the time that it took."""
 LOOK_SECONDS: Final = 5.0
 """How long an overview looks at journals."""
 _SPARK_STEPS: Final = 48

@@ -29,7 +29,7 @@ _SILENCE_SECONDS: Final = 15.0
 _LOOK_SECONDS: Final = 0.5
 """How long journals are looked at before the overview is sent with those that are known."""
 _REST_FACTOR: Final = 10
-"""After an overview, the next one is not made for this number of times the time that it took."""
+"""An overview is made again only after this number of times the time that it took."""
 
 
 def event(name: str, data: Any) -> bytes:
