@@ -18,8 +18,9 @@ import pytest
 
 from logwright import kestrel, sej
 from logwright.cli import main
+from logwright.kestrel.bytes.layout import delayed_name
 from logwright.versioned.bytes import bonjson
-from logwright.web import outline
+from logwright.web import catalog, outline
 from logwright.web.api import Api
 from tests.web.support import WAIT_SECONDS, Site, serving, wait_until
 
@@ -223,6 +224,10 @@ def test_items_with_a_delay_are_counted_apart_from_open_ones(tmp_path: Path) -> 
         held = site.get("queue", name="queues", part="jobs~delayed")
         assert (held["states"], held["delayed"], len(held["open"])) == ({"open": 3}, None, 3)
         assert all(item["expires"] > item["added"] for item in held["open"])
+
+
+def test_delayed_items_are_looked_for_where_the_queue_keeps_them() -> None:
+    assert delayed_name("q") == "q" + catalog.HOLDING
 
 
 def test_lost_records_are_not_counted(site: Site) -> None:
