@@ -28,7 +28,7 @@ COMMANDS = {
     "operator": ["verify journals", "repair journals/damaged --plan"],
     "engineer": [
         "sql \"SELECT key, count(*) AS messages, bar(count(*), 0, 420, 42) AS share FROM 'journals/orders' "
-        'GROUP BY key ORDER BY messages DESC"'
+        'GROUP BY key ORDER BY messages DESC, key"'
     ],
 }
 PAGE = {
